@@ -62,7 +62,7 @@ def take_by_kafka(address: str, taken: Queue[Any], stop: Event) -> None:
             "bootstrap.servers": address,
             "group.id": GROUP,
             "share.acknowledgement.mode": "explicit",
-            "log_level": 3,
+            "log_level": 0,
         }
     )
     consumer.subscribe([TOPIC])
@@ -108,7 +108,10 @@ class KafkaQueue:
         admin.create_topic(TOPIC, 1, 1)
         admin.alter_group(GROUP, {"share.auto.offset.reset": "earliest"})
         admin.close()
-        self._producer = Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 1})
+        settings = {"bootstrap.servers": address, "acks": "all", "log_level": 0}
+        self._producer = Producer(settings)
+        # Single records go out at once, as RabbitMQ's do.
+        self._at_once = Producer({**settings, "linger.ms": 0})
 
     def publish(self, count: int) -> None:
         """Publish at once; all are acknowledged when this returns."""
@@ -122,14 +125,16 @@ class KafkaQueue:
         self._producer.flush(SILENCE_S)
 
     def publish_one(self) -> None:
-        self._producer.produce(TOPIC, stamped())
-        self._producer.poll(0)
+        self._at_once.produce(TOPIC, stamped())
+        self._at_once.poll(0)
 
     def worker(self, taken: Queue[Any], stop: Event) -> Any:
         return CONTEXT.Process(target=take_by_kafka, args=(self.address, taken, stop), daemon=True)
 
     def close(self) -> None:
-        self._producer.flush(SILENCE_S)
+        for producer in (self._producer, self._at_once):
+            producer.flush(SILENCE_S)
+            producer.close()
 
 
 class RabbitQueue:

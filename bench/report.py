@@ -21,6 +21,8 @@ from bench.spark_figures import RAW as SPARK_RAW
 from bench.spark_figures import section as spark_section
 from bench.three_nodes import RAW as CLUSTER_RAW
 from bench.three_nodes import section
+from bench.tier_figures import RAW as TIER_RAW
+from bench.tier_figures import section as tier_section
 from bench.workloads import PARTITIONS, Kind, Workload
 
 REFERENCE = "kafka"
@@ -39,7 +41,15 @@ def render(results: Results, workloads: Sequence[Workload]) -> str:
         chosen = [each for each in chosen if any(results.runs(peer, each.key) for peer in results.peers())]
         if chosen:
             parts.append(f"## {heading}\n\n{note}\n\n{_tables(results, kind, chosen)}")
-    parts += [_start_and_memory(results), *_request_costs(results), *_clusters(), *_http(), *_spark(), _how(results)]
+    parts += [
+        _start_and_memory(results),
+        *_request_costs(results),
+        *_clusters(),
+        *_http(),
+        *_spark(),
+        *_tier(),
+        _how(results),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -87,6 +97,11 @@ def _clusters() -> list[str]:
 def _http() -> list[str]:
     """Publishing over HTTP is measured by a run of its own."""
     return [http_section(json.loads(HTTP_RAW.read_text()))] if HTTP_RAW.exists() else []
+
+
+def _tier() -> list[str]:
+    """What `python -m bench.tier` measured last, if it did."""
+    return [tier_section(json.loads(TIER_RAW.read_text()))] if TIER_RAW.exists() else []
 
 
 def _spark() -> list[str]:

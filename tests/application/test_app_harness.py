@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-import pyarrow
 import pytest
 
 import penstock
@@ -186,21 +185,6 @@ def test_a_batch_loses_only_its_poison(opened: Open, name: str) -> None:
     assert sorted(items) == sorted(f"item {number}" for number in range(20) if number != 13)
     assert [letter.record.key for letter in letters] == ["13"]
     assert max(sizes) > 1 or len(sizes) == 19
-
-
-def test_batches_as_arrow_tables(opened: Open, name: str) -> None:
-    app = App(name)
-    amounts: list[int] = []
-
-    @app.subscribe(orders(name))
-    def load(table: pyarrow.Table) -> None:
-        amounts.extend(table.column("amount").to_pylist())
-
-    with opened(app) as harness:
-        for number in range(10):
-            harness.send(orders(name), None, Order("tea", number))
-        harness.run()
-    assert sorted(amounts) == list(range(10))
 
 
 def test_lifespan_dependencies_and_middleware(opened: Open, name: str) -> None:

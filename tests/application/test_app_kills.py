@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -115,6 +116,15 @@ def send_under_fire(cluster: Cluster, supervisor: subprocess.Popen[bytes], chanc
                 cluster.start(2)
 
 
+def knows_lag(address: str) -> bool:
+    try:
+        urllib.request.urlopen(address + "/lag", timeout=10).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+    return True
+
+
 def test_a_run_serves_pages_and_stops_gracefully(servers: str, tmp_path: Path) -> None:
     topic = f"pages-{tmp_path.name}"
     (tmp_path / "pages.py").write_text(
@@ -141,6 +151,7 @@ def test_a_run_serves_pages_and_stops_gracefully(servers: str, tmp_path: Path) -
 
             line = f'records_processed_total{{app="{topic}",subscription="handle"}} 10'
             assert eventually(lambda: line in read("/metrics"), 60)
+            assert eventually(lambda: knows_lag(address), 30)
             assert eventually(lambda: '"records": 0' in read("/lag"), 30)
             assert '"status": "healthy"' in read("/health")
             assert "Counts orders." in read("/")

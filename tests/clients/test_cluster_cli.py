@@ -24,6 +24,8 @@ from penstock.local.process import BrokerProcess
 from penstock.testing import Cluster
 from support.kafka_tools import kafka_tool
 
+pytestmark = pytest.mark.slow
+
 PACE = {
     "offsets.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",

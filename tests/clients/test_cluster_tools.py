@@ -16,7 +16,7 @@ from support.kafka_tools import java_missing, libraries_of
 from support.kafka_tools import kafka_tool as tool_of_any_version
 from support.processes import eventually
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 # The one whose metadata version new clusters have.
 VERSION = "4.3.1"

@@ -16,7 +16,7 @@ from penstock.testing import Cluster
 from support.kafka_tools import java_command, kafka_tool
 from support.wire_client import WireClient, batch_of, records_in
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 Tool = Callable[..., str]
 

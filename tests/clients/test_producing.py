@@ -248,15 +248,13 @@ def test_librdkafka_fails_the_bad_records_of_a_batch_by_their_own_error(
     servers: str, penstock_cluster: Cluster
 ) -> None:
     topic = penstock_cluster.create_topic(configs={"cleanup.policy": "compact"})
-    failures: dict[int, int] = {}
+    errors: dict[int, KafkaError | None] = {}
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 2000, "log_level": 0})
     for index in range(20):
         key = None if index % 10 == 0 else str(index)
-        producer.produce(
-            topic, b"x", key, on_delivery=lambda error, _, at=index: failures.update({at: error and error.code()})
-        )
+        producer.produce(topic, b"x", key, on_delivery=lambda error, _, at=index: errors.update({at: error}))
     assert producer.flush(30) == 0
-    bad = [index for index, code in failures.items() if code == KafkaError.INVALID_RECORD]
-    assert bad == [0, 10]
-    others = {code for index, code in failures.items() if index not in bad}
-    assert others == {KafkaError._INVALID_DIFFERENT_RECORD}
+    bad = [index for index, error in errors.items() if error is not None and error.code() == KafkaError.INVALID_RECORD]
+    assert bad == [0, 10], errors
+    others = {error and error.code() for index, error in errors.items() if index not in bad}
+    assert others == {KafkaError._INVALID_DIFFERENT_RECORD}, errors

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PROJECT = Path(__file__).parents[2]
 NAME = re.compile(r"^[A-Za-z0-9._-]+")
 IMPORTED = [

@@ -23,6 +23,8 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.config.load import read_properties
 
+pytestmark = pytest.mark.slow
+
 SECRETS = ("client.properties", "client-java.properties", "server.properties")
 KEPT = ("admin.password", "node.password", "token.secret", "ca.key", "node-1.pem")
 
@@ -131,7 +133,7 @@ def test_a_user_may_do_nothing_until_allowed(up: Up) -> None:
     assert "alice" in allowed.stdout
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python"])
+@pytest.mark.parametrize("client", ["penstock", "confluent-kafka", "kafka-python"])
 def test_a_printed_program_works_as_it_is(up: Up, client: str) -> None:
     program = up.programs[client]
     done = subprocess.run(

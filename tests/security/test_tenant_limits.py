@@ -13,6 +13,8 @@ from tenant_clients import ACCESS_LISTS, TIMEOUT_S, Commands, eventually, produc
 
 from support.secure_cluster import SecureCluster
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:

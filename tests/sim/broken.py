@@ -19,6 +19,7 @@ from penstock.core.metadata.security import REPLAY as SECURITY_REPLAY
 from penstock.core.metadata.security import SecurityState
 from penstock.core.raft.messages import NOBODY
 from penstock.core.raft.quorum import Quorum
+from penstock.core.replica.postponed import PostponedBatches
 from penstock.core.replica.producer_state import ProducerState
 from penstock.core.transaction import decisions
 from penstock.core.transaction.shard import TransactionShard
@@ -188,6 +189,13 @@ def know_the_last_batches_only() -> Iterator[None]:
 
 
 @contextmanager
+def let_batches_overtake() -> Iterator[None]:
+    """Append what was sent behind a batch that was refused for now."""
+    with patch.object(PostponedBatches, "refusal", lambda *_: None):
+        yield
+
+
+@contextmanager
 def leave_lists_out_of_snapshots() -> Iterator[None]:
     """Write snapshots without access lists."""
     right = SecurityState.snapshot
@@ -292,6 +300,7 @@ VARIANTS = (
     trust_an_unheard_leader,
     lead_without_an_epoch,
     know_the_last_batches_only,
+    let_batches_overtake,
 )
 SECURITY_VARIANTS = (
     leave_lists_out_of_snapshots,

@@ -179,7 +179,7 @@ def compare_logs(world: World) -> Iterator[Anomaly]:
             continue
         end_offset = max(final) + 1
         logs = {
-            node_id: _batches(world.machines[node_id], name, end_offset) for node_id in world.replicas.get(name, ())
+            node_id: batches_of(world.machines[node_id], name, end_offset) for node_id in world.replicas.get(name, ())
         }
         if not logs:
             yield Anomaly("different-logs", f"{name}: nobody says who has it")
@@ -238,7 +238,7 @@ def compare_decisions(world: World) -> Iterator[Anomaly]:
     for topic in world.topics:
         for partition in range(world.shape.partitions):
             for machine in world.machines.values():
-                for offset, batch in _batches(machine, f"{topic}-{partition}", OFFSET_MAX).items():
+                for offset, batch in batches_of(machine, f"{topic}-{partition}", OFFSET_MAX).items():
                     header = read_header(batch)
                     if header.is_control and header.producer_id in producer_ids:
                         key = next(iter(read_records(batch, len(batch), 0))).key
@@ -250,7 +250,7 @@ def compare_decisions(world: World) -> Iterator[Anomaly]:
             yield Anomaly("two-decisions", f"producer {producer_id} epoch {epoch}: {places}")
 
 
-def _batches(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
+def batches_of(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
     """By base offset, the batches of a partition below an offset as they are on a machine's disk."""
     found: dict[int, bytes] = {}
     directory = _directory(machine, name)

@@ -2,7 +2,8 @@
 
 Batches of a partition keep their sequence numbers whatever happens. When one fails, nothing new is sent to that
 partition until all those in flight are answered; then everything unacknowledged goes out again in its order. So a
-broker that says OUT_OF_ORDER_SEQUENCE to the first of them, or does not know the producer, has forgotten something.
+broker that says OUT_OF_ORDER_SEQUENCE, or does not know the producer, has forgotten something, or appended what another
+batch should have come before.
 """
 
 from __future__ import annotations
@@ -200,13 +201,11 @@ class Producer:
             lane.flying.remove(batch)
             lane.failed.append(batch)
         else:
-            # Whether it is the oldest decides what an answer about sequences means.
-            is_first = lane.flying[0] is batch and not lane.failed
             lane.flying.remove(batch)
-            self._answered(lane, batch, response.responses[0].partition_responses[0], is_first)
+            self._answered(lane, batch, response.responses[0].partition_responses[0])
         lane.wake.set()
 
-    def _answered(self, lane: Lane, batch: Batch, answer: Any, is_first: bool) -> None:
+    def _answered(self, lane: Lane, batch: Batch, answer: Any) -> None:
         code = answer.error_code
         if code == ErrorCode.NONE:
             for index, operation in enumerate(batch.operations):
@@ -216,8 +215,7 @@ class Producer:
             for operation in batch.operations:
                 self._history.ok(operation)
             return
-        forgotten = code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
-        if (forgotten and is_first) or not (forgotten or code in RETRIABLE):
+        if code not in RETRIABLE:
             name = ErrorCode(code).name
             self._history.notice("producer-refused", f"{self.name} {lane.name} sequence {batch.first_sequence}: {name}")
             for operation in batch.operations:

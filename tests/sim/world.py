@@ -36,6 +36,7 @@ from sim.shape import (
     node_properties,
     topic_settings,
 )
+from sim.store import SimStore
 from sim.transactional import TransactionalProducer
 from sim.wire import BACKOFF_S, Cluster
 from sim.workers import DELIVERIES_MAX, LETTER_PARTITIONS, LETTERS, LOCK_S, PARTITION, Bench, Office, Worker
@@ -65,6 +66,7 @@ class World:
         self.calm_network()
         self.random = Random(f"{seed} faults")
         self.history = History(lambda: self.scheduler.now_us / SECOND_US)
+        self.store = SimStore(self.network.kernel, Random(f"{seed} store"), self._note)
         self.machines = self._make_machines()
         brokers = [machine for machine in self.machines.values() if "broker" in machine.roles]
         self._loops: list[SimLoop] = []
@@ -96,6 +98,7 @@ class World:
             properties = node_properties(node_id, roles, voters, shape)
             random = Random(f"{self.seed} machine {node_id}")
             machines[node_id] = Machine(node_id, properties, self.scheduler, self.network, random)
+            machines[node_id].store = self.store
         return machines
 
     @property

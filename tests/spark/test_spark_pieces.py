@@ -13,6 +13,7 @@ from penstock.spark.fetching import OffsetRange, aborted_batches, next_offset, r
 from penstock.spark.java import _shimmed, java_version
 from penstock.spark.options import Bound, read_options
 from penstock.spark.planning import from_stored, ranges_between, rate_limited, split_ranges, to_stored
+from penstock.spark.tier.store import TierSettings
 from penstock.wire.messages.fetch import AbortedTransaction
 from penstock.wire.records import ControlType, Record, TimestampType, build_batch, control_key
 
@@ -59,11 +60,28 @@ def test_options_of_sparks_connector_are_accepted() -> None:
         ({"kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
         ({"kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism is not set"),
         ({"kafka.security.protocol": "TLS"}, "use one of PLAINTEXT"),
+        ({"tier.url": "bucket"}, "must look like s3://bucket/prefix"),
+        ({"tier.options": "region=here"}, "tier.url does not name one"),
+        ({"tier.url": "s3://b", "tier.options": "region"}, "must look like region=eu-central-1"),
     ],
 )
 def test_wrong_options_say_what_to_write(wrong: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said.replace("(", r"\(")):
         read_options({**BASE, **wrong}, streaming=False)
+
+
+def test_where_segments_are_may_be_shown_but_not_the_credentials() -> None:
+    given = {"tier.url": "s3://bucket/prefix", "tier.options": "region=here, secret_access_key=open=sesame"}
+    options = read_options({**BASE, **given}, streaming=False)
+    assert options.tier == TierSettings(
+        "s3://bucket/prefix", (("region", "here"), ("secret_access_key", "open=sesame"))
+    )
+    assert "s3://bucket/prefix" in repr(options)
+    assert "sesame" not in repr(options)
+    with pytest.raises(ValueError, match=r"tier\.options must look") as refused:
+        read_options({**BASE, **given, "tier.options": "sesame"}, streaming=False)
+    assert "sesame" not in str(refused.value)
+    assert read_options(BASE, streaming=False).tier is None
 
 
 def test_patterns_must_compile() -> None:

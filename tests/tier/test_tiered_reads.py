@@ -211,6 +211,12 @@ def test_compacted_topics_are_refused(cluster: Cluster) -> None:
         admin.create_topics([NewTopic("compacted", 1, 1, config=configs)])["compacted"].result(10)
 
 
+def test_the_metadata_itself_is_not_tiered(cluster: Cluster) -> None:
+    tiered_topic(cluster, 500)
+    with pytest.raises(KafkaException, match="not for __remote_log_metadata"):
+        configure(cluster, "__remote_log_metadata", remote_storage_enable="true")
+
+
 def test_other_topics_stay_on_disk(cluster: Cluster, bucket: Path) -> None:
     topic = cluster.create_topic(configs={"internal.segment.bytes": "16384"})
     fill(cluster.bootstrap_servers, topic, [value(number) for number in range(1000)])

@@ -38,7 +38,7 @@ def make_consumer_group_describe(image: Image, groups: Groups, access: AccessCon
 
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
         try:
-            check_consumer_protocol(image)
+            check_consumer_protocol(image, groups)
             check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
             found: DescribedGroup = await groups.read(group, lambda shard: shard.consumer_group_describe(group))
             if access.is_on:

@@ -33,7 +33,7 @@ def make_consumer_group_heartbeat(image: Image, groups: Groups, access: AccessCo
         request: ConsumerGroupHeartbeatRequest, context: RequestContext
     ) -> ConsumerGroupHeartbeatResponse | asyncio.Future[ConsumerGroupHeartbeatResponse]:
         try:
-            check_consumer_protocol(image)
+            check_consumer_protocol(image, groups)
             check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
             for name in (request.subscribed_topic_names or ()) if access.is_on else ():
                 check(access, context, Operation.DESCRIBE, ResourceType.TOPIC, name)

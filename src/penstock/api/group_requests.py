@@ -34,8 +34,9 @@ def caller_of(context: RequestContext, access: AccessControl = OPEN) -> Caller:
     return Caller(context.client_id or "", f"/{client.address[0]}", context.api_version, may_describe)
 
 
-def check_consumer_protocol(image: Image) -> None:
-    """Reject the consumer protocol if the cluster has it turned off."""
+def check_consumer_protocol(image: Image, groups: Groups) -> None:
+    """Reject the consumer protocol if the cluster or this broker has it turned off."""
+    _check_offered(groups, "consumer")
     if not level_of(image, GROUP_VERSION):
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -52,12 +53,22 @@ def check_share_protocol(image: Image) -> None:
         )
 
 
-def check_streams_protocol(image: Image) -> None:
-    """Reject requests about streams groups if the cluster has them turned off."""
+def check_streams_protocol(image: Image, groups: Groups) -> None:
+    """Reject requests about streams groups if the cluster or this broker has them turned off."""
+    _check_offered(groups, "streams")
     if not level_of(image, STREAMS_VERSION):
         raise ApiError(
             ErrorCode.UNSUPPORTED_VERSION,
             f"{STREAMS_VERSION} is 0 in this cluster: raise it to 1 with kafka-features.sh to have streams groups",
+        )
+
+
+def _check_offered(groups: Groups, protocol: str) -> None:
+    if protocol not in groups.protocols:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{protocol} is not among this broker's group.coordinator.rebalance.protocols: add it, or use the classic "
+            "protocol",
         )
 
 

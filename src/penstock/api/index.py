@@ -103,4 +103,5 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (10003, "describe_hot_keys", 0, 0, True, False, False),
     (10004, "take_share_records", 0, 0, True, False, False),
     (10005, "settle_share_record", 0, 0, True, False, False),
+    (10006, "restore_topics", 0, 0, True, True, True),
 )

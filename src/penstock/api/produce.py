@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock.api.access import refusal
@@ -17,13 +18,14 @@ from penstock.api.context import Client, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.metadata.image import ResourceType as ConfigResource
 from penstock.core.metadata.topic_names import AUDIT_TOPIC
+from penstock.core.replica.postponed import FOR_NOW, Place, PostponedBatches
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.model.ids import format_uuid
 from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
-from penstock.runtime.replication.admission import ADMITTED, Admission, Place, Produced, Refusals
+from penstock.runtime.replication.admission import ADMITTED, Admission, Produced, Refusals
 from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -44,7 +46,8 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from penstock.wire.record_types import RefusedRecords
+from penstock.wire.record_types import BatchError, RefusedRecords
+from penstock.wire.records import HEADER_SIZE, read_header
 
 API = Api(
     ApiKey.PRODUCE,
@@ -106,6 +109,7 @@ class Produce:
         "_failed",
         "_is_current",
         "_partitions",
+        "_postponed",
         "_schemas",
         "_sync_on_ack",
         "_tenants",
@@ -140,6 +144,7 @@ class Produce:
         self._sync_on_ack = sync_on_ack
         self._failed = failed
         self._is_current = is_current
+        self._postponed = PostponedBatches()
 
     def produce(
         self, request: ProduceRequest, context: RequestContext
@@ -270,6 +275,8 @@ class Produce:
                         _check_acks(partition, acks)
                     appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission)
                 except ApiError as error:
+                    if error.code in FOR_NOW:
+                        self._postpone((topic.name, topic.topic_id, data.index), data, error, now_ms)
                     rows.append(_refused(data.index, self._as_sure(error)))
                     refused = True
                     continue
@@ -301,6 +308,12 @@ class Produce:
                 answers, waiting, request.timeout_ms, lambda: self._respond(answers, context, throttle_ms, True)
             )
         return self._respond(answers, context, throttle_ms, refused)
+
+    def _postpone(self, place: Place, data: PartitionProduceData, error: ApiError, now_ms: int) -> None:
+        records = data.records
+        if records and len(records) >= HEADER_SIZE:
+            with suppress(BatchError):
+                self._postponed.note(place, read_header(records), error, now_ms)
 
     def _as_sure(self, error: ApiError) -> ApiError:
         """Producers give up on an unexpected sequence: a leader that may have been replaced has them ask again."""
@@ -335,19 +348,36 @@ class Produce:
         records = data.records
         if not records:
             raise ApiError(ErrorCode.INVALID_RECORD, "the request has no records for this partition")
-        self._partitions.home(partition).check_writable()
-        if acks == ALL:
-            partition.check_enough_replicas()
+        assert isinstance(records, memoryview)
+        try:
+            self._partitions.home(partition).check_writable()
+            if acks == ALL:
+                partition.check_enough_replicas()
+            if self._postponed:
+                self._check_turn(partition, (topic.name, topic.topic_id, data.index), records, now_ms)
+        except ApiError:
+            # What is stored already needs neither room nor replicas, and comes from a client that missed the answer.
+            stored = partition.stored(records)
+            if stored is None:
+                raise
+            return stored
         attributes = records[ATTRIBUTES_AT] if len(records) > ATTRIBUTES_AT else 0
         if version < ZSTD_SINCE and attributes & CODEC == Compression.ZSTD:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
-        assert isinstance(records, memoryview)
         if self._tenants is not None and self._tenants.meters:
             self._tenants.check_room(partition.name.topic, len(records))
         if attributes & TRANSACTIONAL:
             verification = admission.verification((topic.name, topic.topic_id, data.index))
             return partition.append(records, now_ms, verification=verification)
         return partition.append(records, now_ms)
+
+    def _check_turn(self, partition: Partition, place: Place, records: memoryview, now_ms: int) -> None:
+        """Refuse a batch while an earlier one of its producer, which was refused for now, has not come again."""
+        if len(records) < HEADER_SIZE:
+            return
+        refusal = self._postponed.refusal(place, read_header(records), partition.log.producers, now_ms)
+        if refusal is not None:
+            raise refusal
 
     def _respond(
         self, answers: Answers, context: RequestContext, throttle_ms: int, may_have_failed: bool

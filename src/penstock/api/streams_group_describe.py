@@ -38,7 +38,7 @@ def make_streams_group_describe(image: Image, groups: Groups, access: AccessCont
 
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
         try:
-            check_streams_protocol(image)
+            check_streams_protocol(image, groups)
             check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
             if not group:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")

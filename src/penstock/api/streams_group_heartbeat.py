@@ -51,7 +51,7 @@ def make_streams_group_heartbeat(
         request: StreamsGroupHeartbeatRequest, context: RequestContext
     ) -> StreamsGroupHeartbeatResponse:
         try:
-            check_streams_protocol(image)
+            check_streams_protocol(image, groups)
             check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
             if request.topology is not None:
                 check_topics(request.topology, context)

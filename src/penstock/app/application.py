@@ -245,7 +245,7 @@ class App:
             subscription.binding,
             subscription.publish,
             middleware,
-            Tracer(self.name, enabled=self._tracing),
+            Tracer(subscription.group, enabled=self._tracing),
             subscription.concurrency,
             subscription.reply,
         )

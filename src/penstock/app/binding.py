@@ -148,14 +148,19 @@ def _shape(hint: Any) -> tuple[Shape, Any]:
 
 def _columns(shape: Shape, records: Sequence[Record[Any]]) -> Any:
     rows = [record.value for record in records]
+    if any(row is None for row in rows):
+        raise SerializationFailed("a record without a value is no row of a table")
+    # Every field that occurs is a column; Arrow alone would take those of the first row.
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
     try:
         if shape == "frame":
             import pandas
 
-            return pandas.DataFrame.from_records(rows)
+            return pandas.DataFrame(columns)
         import pyarrow
 
-        return pyarrow.Table.from_pylist(rows)
+        return pyarrow.table(columns)
     except (ValueError, TypeError) as error:
         raise SerializationFailed("the records do not fit into one table", str(error)) from error
 

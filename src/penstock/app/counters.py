@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
@@ -29,6 +30,11 @@ LAG = Metric("penstock_app_lag_records", "gauge", "Records that the group has no
 LAG_SECONDS = Metric(
     "penstock_app_lag_seconds", "gauge", "Age of the last record that was done, while there is lag.", LABELS
 )
+WORKERS = Metric("penstock_app_workers", "gauge", "Worker processes that run here.", ("app",))
+WORKERS_WANTED = Metric("penstock_app_workers_wanted", "gauge", "Worker processes that there should be here.", ("app",))
+WORKER_RESTARTS = Metric(
+    "penstock_app_worker_restarts_total", "counter", "Workers that died and were replaced.", ("app",)
+)
 
 SUMMED = ("processed", "failed", "dead", "sent", "commits", "restarts", "busy_s", "waiting", "delayed")
 
@@ -50,6 +56,11 @@ class LineCounters:
         self.lag_records: int | None = None
         self.lag_s = 0.0
         self.age = Histogram()
+
+    def observe_age(self, timestamp_ms: int) -> None:
+        """A record of this time is done now."""
+        self.lag_s = max(0.0, time.time() - timestamp_ms / 1000)
+        self.age.observe(self.lag_s)
 
     def as_dict(self) -> dict[str, Any]:
         """For another process; `add` reads it."""
@@ -88,9 +99,21 @@ class LineCounters:
         sheet.histogram(AGE, self.age, *self.labels)
 
 
-def render(lines: Iterable[LineCounters]) -> bytes:
-    """A scrape of some lines."""
+class Workers(NamedTuple):
+    """The worker processes of an application here."""
+
+    app: str
+    running: int
+    wanted: int
+    restarts: int
+
+
+def render(lines: Iterable[LineCounters], workers: Workers) -> bytes:
+    """A scrape of some lines, and of the workers that run them."""
     sheet = Sheet()
+    sheet.add(WORKERS, workers.running, workers.app)
+    sheet.add(WORKERS_WANTED, workers.wanted, workers.app)
+    sheet.add(WORKER_RESTARTS, workers.restarts, workers.app)
     for line in lines:
         line.fill(sheet)
     return b"".join(sheet.render())

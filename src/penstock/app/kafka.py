@@ -17,11 +17,12 @@ from penstock.app.transport import Outcomes, Position
 from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
 from penstock.client.application.consumer import REQUEST_TIMEOUT_S, consumer_properties
-from penstock.client.application.errors import TransactionAborted, explained
+from penstock.client.application.errors import ADVICE, ConnectionFailed, TransactionAborted, explained
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
 from penstock.client.application.share import ShareConsumer
 from penstock.client.cluster import LATEST, ClusterClient
+from penstock.client.failures import NoAnswer
 from penstock.model.ids import TopicPartition as PartitionId
 from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -32,6 +33,7 @@ from penstock.wire.messages.describe_share_group_offsets import (
 TRANSACTION_TIMEOUT_S = 20.0
 COMMIT_TRIES = 4
 COMMIT_PAUSE_S = 0.5
+STALE_EPOCH = "STALE_MEMBER_EPOCH"
 FLUSH_TIMEOUT_S = 60.0
 
 
@@ -79,6 +81,21 @@ class KafkaSource:
         assert self._admin is not None
         ends = {place: end for topic in self._topics for place, end in self._admin.offsets(topic).items()}
         return bool(self._places) and all(self._ends.get(place, -1) >= ends.get(place, 0) for place in self._places)
+
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Commit. In the reader's thread: elsewhere confluent-kafka waits until nobody polls or handles a rebalance."""
+        for attempt in range(1, COMMIT_TRIES + 1):
+            try:
+                results = self.raw.commit(offsets=_places(positions), asynchronous=False)
+                break
+            except KafkaException as error:
+                # The member's epoch has changed with the group's: librdkafka asks for it at once.
+                if error.args[0].name() != STALE_EPOCH or attempt == COMMIT_TRIES:
+                    raise explained(error.args[0], "offsets cannot be committed") from error
+                time.sleep(COMMIT_PAUSE_S)
+        for result in results or ():
+            if result.error is not None:
+                raise explained(result.error, f"the offset of {result.topic}-{result.partition} cannot be committed")
 
     def close(self) -> None:
         """Leave the group. What is done was committed before; assignments on the way out mean nothing."""
@@ -130,24 +147,14 @@ class KafkaSink:
             send(message.topic, message.key, message.value, headers=message.headers or None)
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
-        """Messages first, then offsets; or both in one transaction."""
-        wanted = [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in positions.items()]
+        """Store messages; exactly once, with the offsets in one transaction."""
         if self._is_exact:
-            self._commit_transaction(messages, wanted)
+            self._commit_transaction(messages, _places(positions))
             return
         self.send(messages)
         if self._has_sent:
             self._producer.flush(FLUSH_TIMEOUT_S)
             self._has_sent = False
-        if not wanted:
-            return
-        try:
-            results = self._source.raw.commit(offsets=wanted, asynchronous=False)
-        except KafkaException as error:
-            raise explained(error.args[0], "offsets cannot be committed") from error
-        for result in results or ():
-            if result.error is not None:
-                raise explained(result.error, f"the offset of {result.topic}-{result.partition} cannot be committed")
 
     def acknowledge(self, outcomes: Outcomes) -> None:
         """Consumer groups commit instead."""
@@ -196,6 +203,10 @@ class ShareSource:
     def pause(self, paused: bool) -> None:
         """Who does not read takes nothing."""
 
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Share groups acknowledge instead."""
+        raise NotImplementedError
+
     def is_at_end(self) -> bool:
         """Whether the group has finished everything there is."""
         return share_lag(self._connection, self._group) == 0
@@ -225,8 +236,19 @@ class ShareSource:
             self._consumer.close()
 
 
+def _places(positions: Mapping[Partition, Position]) -> list[TopicPartition]:
+    return [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in positions.items()]
+
+
 def share_lag(connection: Connection, group: str) -> int | None:
-    """How many records a share group has not finished; None while that is not known."""
+    """How many records a share group has not finished; None while that is not known. Raises PenstockError."""
+    try:
+        return _share_lag(connection, group)
+    except NoAnswer as error:
+        raise ConnectionFailed(f"the lag of {group} cannot be read", str(error), ADVICE["_TRANSPORT"]) from error
+
+
+def _share_lag(connection: Connection, group: str) -> int | None:
     wanted = [DescribeShareGroupOffsetsRequestGroup(group, None)]
     lag = 0
     with ClusterClient(connection.wire()) as client:

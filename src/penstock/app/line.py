@@ -2,7 +2,7 @@
 
     source ──▶ lanes, by key ──▶ runner ──▶ outputs and progress ──▶ sink: messages, offsets
 
-Reading and committing have a thread each; everything else happens on the event loop, a chunk of records at a time. A
+Reading and sending have a thread each; everything else happens on the event loop, a chunk of records at a time. A
 commit is made of what is done at its moment: messages that are not stored are never covered by a committed offset. If
 anything fails that is not a handler's fault, the line is thrown away and begins again from the last commit.
 """
@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+from penstock.app.call_thread import CallThread
 from penstock.app.context import Message
 from penstock.app.counters import LineCounters
 from penstock.app.lane import Job, Lane, Partition
@@ -66,7 +66,7 @@ class Line:
         self._outputs: dict[Partition, list[Message]] = {}
         self._running: list[list[Job]] = [[] for _ in self._lanes]
         self._leaving: set[Partition] = set()
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="penstock-read")
+        self._reader = CallThread("penstock-read")
         self._committer = ThreadPoolExecutor(1, thread_name_prefix="penstock-commit")
         self._commit_lock = asyncio.Lock()
         self._has_news = asyncio.Event()
@@ -182,7 +182,7 @@ class Line:
         """In the reader's thread: returns when nothing of these partitions runs, and what is done is committed."""
         leaving = asyncio.run_coroutine_threadsafe(self._leave(partitions), self._loop)
         try:
-            leaving.result(DRAIN_S * 2)
+            self._reader.wait(leaving, DRAIN_S * 2)
         except (TimeoutError, asyncio.CancelledError):
             logger.warning("partitions %s are taken away while their records are processed", partitions)
 
@@ -247,9 +247,7 @@ class Line:
         for job in ended:
             job.progress.end(job.offset)
         if ended:
-            newest_ms = ended[-1].record.timestamp_ms
-            counters.lag_s = max(0.0, time.time() - newest_ms / 1000)
-            counters.age.observe(counters.lag_s)
+            counters.observe_age(ended[-1].record.timestamp_ms)
         if finished.failed or counters.delayed:
             counters.delayed = sum(len(each) for each in self._lanes)
         counters.waiting = self._open_records()
@@ -318,7 +316,10 @@ class Line:
             self._outputs = {}
             if not positions and not outputs:
                 return
-            await self._in_committer(lambda: self._sink.commit(outputs, positions))
+            is_exact = self._subscription.exactly_once
+            await self._in_committer(lambda: self._sink.commit(outputs, positions if is_exact else {}))
+            if positions and not is_exact:
+                await self._in_reader(lambda: self._source.commit_offsets(positions))
             self._counters.commits += 1
             for partition, progress in owners.items():
                 progress.committed(positions[partition])
@@ -329,11 +330,11 @@ class Line:
             await self._in_committer(self._sink.close)
         finally:
             await self._in_reader(self._source.close)
-            self._reader.shutdown(wait=False)
+            self._reader.close()
             self._committer.shutdown(wait=False)
 
     async def _in_reader(self, call: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._reader, call)
+        return await asyncio.wrap_future(self._reader.submit(call), loop=self._loop)
 
     async def _in_committer(self, call: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._committer, call)

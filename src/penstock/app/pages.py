@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 from penstock.app.application import App
 from penstock.app.asyncapi import describe, page
-from penstock.app.counters import render
+from penstock.app.counters import Workers, render
 from penstock.app.supervisor import Supervisor
 from penstock.core.metrics.sheet import TEXT_TYPE
 from penstock.server.http import HttpAnswer, HttpHandler, HttpListener, HttpRequest
@@ -23,11 +23,19 @@ def make_pages(app: App, supervisor: Supervisor, host: str, port: int) -> HttpLi
         body = {"status": "healthy" if healthy else "starting", **supervisor.lag()}
         return HttpAnswer(json.dumps(body).encode(), 200 if healthy else 503, JSON_TYPE)
 
+    def lag() -> HttpAnswer:
+        # An autoscaler that is told of no lag would shrink what it cannot see; told of a failure, it waits.
+        return HttpAnswer(json.dumps(supervisor.lag()).encode(), 200 if supervisor.knows_lag else 503, JSON_TYPE)
+
+    def metrics() -> HttpAnswer:
+        workers = Workers(app.name, supervisor.worker_count, supervisor.wanted, supervisor.restarts)
+        return HttpAnswer(render(supervisor.counters(), workers), 200, TEXT_TYPE)
+
     answers: dict[str, Callable[[], HttpAnswer]] = {
         "/": lambda: HttpAnswer(page(app).encode(), 200, "text/html; charset=utf-8"),
-        "/metrics": lambda: HttpAnswer(render(supervisor.counters()), 200, TEXT_TYPE),
+        "/metrics": metrics,
         "/health": health,
-        "/lag": lambda: HttpAnswer(json.dumps(supervisor.lag()).encode(), 200, JSON_TYPE),
+        "/lag": lag,
         "/asyncapi.json": lambda: HttpAnswer(json.dumps(describe(app), indent=2).encode(), 200, JSON_TYPE),
     }
     return HttpListener(host, port, {path: _handler(answer) for path, answer in answers.items()})

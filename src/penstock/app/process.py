@@ -23,17 +23,16 @@ logger = logging.getLogger("penstock.app")
 
 async def report(app: App, descriptor: int) -> None:
     """Write what the lines count, until the other end is closed."""
-    with os.fdopen(descriptor, "w") as file:
+    try:
         while True:
             lines = {name: counters.as_dict() for name, counters in app.counters.items()}
-            try:
-                file.write(json.dumps({"healthy": app.is_healthy, "lines": lines}) + "\n")
-                file.flush()
-            except BrokenPipeError:
-                logger.warning("the supervisor is gone: stopping")
-                app.stop()
-                return
+            os.write(descriptor, json.dumps({"healthy": app.is_healthy, "lines": lines}).encode() + b"\n")
             await asyncio.sleep(REPORT_S)
+    except BrokenPipeError:
+        logger.warning("the supervisor is gone: stopping")
+        app.stop()
+    finally:
+        os.close(descriptor)
 
 
 async def run(app: App, descriptor: int) -> None:

@@ -6,13 +6,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from penstock.app.binding import Binding, messages_of
 from penstock.app.context import Context, Message
 from penstock.app.lane import Job
-from penstock.app.tracing import Tracer
+from penstock.app.tracing import Trace, Tracer
+from penstock.client.application.delivery import encode_any
 from penstock.client.application.errors import SerializationFailed
+from penstock.client.application.records import Record
 
 # A lane looks up from its work after this time: offsets are to be committed, partitions may have to go.
 CHUNK_S_MAX = 0.2
@@ -134,7 +138,7 @@ class Runner:
             result = self._call(context)
             job.outputs = self._messages(result, job, context.messages)
             return
-        with self._tracer.processing(job.record) as trace:
+        with self._tracer.processing([job.record]) as trace:
             result = self._call(context)
             job.outputs = trace.carried(self._messages(result, job, context.messages))
 
@@ -144,7 +148,7 @@ class Runner:
             result = await self._call(context)
             job.outputs = self._messages(result, job, context.messages)
             return
-        with self._tracer.processing(job.record) as trace:
+        with self._tracer.processing([job.record]) as trace:
             result = await self._call(context)
             job.outputs = trace.carried(self._messages(result, job, context.messages))
 
@@ -158,6 +162,7 @@ class Runner:
             found = [*before, Message(topic.decode(), record.key_bytes, result, headers)]
         else:
             found = [*before, *messages_of(result, self._publish, record.key_bytes)]
+        found = [_encoded(message) for message in found]
         return found if self._tracer.makes_spans else self._tracer.pass_on(record, found)
 
     def _chained(self, middleware: Sequence[Any]) -> Callable[[Context], Any]:
@@ -187,9 +192,10 @@ class Runner:
             piece = pieces.pop()
             context = Context(None, piece[0].attempt, self.state)
             try:
-                argument = self.binding.argument([job.record for job in piece])
-                result = self.binding.handler(argument, **self.binding.extras(context))
-                piece[0].outputs = [*context.messages, *messages_of(result, self._publish, None)]
+                records = [job.record for job in piece]
+                with self._tracing(records) as trace:
+                    result = self.binding.handler(self.binding.argument(records), **self.binding.extras(context))
+                piece[0].outputs = self._batch_messages(result, context, trace)
             except Exception as error:  # noqa: BLE001
                 self._halve(piece, error, pieces, failed)
             else:
@@ -205,14 +211,23 @@ class Runner:
             piece = pieces.pop()
             context = Context(None, piece[0].attempt, self.state)
             try:
-                argument = self.binding.argument([job.record for job in piece])
-                result = await self.binding.handler(argument, **await self.binding.async_extras(context))
-                piece[0].outputs = [*context.messages, *messages_of(result, self._publish, None)]
+                records = [job.record for job in piece]
+                with self._tracing(records) as trace:
+                    extras = await self.binding.async_extras(context)
+                    result = await self.binding.handler(self.binding.argument(records), **extras)
+                piece[0].outputs = self._batch_messages(result, context, trace)
             except Exception as error:  # noqa: BLE001
                 self._halve(piece, error, pieces, failed)
             else:
                 done += piece
         return _in_order(done, failed, time.perf_counter() - started)
+
+    def _tracing(self, records: list[Record[Any]]) -> AbstractContextManager[Trace | None]:
+        return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
+
+    def _batch_messages(self, result: Any, context: Context, trace: Trace | None) -> list[Message]:
+        found = [_encoded(each) for each in (*context.messages, *messages_of(result, self._publish, None))]
+        return found if trace is None else trace.carried(found)
 
     @staticmethod
     def _halve(
@@ -237,6 +252,12 @@ class Runner:
             else:
                 readable.append(job)
         return readable, failed
+
+
+def _encoded(message: Message) -> Message:
+    """A message as it is sent. What cannot be encoded is the failure of the record that it is sent for."""
+    value = message.value
+    return message if isinstance(value, bytes) else replace(message, value=encode_any(value, message.topic))
 
 
 def _layered(layer: Any, inner: Callable[[Context], Any]) -> Callable[[Context], Any]:

@@ -119,6 +119,8 @@ class ShareLine:
         counters.processed += len(finished.done)
         counters.failed += len(finished.failed)
         counters.busy_s += finished.busy_s
+        if finished.done:
+            counters.observe_age(finished.done[-1].record.timestamp_ms)
         for job in finished.done:
             sent += job.outputs
             outcomes.append((job.record.message, "accept"))

@@ -11,22 +11,24 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from penstock.app.application import WORKER_VARIABLE, App
 from penstock.app.counters import LineCounters
 from penstock.app.kafka import share_lag
+from penstock.app.reloading import CodeWatch
 from penstock.app.scaling import Bounds, Scaler
 from penstock.client.application.admin import Admin
 from penstock.client.application.errors import PenstockError
 
 LOOK_S = 0.5
 LAG_S = 3.0
+# What was read longer ago says nothing about now.
+LAG_S_MAX = 30.0
 RESTART_S_MAX = 30.0
 STOP_S_MAX = 30.0
+END_S = 0.05
 QUICK_DEATH_S = 10.0
-WATCHED = "*.py"
 
 logger = logging.getLogger("penstock.app")
 
@@ -40,53 +42,56 @@ class WorkerProcess:
     started: float
     reader: asyncio.Task[None] | None = None
     said: dict[str, Any] = field(default_factory=dict)
+    asked_to_stop: float | None = None
 
 
 class Supervisor:
-    """Keeps workers running until `stop`."""
+    """Keeps workers running until `stop`, or until the code that `watch` looks at has changed."""
 
-    def __init__(self, app: App, name: str, bounds: Bounds, *, reload: bool = False) -> None:
+    def __init__(self, app: App, name: str, bounds: Bounds, watch: CodeWatch | None = None) -> None:
         self._app = app
         self._name = name
         self._bounds = bounds
         self._scaler = Scaler(bounds)
-        self._reload = reload
+        self._watch = watch
         self._stopping = asyncio.Event()
         self._workers: dict[int, WorkerProcess] = {}
         self._deaths: dict[int, tuple[int, float]] = {}
         self._finished: dict[str, LineCounters] = {name: LineCounters(app.name, name) for name in app.counters}
         self._admin: Admin | None = None
         self._lags: dict[str, int] = {}
+        self._lag_time: float | None = None
         self.wanted = bounds.workers_min
         self.restarts = 0
 
-    async def run(self) -> None:
-        """Run until `stop`, then let every worker finish what it does."""
-        watched = _stamps() if self._reload else {}
-        looked = 0.0
+    async def run(self) -> bool:
+        """Run until the end, then let every worker finish what it does. True if it ends because of new code."""
+        # On its own: a cluster that does not answer must not keep anybody from starting or stopping workers.
+        scaling = asyncio.create_task(self._keep_scaling())
+        has_new_code = False
         try:
-            while not self._stopping.is_set():
+            while not (self._stopping.is_set() or has_new_code):
+                if scaling.done():
+                    scaling.result()
                 await self._keep_workers()
-                if self._reload and (now := _stamps()) != watched:
-                    watched = now
-                    logger.info("the code has changed: the workers start again")
-                    await self._stop_workers(list(self._workers.values()))
-                    continue
-                if time.monotonic() - looked > LAG_S:
-                    looked = time.monotonic()
-                    await self._scale()
                 await self._pause(LOOK_S)
+                has_new_code = self._watch is not None and await asyncio.to_thread(self._watch.has_changed)
         finally:
-            await self._stop_workers(list(self._workers.values()))
+            scaling.cancel()
+            self._ask_to_stop(self._workers.values())
+            while self._workers:
+                self._collect()
+                await asyncio.sleep(END_S)
+        return has_new_code and not self._stopping.is_set()
 
     def stop(self) -> None:
         """Stop the workers, gracefully."""
         self._stopping.set()
 
     @property
-    def worker_pids(self) -> list[int]:
-        """The processes that run."""
-        return [worker.process.pid for worker in self._workers.values()]
+    def worker_count(self) -> int:
+        """How many workers run."""
+        return len(self._workers)
 
     @property
     def is_healthy(self) -> bool:
@@ -101,9 +106,14 @@ class Supervisor:
         return {
             "records": records,
             "seconds": max(seconds, default=0.0) if records else 0.0,
-            "workers": len(self._workers),
+            "workers": self.worker_count,
             "wanted": self.wanted,
         }
+
+    @property
+    def knows_lag(self) -> bool:
+        """Whether the cluster has told the lag, and not long ago. Nobody should scale by another one."""
+        return self._lag_time is not None and time.monotonic() - self._lag_time < LAG_S_MAX
 
     def counters(self) -> list[LineCounters]:
         """What all workers counted together, those that ended too."""
@@ -113,7 +123,7 @@ class Supervisor:
             total.add(finished.as_dict())
             for worker in self._workers.values():
                 total.add(worker.said.get("lines", {}).get(name, {}))
-            total.lag_records = self._lags.get(name)
+            total.lag_records = self._lags.get(name) if self.knows_lag else None
             totals.append(total)
         return totals
 
@@ -121,22 +131,37 @@ class Supervisor:
         return (line for worker in self._workers.values() for line in worker.said.get("lines", {}).values())
 
     async def _keep_workers(self) -> None:
-        for worker in [each for each in self._workers.values() if each.process.returncode is not None]:
-            lived_s = time.monotonic() - worker.started
-            deaths = self._deaths.get(worker.number, (0, 0.0))[0] + 1 if lived_s < QUICK_DEATH_S else 1
-            pause_s = min(2.0 ** (deaths - 1) - 1, RESTART_S_MAX)
-            self._deaths[worker.number] = (deaths, time.monotonic() + pause_s)
-            self._forget(worker)
-            self.restarts += 1
-            code = worker.process.returncode
-            logger.error("worker %d ended with code %s, and starts again in %g s", worker.number, code, pause_s)
-        missing = [number for number in range(self.wanted) if number not in self._workers]
-        for number in missing:
-            if time.monotonic() >= self._deaths.get(number, (0, 0.0))[1]:
+        self._collect()
+        self._ask_to_stop(worker for number, worker in self._workers.items() if number >= self.wanted)
+        for number in range(self.wanted):
+            if number not in self._workers and time.monotonic() >= self._deaths.get(number, (0, 0.0))[1]:
                 await self._start(number)
-        too_many = [worker for number, worker in self._workers.items() if number >= self.wanted]
-        if too_many:
-            await self._stop_workers(too_many)
+
+    def _ask_to_stop(self, workers: Iterable[WorkerProcess]) -> None:
+        for worker in workers:
+            if worker.asked_to_stop is None and worker.process.returncode is None:
+                worker.asked_to_stop = time.monotonic()
+                worker.process.terminate()
+
+    def _collect(self) -> None:
+        """Note which workers have ended, and end those that do not by themselves."""
+        now = time.monotonic()
+        for worker in list(self._workers.values()):
+            if worker.process.returncode is not None:
+                self._forget(worker)
+                if worker.asked_to_stop is None:
+                    self._died(worker, now)
+            elif worker.asked_to_stop is not None and now - worker.asked_to_stop > STOP_S_MAX:
+                logger.warning("worker %d did not stop in %g s, and is killed", worker.number, STOP_S_MAX)
+                worker.process.kill()
+
+    def _died(self, worker: WorkerProcess, now: float) -> None:
+        deaths = self._deaths.get(worker.number, (0, 0.0))[0] + 1 if now - worker.started < QUICK_DEATH_S else 1
+        pause_s = min(2.0 ** (deaths - 1) - 1, RESTART_S_MAX)
+        self._deaths[worker.number] = (deaths, now + pause_s)
+        self.restarts += 1
+        code = worker.process.returncode
+        logger.error("worker %d ended with code %s, and starts again in %g s", worker.number, code, pause_s)
 
     async def _start(self, number: int) -> None:
         reading, writing = os.pipe()
@@ -156,20 +181,6 @@ class Supervisor:
         self._workers[number] = worker
         logger.info("worker %d runs as process %d", number, process.pid)
 
-    async def _stop_workers(self, workers: list[WorkerProcess]) -> None:
-        for worker in workers:
-            if worker.process.returncode is None:
-                worker.process.terminate()
-        for worker in workers:
-            try:
-                async with asyncio.timeout(STOP_S_MAX):
-                    await worker.process.wait()
-            except TimeoutError:
-                logger.warning("worker %d did not stop in %g s, and is killed", worker.number, STOP_S_MAX)
-                worker.process.kill()
-                await worker.process.wait()
-            self._forget(worker)
-
     def _forget(self, worker: WorkerProcess) -> None:
         if self._workers.pop(worker.number, None) is None:
             return
@@ -178,12 +189,19 @@ class Supervisor:
         for name, line in worker.said.get("lines", {}).items():
             self._finished[name].add({**line, "waiting": 0, "delayed": 0, "lag_s": 0.0})
 
-    async def _scale(self) -> None:
+    async def _keep_scaling(self) -> None:
+        while True:
+            await self.scale()
+            await asyncio.sleep(LAG_S)
+
+    async def scale(self) -> None:
+        """Look at the lag, and want as many workers as it asks for."""
         try:
             self._lags = await asyncio.to_thread(self._read_lags)
         except PenstockError as error:
             logger.warning("the lag is unknown: %s", error)
             return
+        self._lag_time = time.monotonic()
         lag = self.lag()
         wanted = self._scaler.wanted(self.wanted, lag["records"], lag["seconds"], time.monotonic())
         if wanted != self.wanted:
@@ -227,12 +245,3 @@ async def _listen(worker: WorkerProcess, descriptor: int) -> None:
 
 def _named(topics: Iterable[str]) -> list[str]:
     return [topic for topic in topics if not topic.startswith("^")]
-
-
-def _stamps() -> dict[str, float]:
-    """When the code below the working directory was last changed."""
-    found = {}
-    for path in Path.cwd().rglob(WATCHED):
-        if not any(part.startswith(".") for part in path.parts[len(Path.cwd().parts) :]):
-            found[str(path)] = path.stat().st_mtime
-    return found

@@ -1,12 +1,13 @@
 """Traces carried in records' headers, as the W3C and OpenTelemetry write them.
 
-With OpenTelemetry installed and set up, every record is a span and what it sends carries it on. Without, the
-`traceparent` of a record is passed on to what its handler sends, so that a trace is not cut here.
+With OpenTelemetry set up, every call of a handler is a span: a child of the one that sent the record, or linked to
+those that sent a batch. What the handler sends carries it on. Without, the `traceparent` of a record is passed on to
+what its handler sends, so that a trace is not cut here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from penstock.app.context import Message
 from penstock.client.application.records import Record
 
-CARRIED = ("traceparent", "tracestate")
+CARRIED = ("traceparent", "tracestate", "baggage")
 
 
 class Trace:
@@ -31,7 +32,7 @@ class Trace:
 
 
 class Tracer:
-    """Follows records through one subscription."""
+    """Follows records through one subscription. It is made within the lifespan, which may set OpenTelemetry up."""
 
     def __init__(self, name: str, *, enabled: bool = True) -> None:
         self._name = name
@@ -42,7 +43,9 @@ class Tracer:
                 from opentelemetry import trace
             except ImportError:
                 return
-            self._tracer = trace.get_tracer("penstock")
+            # Spans that nobody looks at cost time.
+            if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+                self._tracer = trace.get_tracer("penstock")
 
     @property
     def makes_spans(self) -> bool:
@@ -56,20 +59,34 @@ class Tracer:
         return Trace([(name, value) for name, value in record.headers if name in CARRIED]).carried(messages)
 
     @contextmanager
-    def processing(self, record: Record[Any]) -> Iterator[Trace]:
-        """The time in which a record is processed, as a span."""
-        found = {name: value.decode("ascii", "replace") for name, value in record.headers if name in CARRIED and value}
+    def processing(self, records: Sequence[Record[Any]], *, is_batch: bool = False) -> Iterator[Trace]:
+        """The time in which a record or a batch is processed, as a span. Only if it `makes_spans`."""
         from opentelemetry.propagate import extract, inject
-        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace import Link, SpanKind, get_current_span
 
-        attributes = {
+        first = records[0]
+        attributes: dict[str, Any] = {
             "messaging.system": "kafka",
-            "messaging.destination.name": record.topic,
-            "messaging.destination.partition.id": str(record.partition),
-            "messaging.kafka.offset": record.offset,
+            "messaging.operation.type": "process",
+            "messaging.consumer.group.name": self._name,
+            "messaging.destination.name": first.topic,
         }
-        name = f"{record.topic} process"
-        with self._tracer.start_as_current_span(name, extract(found), SpanKind.CONSUMER, attributes):
+        parent, links = None, []
+        if is_batch:
+            attributes["messaging.batch.message_count"] = len(records)
+            senders = (get_current_span(extract(_texts(record))).get_span_context() for record in records)
+            links = [Link(sender) for sender in senders if sender.is_valid]
+        else:
+            attributes["messaging.destination.partition.id"] = str(first.partition)
+            attributes["messaging.kafka.offset"] = first.offset
+            parent = extract(_texts(first))
+        name = f"{first.topic} process"
+        with self._tracer.start_as_current_span(name, parent, SpanKind.CONSUMER, attributes, links):
             carried: dict[str, str] = {}
             inject(carried)
             yield Trace(list(carried.items()))
+
+
+def _texts(record: Record[Any]) -> dict[str, str]:
+    """The headers as OpenTelemetry's propagators read them."""
+    return {name: value.decode("utf-8", "replace") for name, value in record.headers if value}

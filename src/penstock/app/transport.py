@@ -16,7 +16,7 @@ Position = tuple[int, str]
 
 
 class Source(Protocol):
-    """Records of a subscription, read in one thread. `on_revoked` is called in that thread, before others get them."""
+    """Records of a subscription. Everything is called in one thread; `revoked` is too, before others get them."""
 
     def open(
         self,
@@ -34,6 +34,10 @@ class Source(Protocol):
         """Stop fetching, while staying a member: `read` must go on."""
         ...
 
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Make durable what is done. Not for exactly once, nor for share groups."""
+        ...
+
     def is_at_end(self) -> bool:
         """Whether everything that is in the partitions now has been read. For tests."""
         ...
@@ -44,14 +48,14 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    """Sends messages and commits offsets, at least once or exactly once. Called in one thread."""
+    """Sends messages, at least once or, together with offsets, exactly once. Called in one thread."""
 
     def send(self, messages: Sequence[Message]) -> None:
         """Send at once, without waiting for acknowledgements. Not for exactly once."""
         ...
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
-        """Store the messages, then the positions, or both in one transaction. Returns when they are durable."""
+        """Store the messages, for exactly once with the positions in one transaction. Returns when they are durable."""
         ...
 
     def acknowledge(self, outcomes: Outcomes) -> None:

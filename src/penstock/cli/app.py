@@ -6,13 +6,20 @@ import asyncio
 import json
 import logging
 import signal
+import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.style import StyledContext
 from penstock.client.application.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.app.application import App
+    from penstock.app.reloading import CodeWatch
+    from penstock.app.scaling import Bounds
 
 
 class AppGroup(click.Group):
@@ -52,16 +59,21 @@ def run(
 
     Workers that die are started again. On SIGTERM each finishes what it does, commits it, and ends.
     """
-    from penstock.app.loading import load
+    from penstock.app.reloading import CodeWatch, begin_anew
     from penstock.app.scaling import Bounds
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     bounds = Bounds(workers, max(workers, workers_max or workers), lag_records, lag_seconds, shrink_after)
+    # Code that changes while it is loaded is loaded again.
+    watch = CodeWatch(Path.cwd()) if reload else None
     try:
-        app = load(name)
-        asyncio.run(_supervise(app, name, bounds, reload, http))
+        app = _load(name, watch)
+        has_new_code = asyncio.run(_supervise(app, name, bounds, watch, http))
     except PenstockError as error:
         raise CommandFailure(error.what, error.why, error.advice) from error
+    if has_new_code:
+        click.echo("the code has changed: starting again", err=True)
+        begin_anew()
 
 
 @command.command()
@@ -91,23 +103,36 @@ def init(directory: Path) -> None:
     click.echo(f"\n  cd {directory} && pytest && penstock app run app:app --reload")
 
 
-async def _supervise(app: object, name: str, bounds: object, reload: bool, http: str | None) -> None:
-    from penstock.app.application import App
+def _load(name: str, watch: CodeWatch | None) -> App:
+    """The application. With a watch, code that cannot be loaded is shown, and another try made when it has changed."""
+    from penstock.app.loading import load
+    from penstock.app.reloading import begin_anew
+
+    try:
+        return load(name)
+    except Exception:
+        if watch is None:
+            raise
+        traceback.print_exc()
+    click.echo("waiting for the code to change", err=True)
+    watch.wait()
+    return begin_anew()
+
+
+async def _supervise(app: App, name: str, bounds: Bounds, watch: CodeWatch | None, http: str | None) -> bool:
     from penstock.app.pages import make_pages
-    from penstock.app.scaling import Bounds
     from penstock.app.supervisor import Supervisor
     from penstock.client.address import parse_addresses
 
-    assert isinstance(app, App)
-    assert isinstance(bounds, Bounds)
-    supervisor = Supervisor(app, name, bounds, reload=reload)
+    supervisor = Supervisor(app, name, bounds, watch)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, supervisor.stop)
     pages = None
     if http is not None:
         try:
-            (address,) = parse_addresses(http)
+            # Without a host it is served at every address, as containers want it.
+            (address,) = parse_addresses(f"0.0.0.0{http}" if http.startswith(":") else http)
             pages = make_pages(app, supervisor, address.host, address.port)
             await pages.start()
         except (OSError, ValueError) as error:
@@ -116,7 +141,7 @@ async def _supervise(app: object, name: str, bounds: object, reload: bool, http:
             ) from error
         click.echo(f"http://{address.host}:{pages.port}/ has metrics, health, lag and the AsyncAPI document")
     try:
-        await supervisor.run()
+        return await supervisor.run()
     finally:
         if pages is not None:
             await pages.stop()

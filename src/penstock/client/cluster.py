@@ -10,14 +10,14 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.connection import Connection
 from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed
 from penstock.client.settings import ConnectionSettings
 from penstock.model.errors import ApiError, ErrorCode, error_code, error_name
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import TopicPartition, Uuid
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterResponse
 from penstock.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -26,6 +26,7 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 
 EARLIEST = -2
 LATEST = -1
+LATEST_TIERED = -5
 # How long a request is retried, and the pauses between attempts.
 PATIENCE_S = 60.0
 PAUSE_FIRST_S = 0.05
@@ -54,6 +55,13 @@ Answer = TypeVar("Answer")
 
 class TryAgain(Exception):
     """The request cannot be answered right now, but may be later."""
+
+
+class Position(NamedTuple):
+    """An offset and the leader epoch that wrote it; both are -1 where there is none."""
+
+    offset: int
+    leader_epoch: int
 
 
 class ClusterClient:
@@ -140,6 +148,13 @@ class ClusterClient:
             if not topic.error_code
         }
 
+    def topic_ids(self, topics: Iterable[str]) -> tuple[str, dict[str, Uuid]]:
+        """The cluster's id, and those of the topics that exist."""
+        wanted = [MetadataRequestTopic(name=topic) for topic in sorted(set(topics))]
+        response = self._repeat(lambda: self.ask(MetadataRequest(wanted, False)))
+        found = {topic.name: topic.topic_id for topic in response.topics if not topic.error_code}
+        return response.cluster_id or "", found
+
     def ensure_topic(
         self,
         topic: str,
@@ -177,9 +192,16 @@ class ClusterClient:
 
         `EARLIEST` and `LATEST` stand for the ends of the log; with `read_committed` its end is the last stable offset.
         """
-        found: dict[TopicPartition, int] = {}
+        found = self.positions(timestamps, read_committed=read_committed)
+        return {partition: each.offset for partition, each in found.items()}
 
-        def ask() -> dict[TopicPartition, int]:
+    def positions(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, Position]:
+        """The same as `offsets`, with the leader epochs; `LATEST_TIERED` is the last offset in object storage."""
+        found: dict[TopicPartition, Position] = {}
+
+        def ask() -> dict[TopicPartition, Position]:
             missing = {each: at for each, at in timestamps.items() if each not in found}
             by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
             for partition in missing:
@@ -190,7 +212,7 @@ class ClusterClient:
                     for each in topic.partitions:
                         partition = TopicPartition(topic.name, each.partition_index)
                         self._check(each.error_code, str(partition))
-                        found[partition] = each.offset
+                        found[partition] = Position(each.offset, each.leader_epoch)
             return found
 
         return self._repeat(ask)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from penstock.config.node import NodeSettings
@@ -140,7 +141,7 @@ def _check_selector(settings: NodeSettings, errors: list[Finding]) -> None:
 
 
 def _check_groups(values: Mapping[str, Any], errors: list[Finding]) -> None:
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         for what in ("heartbeat.interval.ms", "session.timeout.ms"):
             _check_order(values, f"group.{kind}.min.{what}", f"group.{kind}.{what}", errors)
             _check_order(values, f"group.{kind}.{what}", f"group.{kind}.max.{what}", errors)
@@ -148,9 +149,12 @@ def _check_groups(values: Mapping[str, Any], errors: list[Finding]) -> None:
             values, f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms", errors, strictly=True
         )
     _check_order(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms", errors)
-    lock = "record.lock.duration.ms"
-    _check_order(values, f"group.share.min.{lock}", f"group.share.{lock}", errors)
-    _check_order(values, f"group.share.{lock}", f"group.share.max.{lock}", errors)
+    for what in ("record.lock.duration.ms", "delivery.count.limit", "partition.max.record.locks"):
+        _check_order(values, f"group.share.min.{what}", f"group.share.{what}", errors)
+        _check_order(values, f"group.share.{what}", f"group.share.max.{what}", errors)
+    if "classic" not in values["group.coordinator.rebalance.protocols"]:
+        name = "group.coordinator.rebalance.protocols"
+        errors.append(Finding(name, f"{name} must name classic: it cannot be turned off"))
 
 
 def _check_order(
@@ -205,6 +209,6 @@ def _check_directories(settings: NodeSettings, errors: list[Finding], warnings: 
             errors.append(Finding("cordoned.log.dirs", text))
     name = "log.dirs" if "log.dirs" in settings.properties else "log.dir"
     for directory in sorted(seen):
-        if directory == "/tmp" or directory.startswith("/tmp/"):
+        if PurePosixPath(directory).is_relative_to("/tmp") or PurePosixPath(directory).is_relative_to("/dev/shm"):
             text = f"{name}: {directory} does not outlive a restart of many systems: choose another for data you need"
             warnings.append(Finding(name, text))

@@ -149,6 +149,7 @@ class NodeSettings:
     penstock_tier_request_timeout_ms: int
     penstock_tier_cache_dir: str | None
     penstock_tier_cache_bytes: int
+    penstock_tier_memory_bytes: int
     penstock_tier_read_bytes: int
     penstock_tier_read_ahead: int
     rlmm_config_remote_log_metadata_topic_num_partitions: int
@@ -176,6 +177,7 @@ class NodeSettings:
     group_consumer_regex_refresh_interval_ms: int
     group_consumer_session_timeout_ms: int
     group_coordinator_append_linger_ms: int
+    group_coordinator_rebalance_protocols: tuple[str, ...]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -184,12 +186,16 @@ class NodeSettings:
     errors_deadletterqueue_topic_name_prefix: str
     group_share_delivery_count_limit: int
     group_share_heartbeat_interval_ms: int
+    group_share_max_delivery_count_limit: int
     group_share_max_heartbeat_interval_ms: int
+    group_share_max_partition_max_record_locks: int
     group_share_max_record_lock_duration_ms: int
     group_share_max_session_timeout_ms: int
     group_share_max_share_sessions: int
     group_share_max_size: int
+    group_share_min_delivery_count_limit: int
     group_share_min_heartbeat_interval_ms: int
+    group_share_min_partition_max_record_locks: int
     group_share_min_record_lock_duration_ms: int
     group_share_min_session_timeout_ms: int
     group_share_partition_max_record_locks: int

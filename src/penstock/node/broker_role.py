@@ -164,7 +164,6 @@ class BrokerRole:
         await self.partitions.open_gradually()
         if self.partitions.are_all_open:
             self._directories.note_checked(self._lifecycle.broker_epoch)
-        self._coordinate()
         self._tier = await open_tier(
             env,
             raft,
@@ -175,6 +174,7 @@ class BrokerRole:
             self._ask_itself,
             self._directories.cluster_id,
         )
+        self._coordinate()
         await self._keep_logs()
         keeper = self._replicate()
         self._tenants = Tenants(
@@ -282,7 +282,7 @@ class BrokerRole:
             self._live.current,
         )
         self._shares = SharePartitions(
-            env, raft.image, self.partitions, self._persister, dead_letters, self._live.current
+            env, raft.image, self.partitions, self._persister, dead_letters, self._live.current, self._tier
         )
 
     async def _ask_itself(self, request: Any) -> Any:

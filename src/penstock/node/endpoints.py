@@ -136,21 +136,24 @@ class Endpoints:
         try:
             await listener.bind()
         except OSError as error:
-            raise CannotStart(
-                f"cannot listen on {wanted.host or '*'}:{wanted.port}: {error.strerror}. "
-                "Choose another port in listeners, or stop what uses this one"
-            ) from error
+            raise _cannot_listen(wanted.host, wanted.port, error) from error
         return listener
 
     def serve_controllers(self, dispatcher: Dispatcher) -> None:
-        """Open the controller listeners."""
-        for listener in self._controllers:
-            listener.start(partial(self._make_session, dispatcher, listener.name))
+        """Open the controller listeners; raises CannotStart."""
+        self._serve(self._controllers, dispatcher)
 
     def serve_brokers(self, dispatcher: Dispatcher) -> None:
-        """Open the listeners of clients and of other brokers."""
-        for listener in self._brokers:
-            listener.start(partial(self._make_session, dispatcher, listener.name))
+        """Open the listeners of clients and of other brokers; raises CannotStart."""
+        self._serve(self._brokers, dispatcher)
+
+    def _serve(self, listeners: list[Accepting], dispatcher: Dispatcher) -> None:
+        for listener in listeners:
+            try:
+                listener.start(partial(self._make_session, dispatcher, listener.name))
+            except OSError as error:
+                # Two processes may bind a port as long as neither listens; the second to listen comes here.
+                raise _cannot_listen(listener.host, listener.port, error) from error
 
     async def stop_brokers(self, drain_s: float) -> None:
         """Accept nobody, finish what was accepted, close the rest."""
@@ -186,3 +189,10 @@ class Endpoints:
             port = wanted.port if wanted and wanted.port else listener.port
             rows.append((listener.name, host, port, protocols[listener.name]))
         return rows
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> CannotStart:
+    return CannotStart(
+        f"cannot listen on {host or '*'}:{port}: {error.strerror}. "
+        "Choose another port in listeners, or stop what uses this one"
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.client.settings import ConnectionSettings, read_settings
 from penstock.model.ids import TopicPartition
+from penstock.spark.tier.store import TierSettings
 
 CLIENT_ID = "penstock-spark"
 EARLIEST = "earliest"
@@ -36,6 +37,8 @@ KNOWN = {
     "failondataloss",
     "includeheaders",
     "kafkaconsumer.polltimeoutms",
+    "tier.url",
+    "tier.options",
 }
 # Options of Spark's connector for tuning that does not apply here, accepted for existing jobs.
 IGNORED = {"groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms", "kafkaconsumer.cache"}
@@ -80,6 +83,8 @@ class SourceOptions:
     headers: bool = False
     read_committed: bool = False
     poll_timeout_ms: int = POLL_TIMEOUT_DEFAULT_MS
+    # Where tiered topics have their old segments, if they are to be read from there.
+    tier: TierSettings | None = None
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -105,6 +110,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         headers=_flag(given, "includeHeaders", False),
         read_committed=properties.get("isolation.level", "read_uncommitted") == "read_committed",
         poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_DEFAULT_MS,
+        tier=_tier(given),
     )
 
 
@@ -115,6 +121,24 @@ def _refuse(given: Mapping[str, str], properties: Mapping[str, str]) -> None:
     for name, advice in REFUSED.items():
         if name in properties:
             raise ValueError(f"kafka.{name} cannot be set: {advice}")
+
+
+def _tier(given: Mapping[str, str]) -> TierSettings | None:
+    """The object store; its options have the form of the brokers' setting penstock.tier.options."""
+    url = given.get("tier.url", "").strip()
+    items = [item.strip().partition("=") for item in given.get("tier.options", "").split(",") if item.strip()]
+    if any(not name or not separator for name, separator, _ in items):
+        # Not what it is instead: it may be a credential.
+        raise ValueError("tier.options must look like region=eu-central-1,access_key_id=…")
+    if items and not url:
+        raise ValueError("tier.options are those of a store, but tier.url does not name one")
+    if not url:
+        return None
+    if "://" not in url:
+        raise ValueError(
+            f"tier.url must look like s3://bucket/prefix, gs://…, az://… or file:///directory, not {url!r}"
+        )
+    return TierSettings(url, tuple(sorted((name.strip(), value.strip()) for name, _, value in items)))
 
 
 def _subscription(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:

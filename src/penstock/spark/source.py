@@ -26,11 +26,14 @@ from pyspark.sql.types import StructType
 from penstock.client.cluster import LATEST
 from penstock.model.ids import TopicPartition
 from penstock.spark.arrow import HEADERS_DDL, SCHEMA_DDL, record_batch
-from penstock.spark.fetching import DataLost, OffsetRange, RangeFetcher, keep_memory
+from penstock.spark.fetching import DataLost, keep_memory
 from penstock.spark.offset_bounds import partitions_of, resolve
 from penstock.spark.options import SourceOptions, read_options
 from penstock.spark.planning import Offsets, from_stored, ranges_between, rate_limited, split_ranges, to_stored
 from penstock.spark.shared import shared_client
+from penstock.spark.tier.planning import plan_reads
+from penstock.spark.tier.reading import read_plan
+from penstock.spark.tier.sections import Plan
 
 FORMAT = "penstock"
 
@@ -72,8 +75,8 @@ class PenstockDataSource(DataSource):
 class RangePartition(InputPartition):
     """A task's part: one range of one partition."""
 
-    def __init__(self, wanted: OffsetRange | None) -> None:
-        super().__init__(wanted)
+    def __init__(self, plan: Plan | None) -> None:
+        super().__init__(plan)
 
 
 class BatchReader(DataSourceReader):
@@ -167,22 +170,16 @@ def _loss(gone: list[TopicPartition], shrunk: list[TopicPartition], start: Offse
 
 
 def _tasks(options: SourceOptions, start: Offsets, end: Offsets) -> list[InputPartition]:
-    ranges = split_ranges(ranges_between(start, end), options.partitions_min, options.records_per_partition_max)
-    return [RangePartition(each) for each in ranges]
+    ranges = ranges_between(start, end)
+    plans = {plan.wanted.topic_partition: plan for plan in plan_reads(options, ranges)}
+    parts = split_ranges(ranges, options.partitions_min, options.records_per_partition_max)
+    return [RangePartition(plans[each.topic_partition].part(each)) for each in parts]
 
 
-def _read(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[Any]:
+def _read(options: SourceOptions, plan: Plan | None) -> Iterator[Any]:
     """A range as Arrow batches. Spark passes None for the only task of a read without data."""
-    if wanted is None:
+    if plan is None:
         return
     keep_memory()
-    fetcher = RangeFetcher(
-        shared_client(options.connection),
-        wanted,
-        read_committed=options.read_committed,
-        headers=options.headers,
-        fail_on_data_loss=options.fail_on_data_loss,
-        patience_seconds=options.poll_timeout_ms / 1000,
-    )
-    for columns, timestamp_type in fetcher.columns():
-        yield record_batch(columns, wanted.topic, wanted.partition, timestamp_type)
+    for columns, timestamp_type in read_plan(options, plan):
+        yield record_batch(columns, plan.wanted.topic, plan.wanted.partition, timestamp_type)

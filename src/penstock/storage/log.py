@@ -246,8 +246,7 @@ class Log:
             offset_max = end_offset
         if offset >= offset_max:
             return EMPTY_SLICE
-        active = self._active
-        segment = active
+        segment = active = self._active
         if offset < active.base_offset:
             segment, start, segment_end = self._segments.find_older(offset, end_offset)
         else:
@@ -347,7 +346,7 @@ class Log:
             self._epochs_changed |= self.epochs.truncate_from_end(self.end_offset)
             return False
         if offset < self._segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms)
+            self.truncate_fully_and_start_at(offset, now_ms, keeps_epochs=self.settings.tiered)
             return True
         number = self._segments.number_of(offset)
         segment = self._segments[number]
@@ -364,7 +363,7 @@ class Log:
         self._make_history_durable()
         return True
 
-    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0, *, keeps_epochs: bool = False) -> None:
         """Remove everything; the log is empty and starts and ends at `offset`.
 
         If the disk has no room for the new segment StorageError is raised, and the log is as before.
@@ -377,7 +376,8 @@ class Log:
         segment.rename("")
         self.start_offset = min(self.start_offset, offset) if self.settings.tiered else offset
         self._history.clear(offset)
-        self.epochs.clear()
+        if not keeps_epochs:  # which tell what to read of the tier
+            self.epochs.clear()
         self._set_end(offset)
         self._make_history_durable()
 
@@ -390,7 +390,7 @@ class Log:
         self._make_history_durable()
 
     def tier_copy(self, base_offset: int) -> TierCopy | None:
-        """What is copied of a rolled segment; None if it is not here any more. May read indexes from disk."""
+        """What is copied of a rolled segment; None if it is gone. May read indexes from disk."""
         return copy_of(self._segments, base_offset, self.epochs)
 
     def _set_end(self, offset: int) -> None:

@@ -323,7 +323,7 @@ class _Loader:
         found = []
         for segment in segments:
             for position, header in walk_headers(segment.file, 0, segment.size):
-                aborted = note_batch(producers, header, segment, position)
+                aborted = note_batch(producers, header, segment.file, position)
                 if aborted is not None and segment.base_offset == base_offset:
                     found.append(aborted)
             segment.release()

@@ -110,7 +110,7 @@ class SegmentChecker:
                 for earlier in waiting:
                     producers.update(read_header(chunk, earlier))
                 waiting.clear()
-                aborted = note_batch(producers, read_header(chunk, at), self.segment, position + at)
+                aborted = note_batch(producers, read_header(chunk, at), self.segment.file, position + at)
                 if aborted is not None:
                     self.aborted.append(aborted)
             else:

@@ -8,21 +8,27 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from penstock.core.replica.producer_state import ProducerEntry
+from penstock.core.replica.producer_state import ProducerEntry, ProducerState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.checkpoint import CheckpointError
 from penstock.storage.files import CorruptLogError, File, StorageError
 from penstock.storage.leader_epochs import EpochEntry, LeaderEpochs
 from penstock.storage.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
-from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot
+from penstock.storage.producers.replay import note_batch
+from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.scan import walk_headers
 from penstock.storage.segment import Segment
+from penstock.storage.settings import INT64_MAX
 from penstock.wire.kernel import scan_batches
 
 CHECKED_BYTES = 4 * 1024 * 1024
 
 
 class TierCopy(NamedTuple):
-    """A segment to copy: its log file, and its small companions as bytes. `epochs` are those of its records."""
+    """A segment to copy: its log file, and its small companions as bytes. `epochs` are those of its records.
+
+    `snapshot` and `earlier_snapshot` are of its producers at its end and at its start, empty if the disk has none.
+    """
 
     base_offset: int
     end_offset: int
@@ -35,6 +41,7 @@ class TierCopy(NamedTuple):
     transaction_index: bytes
     snapshot: bytes
     epoch_checkpoint: bytes
+    earlier_snapshot: bytes = b""
 
     @property
     def log_path(self) -> Path:
@@ -69,6 +76,27 @@ class TierCopy(NamedTuple):
             position += scan.position
         return crc
 
+    def sound_snapshot(self) -> bytes:
+        """The snapshot, made anew from the earlier one and the log file if it is lost or damaged.
+
+        Producers of before are forgotten if both are: they may start anywhere. Blocks, in any thread.
+        """
+        if _entries(self.snapshot) is not None:
+            return self.snapshot
+        producers = ProducerState()
+        # Nothing expires here: whoever starts with it decides that.
+        producers.load(_entries(self.earlier_snapshot) or (), self.base_offset, 0, INT64_MAX)
+        for position, header in walk_headers(self.log, 0, self.size_bytes):
+            note_batch(producers, header, self.log, position)
+        return encode_snapshot(producers.entries)
+
+
+def _entries(snapshot: bytes) -> list[ProducerEntry] | None:
+    try:
+        return decode_snapshot(snapshot)
+    except DamagedSnapshotError:
+        return None
+
 
 class TierHistory(NamedTuple):
     """What a log begins with whose first segments are in the tier."""
@@ -100,18 +128,12 @@ def moved_to_tier(log_name: str, offset: int) -> ApiError:
 
 
 def copy_of(segments: Sequence[Segment], base_offset: int, epochs: LeaderEpochs) -> TierCopy | None:
-    """What is copied of a rolled segment; None if there is none that begins here.
-
-    Raises StorageError without the snapshot of its producers: nobody could continue after it.
-    """
+    """What is copied of a rolled segment; None if there is none that begins here."""
     found = (number for number, one in enumerate(segments[:-1]) if one.base_offset == base_offset)
     number = next(found, None)
     if number is None:
         return None
     segment, next_base_offset = segments[number], segments[number + 1].base_offset
-    snapshot = _read(segment, SNAPSHOT_SUFFIX, next_base_offset)
-    if not snapshot:
-        raise StorageError(f"{segment.home.path.name} has no snapshot of its producers at {next_base_offset}")
     was_open = segment.is_open
     history = LeaderEpochs()
     for entry in epochs.entries:
@@ -129,8 +151,9 @@ def copy_of(segments: Sequence[Segment], base_offset: int, epochs: LeaderEpochs)
         segment.offset_index().to_bytes(),
         segment.time_index().to_bytes(),
         _read(segment, TRANSACTION_INDEX_SUFFIX, segment.base_offset),
-        snapshot,
+        _read(segment, SNAPSHOT_SUFFIX, next_base_offset),
         history.to_bytes(),
+        _read(segment, SNAPSHOT_SUFFIX, segment.base_offset),
     )
     if not was_open:
         segment.release()

@@ -150,6 +150,10 @@ class MemorySource:
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
         """Store messages and positions."""
         self.send(messages)
+        self.commit_offsets(positions)
+
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Store positions."""
         self._broker.commits[self._subscription.group].update(positions)
 
     def acknowledge(self, outcomes: Outcomes) -> None:
@@ -220,6 +224,10 @@ class MemoryShare:
         """Store messages; a share group has no positions."""
         del positions
         self.send(messages)
+
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Share groups acknowledge instead."""
+        raise NotImplementedError
 
     def acknowledge(self, outcomes: Outcomes) -> None:
         """What is released is handed out again."""

@@ -21,6 +21,8 @@ import pytest
 from support.kafka_broker import kafka_broker
 from support.kafka_tools import kafka_tool
 
+pytestmark = pytest.mark.slow
+
 PENSTOCK = [sys.executable, "-m", "penstock"]
 WAIT_S = 30.0
 TIME = {"lag_ms", "committed_ms"}

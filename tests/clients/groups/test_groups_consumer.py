@@ -19,6 +19,8 @@ from penstock.wire.messages.list_groups import ListGroupsRequest
 from support.kafka_tools import kafka_tool
 from support.wire_client import WireClient
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "100",

@@ -14,6 +14,8 @@ from group_members.crew import SESSION_TIMEOUT_MS, Crew, Running
 
 from penstock.testing import Cluster
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "group.initial.rebalance.delay.ms": "100",

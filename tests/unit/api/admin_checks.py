@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 from api_world import Ask, World, fresh_name
 
 from penstock.api.api_versions import TELEMETRY
@@ -32,6 +34,12 @@ from penstock.wire.messages.describe_log_dirs import DescribableLogDirTopic, Des
 from penstock.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from penstock.wire.messages.list_config_resources import ListConfigResourcesRequest
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.restore_topics import (
+    RestorablePartition,
+    RestorableTopic,
+    RestorableTopicConfig,
+    RestoreTopicsRequest,
+)
 
 TOPIC, BROKER, CLIENT_METRICS = 2, 4, 16
 NOT_ASKED = -(2**31)
@@ -317,7 +325,21 @@ def check_describe_topic_partitions(ask: Ask, world: World, version: int) -> Non
     assert ask(DescribeTopicPartitionsRequest(()), version).topics
 
 
+def check_restore_topics(ask: Ask, world: World, version: int) -> None:
+    name, topic_id = fresh_name(), uuid.uuid4().bytes
+    plain = RestorableTopic(name, topic_id, 1, [RestorablePartition(0, 0)], [])
+    response = ask(RestoreTopicsRequest([plain, plain._replace(name=world.topic)]), version)
+    assert (response.error_code, response.error_message) == (0, None)
+    # Only tiered topics come back, and this broker has no tier.
+    assert [row.error_code for row in response.topics] == [ErrorCode.INVALID_CONFIG, ErrorCode.TOPIC_ALREADY_EXISTS]
+    taken = ask(RestoreTopicsRequest([plain._replace(topic_id=world.topic_id)]), version).topics[0]
+    assert taken.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    tiered = plain._replace(configs=[RestorableTopicConfig("remote.storage.enable", "true")])
+    assert ask(RestoreTopicsRequest([tiered]), version).topics[0].error_code == ErrorCode.INVALID_CONFIG
+
+
 CHECKS = {
+    "restore_topics": check_restore_topics,
     "metadata": check_metadata,
     "api_versions": check_api_versions,
     "create_topics": check_create_topics,

@@ -155,7 +155,7 @@ def test_only_those_who_may_create_them_do(rights: list[str], refused: str | Non
 
         handler: Any = make_streams_group_heartbeat(
             SimpleNamespace(features={STREAMS_VERSION: 1}),  # type: ignore[arg-type]
-            SimpleNamespace(ask=ask),  # type: ignore[arg-type]
+            SimpleNamespace(ask=ask, protocols={"streams"}),  # type: ignore[arg-type]
             world.topics,
             Access(*((Operation.CREATE, name) for name in rights)),  # type: ignore[arg-type]
         )

@@ -196,6 +196,9 @@ def test_several_listeners() -> None:
         ({"log_cleaner_dedupe_buffer_size": "1048576"}, "expected more than 1048576"),
         ({"default_replication_factor": "0"}, "expected at least 1"),
         ({"group_share_heartbeat_interval_ms": "4000"}, "must not be more than group.share.heartbeat.interval.ms=4000"),
+        ({"group_streams_session_timeout_ms": "61000"}, "group.streams.max.session.timeout.ms=60000"),
+        ({"group_share_min_delivery_count_limit": "5", "group_share_delivery_count_limit": "4"}, "limit=4"),
+        ({"group_coordinator_rebalance_protocols": "consumer"}, "must name classic"),
         ({"remote_log_storage_system_enable": "true"}, "penstock.tier.url is not set"),
         ({"remote_log_storage_system_enable": "true", "penstock_tier_url": "ftp://a"}, "expected a URL that begins"),
         (
@@ -237,6 +240,7 @@ def test_everything_wrong_is_named_at_once() -> None:
         ),
         ({"log_dir": "/data/three"}, "log.dir=/data/three is ignored"),
         ({"log_dirs": "/tmp/kraft-combined-logs"}, "does not outlive a restart"),
+        ({"log_dirs": "/dev/shm/kafka"}, "does not outlive a restart"),
         ({"min_insync_replicas": "2"}, "min.insync.replicas=2 is more than default.replication.factor=1"),
         ({"transaction_state_log_replication_factor": "1"}, "transaction.state.log.min.isr=2"),
         ({"message_max_bytes": "200000000"}, "more than socket.request.max.bytes"),

@@ -163,6 +163,8 @@ def test_a_snapshot_keeps_everything_about_a_partition() -> None:
         leader_recovery_state=1,
         eligible_leader_replicas=(2,),
         last_known_leader_replicas=(1,),
+        restored_offset=12,
+        kept_producer_id=1000,
     )
     image, again = Image(), Image()
     image.replay(TopicRecord(name="t", topic_id=topic_id))

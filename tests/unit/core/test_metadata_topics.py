@@ -39,6 +39,15 @@ def test_names_that_metrics_cannot_tell_apart_are_refused() -> None:
     assert create(world, NewTopic("a_b"))[0].error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_what_brokers_need_to_read_the_tier_is_not_tiered(name: str) -> None:
+    world = ClusterWorld(1)
+    (outcome,) = create(world, NewTopic(name, configs={"remote.storage.enable": "true"}))
+    assert outcome.error is ErrorCode.INVALID_CONFIG
+    assert create(world, NewTopic(name, configs={"remote.storage.enable": "false"}))[0].error is ErrorCode.NONE
+    assert create(world, NewTopic("plain", configs={"remote.storage.enable": "true"}))[0].error is ErrorCode.NONE
+
+
 def test_only_active_brokers_begin_in_sync() -> None:
     world = ClusterWorld(3)
     world.create("other", (1, 2))

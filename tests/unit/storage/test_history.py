@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from log_support import NOW_MS, LogMaker, append, read_all
 
-from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
+from penstock.core.lifecycle.retention import RetentionPlan, RetentionSettings, plan_retention
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.files import OsFilesystem, StorageError, storage_error
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH
 from penstock.storage.log import Log
 from penstock.storage.names import is_deletion_directory, parse_partition_directory
+from penstock.storage.producers.snapshot import decode_snapshot
 from penstock.storage.settings import LogSettings
 
 
@@ -113,6 +115,48 @@ def test_truncation_below_the_first_segment_starts_over(logs: LogMaker) -> None:
     append(log, b"a")
     assert log.truncate_to(50)
     assert (log.start_offset, log.end_offset) == (50, 50)
+
+
+def test_a_tiered_log_that_is_cut_to_before_its_disk_knows_the_epochs_of_the_tier(logs: LogMaker) -> None:
+    logs.settings = replace(logs.settings, tiered=True)
+    log = logs.open()
+    fill(log, 40)
+    older = frozenset(one.base_offset for one in log.segment_facts()[:-1])
+    log.delete_segments(RetentionPlan(older, 0), NOW_MS)
+    assert (log.start_offset, log.local_start_offset > 26) == (0, True)
+    assert log.truncate_to(26, NOW_MS)
+    for _ in range(2):
+        assert (log.start_offset, log.local_start_offset, log.end_offset) == (0, 26, 26)
+        assert log.epochs.entries == ((0, 0), (1, 10), (2, 20))
+        log = logs.crash(log)
+    # Where nothing of the log is left, nothing is known of its epochs either.
+    log.truncate_fully_and_start_at(50, NOW_MS)
+    assert log.epochs.entries == ()
+
+
+def test_a_snapshot_that_is_lost_or_damaged_is_made_anew_for_the_tier(logs: LogMaker) -> None:
+    log = logs.open()
+    fill(log, 3)
+    append(log, b"open", producer_id=2, producer_epoch=5, sequence=0, transactional=True)
+    fill(log, 40)
+    facts = log.segment_facts()
+    whole = [log.tier_copy(one.base_offset) for one in facts[:3]]
+    for number in range(1, 4):
+        path = logs.directory / f"{facts[number].base_offset:020d}.snapshot"
+        assert path.exists()
+        if number == 2:
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+        else:
+            path.unlink()
+    for number, before in enumerate(whole):
+        after = log.tier_copy(facts[number].base_offset)
+        assert before is not None
+        assert after is not None
+        assert after.sound_snapshot() == before.sound_snapshot() == before.snapshot or number > 0
+        producers = {entry.producer_id: entry.last_offset for entry in decode_snapshot(after.sound_snapshot())}
+        assert producers[1] == after.end_offset - 1
+        # Known from the first segment, and forgotten where nothing tells of it.
+        assert producers.get(2) == (3 if number == 0 else None)
 
 
 def test_deleted_records_cannot_be_read_and_their_segments_go(logs: LogMaker) -> None:

@@ -24,6 +24,8 @@ WITHOUT_CLASS = {
     "DescribeLagResponse",
     "DescribeTenantsRequest",
     "DescribeTenantsResponse",
+    "RestoreTopicsRequest",
+    "RestoreTopicsResponse",
     "SettleShareRecordRequest",
     "SettleShareRecordResponse",
     "TakeShareRecordsRequest",

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from penstock.storage.tier.inventory import Inventory, Problem, StoredSegment
+    from penstock.cli.tier.restore_plan import TopicPlan
+    from penstock.storage.tier.inventory import Inventory, Orphan, Problem
     from penstock.storage.tier.object_store import RemoteStore
 
 REQUEST_TIMEOUT_MS = 30_000
 GRACE_S = 3600
+RESTORE_S = 600
 UNSOUND = 1
 
 
@@ -110,7 +112,7 @@ def verify(
 
     Ends with code 1 if something is missing or damaged.
     """
-    from penstock.cli.tier.metadata import expected_segments, read_metadata
+    from penstock.cli.tier.metadata import expected_segments, read_metadata, read_topic_ids
     from penstock.cli.wire_client import WireClient
     from penstock.storage.tier.inventory import check_segment, compare, take_inventory
     from penstock.wire.messages.describe_cluster import DescribeClusterRequest
@@ -119,11 +121,13 @@ def verify(
     with WireClient(connection) as client:
         cluster_id = client.ask(DescribeClusterRequest()).cluster_id
 
-    async def look() -> tuple[Inventory, list[Problem], list[StoredSegment], int]:
+    async def look() -> tuple[Inventory, list[Problem], list[Orphan], int]:
         inventory = await take_inventory(store, cluster_id)
         _, partitions = await asyncio.to_thread(read_metadata, connection)
         expected = expected_segments(cluster_id, partitions)
-        problems, orphans = compare(inventory, expected)
+        # Asked for last: a topic's document is only written when the topic is there.
+        topic_ids = await asyncio.to_thread(read_topic_ids, connection)
+        problems, orphans = compare(inventory, expected, topic_ids | {key.topic_id for key in partitions})
         flawed = {problem.path.removesuffix(".log") for problem in problems}
         for segment_id, one in expected.items():
             if not quick and one.is_readable and one.stem not in flawed:
@@ -131,7 +135,7 @@ def verify(
         removed = 0
         for orphan in orphans if clean else ():
             if time.time() * 1000 - orphan.modified_ms >= grace_s * 1000:
-                await store.delete(orphan.paths())
+                await store.delete(orphan.paths)
                 removed += 1
         return inventory, problems, orphans, removed
 
@@ -141,7 +145,7 @@ def verify(
             {
                 "segments": len(inventory.segments),
                 "problems": [problem._asdict() for problem in problems],
-                "orphans": [orphan.stem for orphan in orphans],
+                "orphans": [orphan.name for orphan in orphans],
                 "removed": removed,
             }
         )
@@ -149,13 +153,71 @@ def verify(
         for problem in problems:
             click.echo(f"{problem.path} {problem.what}")
         for orphan in orphans:
-            click.echo(f"{orphan.stem} is an orphan")
+            click.echo(f"{orphan.name} is an orphan")
         click.echo(
             f"{len(inventory.segments)} segments, {len(problems)} problems, {len(orphans)} orphans, "
             f"{removed} of them removed"
         )
     if problems:
         raise SystemExit(UNSOUND)
+
+
+@command.command()
+@connection_options
+@store_options
+@click.option("--from-cluster", help="The lost cluster's id, if the store has several.")
+@click.option("--topics", help="Only these, separated by commas.")
+@click.option("--dry-run", is_flag=True, help="Show what would be restored, and what is missing.")
+@click.option("--partial", is_flag=True, help="Restore what is whole, although something is missing or damaged.")
+@click.option("--replication-factor", type=click.IntRange(1), help="Replicas, if not as many as there were.")
+@click.option("--config-override", "overrides", multiple=True, metavar="NAME=VALUE", help="A setting for all topics.")
+@click.option("--timeout", "timeout_s", default=RESTORE_S, show_default=True, help="How long brokers may take, in s.")
+@output_option
+def restore(
+    connection: Connection,
+    config: str | None,
+    url: str | None,
+    options: tuple[str, ...],
+    from_cluster: str | None,
+    topics: str | None,
+    dry_run: bool,
+    partial: bool,
+    replication_factor: int | None,
+    overrides: tuple[str, ...],
+    timeout_s: int,
+    as_json: bool,
+) -> None:
+    """Bring the topics of a lost cluster back into a new one, from the store alone.
+
+    Topics keep their names, ids, settings, offsets and leader epochs, and producers their state. Run again, it
+    continues. Ends with code 1, and changes nothing, if something is missing or damaged, unless --partial is given.
+    """
+    from penstock.cli.tier.restore import Restore
+    from penstock.cli.tier.restore_plan import describe_plans, find_cluster, plan_topics
+    from penstock.cli.wire_client import WireClient
+
+    store = _open(config, url, options)
+    wanted = {name.strip() for name in (topics or "").split(",")} - {""}
+    settings = parse_assignments(overrides, "--config-override")
+
+    async def look() -> list[TopicPlan]:
+        source, inventory = await find_cluster(store, from_cluster)
+        return await plan_topics(store, source, inventory, wanted, settings)
+
+    plans = _run(look())
+    with WireClient(connection) as client:
+        restoring = Restore(client, store, plans, lambda line: click.echo(line, err=True))
+        rows = describe_plans(plans, restoring.missing)
+        if as_json:
+            print_json(rows)
+        else:
+            titles = ("topic", "topic_id", "partitions", "segments", "bytes", "records", "state")
+            print_table(titles, [[row[title] for title in titles] for row in rows])
+        restoring.check(partial=partial)
+        if not dry_run:
+            _run(restoring.copy_objects())
+            restoring.create_topics(replication_factor)
+            restoring.await_leaders(timeout_s)
 
 
 def _open(config: str | None, url: str | None, options: tuple[str, ...]) -> RemoteStore:
@@ -166,7 +228,7 @@ def _open(config: str | None, url: str | None, options: tuple[str, ...]) -> Remo
         if url:
             return RemoteStore.open(url, parse_assignments(options, "--option"), REQUEST_TIMEOUT_MS)
         if config:
-            return open_store(load_settings(config, {}))
+            return open_store(load_settings(config, {}), RemoteStore.open)
     except StoreError as error:
         raise CommandFailure("the store cannot be opened", error.message) from error
     raise CommandFailure("which store?", "name it with --url, or a node's file with -c")

@@ -20,7 +20,7 @@ __all__ = [
     "TimerKey",
     "Token",
     "Topics",
-    "interval_of",
+    "bounded",
 ]
 
 
@@ -85,6 +85,6 @@ class GroupSettings:
     offset_metadata_max_bytes: int = 4096
 
 
-def interval_of(own: str | None, default: int, least: int, most: int) -> int:
+def bounded(own: str | None, default: int, least: int, most: int) -> int:
     """A group's own number within the broker's bounds, or the broker's default."""
     return default if own is None else min(max(int(own), least), most)

@@ -77,6 +77,10 @@ class PartitionState(NamedTuple):
     leader_recovery_state: int = RECOVERED
     eligible_leader_replicas: tuple[int, ...] = ()
     last_known_leader_replicas: tuple[int, ...] = ()
+    # A log that ends before this offset has to start from object storage before it leads, and keeps the state only of
+    # producers with at least this id; see `restore`.
+    restored_offset: int = 0
+    kept_producer_id: int = 0
 
     @property
     def is_reassigning(self) -> bool:
@@ -288,6 +292,8 @@ class Image:
             record.leader_recovery_state,
             tuple(record.eligible_leader_replicas or ()),
             tuple(record.last_known_elr or ()),
+            record.restored_offset,
+            record.kept_producer_id,
         )
         index = record.partition_id
         if index < len(partitions):
@@ -448,6 +454,8 @@ def changed_state(old: PartitionState, change: PartitionChangeRecord) -> Partiti
         old.leader_recovery_state if recovery == -1 else recovery,
         old.eligible_leader_replicas if eligible is None else tuple(eligible),
         old.last_known_leader_replicas if last_known is None else tuple(last_known),
+        old.restored_offset,
+        old.kept_producer_id,
     )
 
 
@@ -467,6 +475,8 @@ def partition_record(topic_id: Uuid, partition: int, state: PartitionState) -> P
         directories=state.directories,
         eligible_leader_replicas=state.eligible_leader_replicas or None,
         last_known_elr=state.last_known_leader_replicas or None,
+        restored_offset=state.restored_offset,
+        kept_producer_id=state.kept_producer_id,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from penstock.model.errors import ApiError, ErrorCode
 
@@ -13,6 +14,9 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 METADATA_TOPIC = "__cluster_metadata"
 # Topics that Penstock itself creates, and that no rule about topics applies to.
 OWN_TOPICS = INTERNAL_TOPICS | {"__remote_log_metadata", "_schemas", "_idempotency_keys", "_pipelines"}
+# What brokers need before they can read from object storage; Kafka ignores the setting for these.
+NEVER_TIERED = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"})
+REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -30,6 +34,15 @@ def check_topic_name(name: str) -> None:
         reason = f"{name!r} has characters other than letters, digits, '.', '_' and '-'"
     if reason:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def check_tierable(name: str, configs: Mapping[str, str]) -> None:
+    """Raises INVALID_CONFIG if an internal topic is to be tiered."""
+    if name in NEVER_TIERED and configs.get(REMOTE_STORAGE_ENABLE, "").strip().lower() == "true":
+        text = (
+            f"{REMOTE_STORAGE_ENABLE}=true: tiered storage is only for topics that are not internal, and not for {name}"
+        )
+        raise ApiError(ErrorCode.INVALID_CONFIG, text)
 
 
 def folded(name: str) -> str | None:

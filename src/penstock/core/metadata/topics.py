@@ -20,7 +20,7 @@ from penstock.core.metadata.image import (
 )
 from penstock.core.metadata.result import Result
 from penstock.core.metadata.tenants import TenantRoom
-from penstock.core.metadata.topic_names import METADATA_TOPIC, check_topic_name, folded
+from penstock.core.metadata.topic_names import METADATA_TOPIC, check_tierable, check_topic_name, folded
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -85,7 +85,7 @@ def create_topics(
         if topic.name in twice:
             continue
         try:
-            configs = _check_topic(image, added, topic)
+            configs = check_new_topic(image, added, topic)
             check_configs(configs)
             replicas = _choose_replicas(image, topic, defaults, place, budget)
             admit(topic.name, len(replicas), len(replicas[0]), configs)
@@ -102,7 +102,7 @@ def create_topics(
     return Result(records, outcomes)
 
 
-def _check_topic(image: Image, added: Mapping[str, str], topic: NewTopic) -> dict[str, str]:
+def check_new_topic(image: Image, added: Mapping[str, str], topic: NewTopic) -> dict[str, str]:
     """The settings of a topic that may have its name."""
     check_topic_name(topic.name)
     if topic.name in image.topics:
@@ -120,21 +120,28 @@ def _check_topic(image: Image, added: Mapping[str, str], topic: NewTopic) -> dic
     missing = sorted(set(topic.configs) - set(configs))
     if missing:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"no value was given for {', '.join(missing)}")
+    check_tierable(topic.name, configs)
     return configs
 
 
 def _create_topic(
     image: Image, name: str, topic_id: Uuid, replicas: Sequence[tuple[int, ...]], configs: Mapping[str, str]
 ) -> tuple[list[object], TopicOutcome]:
-    records: list[object] = [TopicRecord(name=name, topic_id=topic_id)]
-    records += _partition_records(image, topic_id, 0, replicas)
-    records += [
-        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
-        for key, value in configs.items()
-    ]
+    records = topic_records(name, topic_id, new_partition_records(image, topic_id, 0, replicas), configs)
     return records, TopicOutcome(
         name, topic_id, partitions=len(replicas), replication_factor=len(replicas[0]), configs=configs
     )
+
+
+def topic_records(
+    name: str, topic_id: Uuid, partitions: Sequence[PartitionRecord], configs: Mapping[str, str]
+) -> list[object]:
+    """Everything that is recorded of a new topic."""
+    settings = [
+        ConfigRecord(resource_type=ResourceType.TOPIC, resource_name=name, name=key, value=value)
+        for key, value in configs.items()
+    ]
+    return [TopicRecord(name=name, topic_id=topic_id), *partitions, *settings]
 
 
 def _choose_replicas(
@@ -182,9 +189,10 @@ def _check_assignment(image: Image, replicas: Sequence[tuple[int, ...]], replica
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
-def _partition_records(
+def new_partition_records(
     image: Image, topic_id: Uuid, first: int, replicas: Sequence[tuple[int, ...]]
 ) -> list[PartitionRecord]:
+    """The records of new partitions, numbered from `first` on; raises ApiError if one would have no broker."""
     records = []
     for index, brokers in enumerate(replicas, first):
         active = tuple(broker for broker in brokers if image.brokers[broker].active)
@@ -229,4 +237,4 @@ def add_partitions(
             )
         replicas = [tuple(brokers) for brokers in assignments]
         _check_assignment(image, replicas, factor)
-    return _partition_records(image, topic.topic_id, present, replicas)
+    return new_partition_records(image, topic.topic_id, present, replicas)

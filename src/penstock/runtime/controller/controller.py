@@ -19,12 +19,14 @@ from penstock.core.metadata import (
     features,
     producer_ids,
     reassignment,
+    restore,
     topics,
 )
 from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.elections import ElectionType, PartitionKey
 from penstock.core.metadata.image import Image, ResourceType, Topic
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.topic_names import check_tierable
 from penstock.core.metadata.topic_policy import TopicPolicy
 from penstock.core.placement.stripe import PlacementError, UsableBroker, place
 from penstock.model.errors import ApiError, ErrorCode
@@ -319,6 +321,20 @@ class Controller:
 
         return self._raft.decide(decision)
 
+    def restore_topics(
+        self, wanted: Sequence[restore.RestoredTopic], next_producer_id: int
+    ) -> Future[list[restore.RestoreOutcome]]:
+        """Bring back topics of a lost cluster, whose records are in object storage."""
+
+        def admit(name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+            self._policy().check_new(name, partitions, replication_factor, configs, self._broker())
+
+        return self._raft.decide(
+            lambda image: restore.restore_topics(
+                image, wanted, next_producer_id, self._placer(image), self._check_topic_configs, admit
+            )
+        )
+
     def delete_topics(self, choose: Callable[[Image], Topic], charge: Charge = _free) -> Future[Topic]:
         """Delete the topic that `choose` picks from the image; it raises ApiError when there is none."""
 
@@ -364,6 +380,7 @@ class Controller:
             before = image.overrides(kind, name)
             after = change(before)
             if kind is ResourceType.TOPIC:
+                check_tierable(name, after)
                 self._check_topic_configs(after)
                 self._policy().check_change(name, before, after, self._broker())
             if kind is ResourceType.BROKER and not image.cordoned_directories_enabled:

@@ -69,6 +69,8 @@ class Groups(CoordinatedTopic[GroupShard]):
         self, env: Env, image: Image, controller: TopicCreator, partitions: Partitions, settings: NodeSettings
     ) -> None:
         self._image = image
+        # What this broker offers; share groups are turned on and off by their feature alone.
+        self.protocols = frozenset(settings.group_coordinator_rebalance_protocols)
         wanted = NewTopic(
             OFFSETS_TOPIC,
             settings.offsets_topic_num_partitions,

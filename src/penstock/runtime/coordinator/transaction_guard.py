@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.core.contract import ProducerIdentity
+from penstock.core.replica.postponed import Place
 from penstock.core.replica.producer_state import Verification
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.transaction_verifier import Verify
 from penstock.runtime.env import Env
-from penstock.runtime.replication.admission import Place, Produced, Refusals
+from penstock.runtime.replication.admission import Produced, Refusals
 from penstock.wire.records import HEADER_SIZE, read_header
 
 # From this version of Produce on a write adds its partition to the transaction.

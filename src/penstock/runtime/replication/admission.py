@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.core.replica.postponed import Place
 from penstock.core.replica.producer_state import NOT_REQUIRED, Verification
 from penstock.model.errors import ApiError
 from penstock.runtime.replication.partition import Partition
 
-# A partition as a request names it: topic, topic id, index.
-Place = tuple[str, bytes, int]
 # The batches that must not be appended, and why.
 Refusals = Mapping[Place, ApiError]
 

@@ -312,8 +312,7 @@ class Partition:
             if isinstance(verdict, Refused):
                 verdict = self._recalled.find(self.log, header) or verdict
             if isinstance(verdict, Duplicate):
-                append_time = verdict.timestamp if self.settings.log_append_time else NO_TIMESTAMP
-                return Appended(verdict.base_offset, verdict.last_offset + 1, append_time)
+                return self._appended_before(verdict)
             if isinstance(verdict, Refused):
                 raise ApiError(verdict.code, verdict.message)
         if self._codec is not None and self._codec != header.compression:
@@ -328,6 +327,22 @@ class Partition:
         if header.attributes & CODEC_MASK:
             self.counters.saved_bytes_in += HEADER_SIZE + len(body) - len(data)
         return appended
+
+    def stored(self, data: memoryview | bytearray) -> Appended | None:
+        """Where the one batch in `data` was stored before; None if it was not, or nobody can tell."""
+        header = read_header(data)
+        if header.producer_id < 0:
+            return None
+        self._check_size(header, len(data))
+        check_crc(data, 0, header)
+        verdict = self.log.producers.check(header)
+        if isinstance(verdict, Refused):
+            verdict = self._recalled.find(self.log, header)
+        return self._appended_before(verdict) if isinstance(verdict, Duplicate) else None
+
+    def _appended_before(self, duplicate: Duplicate) -> Appended:
+        append_time = duplicate.timestamp if self.settings.log_append_time else NO_TIMESTAMP
+        return Appended(duplicate.base_offset, duplicate.last_offset + 1, append_time)
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> Appended:
         """Append a producer's transaction marker, unless another coordinator is responsible."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config.topic import TopicSettings, topic_settings
-from penstock.core.metadata.image import UNASSIGNED_DIRECTORY, Image, PartitionState, ResourceType, Topic
+from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
 from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX
@@ -371,7 +371,14 @@ class Partitions(PartitionEvents):
             logger.info("%s was moved to other brokers", partition.name)
             self._remove(partition)
 
+    def lead(self, partition: Partition) -> None:
+        """Lead a restored partition that has started from object storage."""
+        self._adopt(partition.topic_id, partition.name.partition)
+
     def _assign_role(self, partition: Partition, known: PartitionState) -> None:
+        if known.leader == self.node_id and partition.log.end_offset < known.restored_offset:
+            logger.info("%s starts from object storage before it has a leader", partition.name)
+            known = known._replace(leader=NO_LEADER)
         if known.leader == self.node_id:
             if partition.make_leader(self.node_id, known, self._env.monotonic_ms()):
                 _tell(self._on_leader, partition)
@@ -399,10 +406,8 @@ class Partitions(PartitionEvents):
             self._unopened.pop(name, None)
 
     def _place(self, topic: Topic, index: int) -> Placement:
-        known = topic.partitions[index]
-        directories = dict(zip(known.replicas, known.directories, strict=False))
         name = TopicPartition(topic.name, index)
-        wanted = directories.get(self.node_id, UNASSIGNED_DIRECTORY)
+        wanted = topic.partitions[index].directory(self.node_id)
         return self._store.place(name, topic.topic_id, wanted, log_settings(self.settings_of(topic.name)))
 
     def _add(self, topic: Topic, name: TopicPartition, known: PartitionState, opened: Opened) -> None:

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.core.replica.postponed import Place
 from penstock.core.schema_ids import RefusedRecord, Registered, Rules, Use, check, rules_of, uses_of
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.replication.admission import Place, Produced, Refusals
+from penstock.runtime.replication.admission import Produced, Refusals
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.schemas.registry_client import RegistryClient, RegistryUnreachable
 

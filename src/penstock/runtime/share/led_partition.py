@@ -26,6 +26,7 @@ from penstock.runtime.share.letters import LetterCarrier
 from penstock.runtime.share.persister import Persister, StoredState
 from penstock.runtime.share.reading import Found, ShareReader
 from penstock.runtime.share.settings import ShareGroupSettings
+from penstock.runtime.share.tier_window import Tier
 
 # After a write that failed, locks that ended are looked at again after this time.
 RETRY_MS = 1_000
@@ -43,7 +44,9 @@ _UNAVAILABLE = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     )
 )
-_AS_THEY_ARE = frozenset((ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+_AS_THEY_ARE = frozenset(
+    (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR)
+)
 
 
 class Delivery(NamedTuple):
@@ -68,6 +71,7 @@ class LedSharePartition:
         counters: ShareCounters,
         on_lost: Callable[[LedSharePartition], None],
         on_idle: Callable[[LedSharePartition], None],
+        tier: Tier | None = None,
     ) -> None:
         """`settings` returns the group's settings as they are now; `on_idle` is called when all letters are written."""
         self.key = key
@@ -88,7 +92,7 @@ class LedSharePartition:
             delays=stored.delays,
             now_ms=env.monotonic_ms(),
         )
-        self._reader = ShareReader(env, partition, self.share, self._wake)
+        self._reader = ShareReader(env, partition, self.share, self._wake, tier)
         self._take_producer_id = dead_letters.take_producer_id
         self._letter_producer: tuple[int, int] | None = None
         self._letters = LetterCarrier(

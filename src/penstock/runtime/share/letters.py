@@ -44,7 +44,7 @@ class LetterCarrier:
         topics: DeadLetterTopics,
         counters: ShareCounters,
         settings: Callable[[], ShareGroupSettings],
-        read_record: Callable[[int], Record | None],
+        read_record: Callable[[int], Awaitable[Record | None]],
         store: Callable[[Write | None], Awaitable[None]],
         when_idle: Callable[[], None],
     ) -> None:
@@ -133,13 +133,13 @@ class LetterCarrier:
 
     async def _write(self, place: Place, letters: Sequence[DeadLetter], *, copies: bool) -> list[ErrorCode]:
         self._counters.letter_requests += len(letters)
-        codes = await self._topics.write(place, [self._batch(letter, copies=copies) for letter in letters])
+        codes = await self._topics.write(place, [await self._batch(letter, copies=copies) for letter in letters])
         if codes[0] in _TOO_LARGE:
-            codes = await self._topics.write(place, [self._batch(letters[0], copies=False, note=TOO_LARGE)])
+            codes = await self._topics.write(place, [await self._batch(letters[0], copies=False, note=TOO_LARGE)])
         return codes
 
-    def _batch(self, letter: DeadLetter, *, copies: bool, note: str = "") -> bytes:
-        record = self._read_record(letter.offset)
+    async def _batch(self, letter: DeadLetter, *, copies: bool, note: str = "") -> bytes:
+        record = await self._read_record(letter.offset)
         return build_letter(letter, self._origin, record, self._env.now_ms(), copies=copies, note=note)
 
     def _complain(self, error: ApiError) -> None:

@@ -24,6 +24,7 @@ from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.led_partition import LedSharePartition, as_client_error
 from penstock.runtime.share.persister import Persister
 from penstock.runtime.share.settings import ShareGroupSettings, settings_of
+from penstock.runtime.share.tier_window import Tier
 
 # How often share-partitions that takers used are looked at, whether anybody still does.
 SWEEP_S = 60.0
@@ -40,8 +41,10 @@ class SharePartitions:
         persister: Persister,
         dead_letters: DeadLetterTopics,
         settings: Callable[[], NodeSettings],
+        tier: Tier | None = None,
     ) -> None:
         self._env = env
+        self._tier = tier
         self._image = image
         self._partitions = partitions
         self._persister = persister
@@ -120,7 +123,7 @@ class SharePartitions:
         stored = await self._persister.read(*key, epoch)
         settings = self.settings_of(key.group)
         if stored.start_offset == NO_OFFSET:
-            start = _first_offset(partition, settings.offset_reset or offset_reset, self._env.now_ms())
+            start = await self._first_offset(partition, settings.offset_reset or offset_reset)
             # The next leader starts here too, whatever is appended until then. Nothing is finished from there on, so
             # the lag is known (Kafka leaves it unknown until the first record is finished).
             await self._persister.write(*key, stored.state_epoch, epoch, start, 0, ())
@@ -136,11 +139,27 @@ class SharePartitions:
             self.counters,
             self._drop,
             self._drop_if_unused,
+            self._tier,
         )
         await led.prepare(stored.delays.start)
         self.counters.loads += 1
         self.counters.load_ms += self._env.monotonic_ms() - began_ms
         return led
+
+    async def _first_offset(self, partition: Partition, reset: OffsetReset) -> int:
+        if partition.leading is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker no longer leads {partition.name}")
+        log = partition.log
+        if reset.kind == EARLIEST:
+            return log.start_offset
+        if reset.kind == BY_DURATION:
+            timestamp, found = self._env.now_ms() - reset.duration_ms, None
+            if self._tier is not None and log.start_offset < log.local_start_offset:
+                found = await self._tier.find_time(partition, timestamp)
+            found = found or log.offset_for_timestamp(timestamp)
+            if found is not None:
+                return min(found.offset, partition.high_watermark)
+        return partition.high_watermark
 
     def led(self) -> Iterable[LedSharePartition]:
         """The share-partitions that are loaded here."""
@@ -215,15 +234,3 @@ class SharePartitions:
             self._sweep.cancel()
         for led in [*self._led.values()]:
             self._drop(led)
-
-
-def _first_offset(partition: Partition, reset: OffsetReset, now_ms: int) -> int:
-    if partition.leading is None:
-        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker no longer leads {partition.name}")
-    if reset.kind == EARLIEST:
-        return partition.log.start_offset
-    if reset.kind == BY_DURATION:
-        found = partition.log.offset_for_timestamp(now_ms - reset.duration_ms)
-        if found is not None:
-            return min(found.offset, partition.high_watermark)
-    return partition.high_watermark

@@ -14,6 +14,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.share.settings import ShareGroupSettings
+from penstock.runtime.share.tier_window import Tier, TierWindow, late
 from penstock.wire.records import Record, read_records
 
 # How much is looked through for delayed records before others get their turn.
@@ -24,6 +25,15 @@ SKIPS_MAX = 4
 PIECES_MAX = 64
 # How often a new leader looks whether it may read again what was handed out before.
 RETRY_S = 0.05
+# Whoever needs one record shares what is read from object storage with those who look for others.
+TRIES_MAX = 8
+
+
+class Read(NamedTuple):
+    """Batches, and the transactions among them that were aborted; None if the log knows these."""
+
+    batches: Batches
+    aborted: tuple[Aborted, ...] | None = None
 
 
 class Found(NamedTuple):
@@ -36,8 +46,11 @@ class Found(NamedTuple):
 class ShareReader:
     """Reads for `share` what `partition` has. `go_on` is called when a look was cut short and should be repeated."""
 
-    def __init__(self, env: Env, partition: Partition, share: SharePartition, go_on: Callable[[], None]) -> None:
+    def __init__(
+        self, env: Env, partition: Partition, share: SharePartition, go_on: Callable[[], None], tier: Tier | None
+    ) -> None:
         self._env = env
+        self._window = TierWindow(env, partition, tier, go_on) if tier is not None else None
         self._partition = partition
         self._share = share
         self._go_on = go_on
@@ -58,10 +71,11 @@ class ShareReader:
                 if found is not None:
                     return found
                 continue
-            batches = self._read(offset, size_max, settings, at_least_one=minimum_one_batch)
+            read = self._read(offset, size_max, committed_only=settings.committed_only, at_least_one=minimum_one_batch)
+            batches = read.batches
             if not batches.headers:
                 return None
-            ranges = self._deliverable(batches, settings)
+            ranges = self._deliverable(read, settings)
             first = next((base for base, last in ranges if last >= offset), batches.end)
             if first <= offset:
                 return Found(batches, ranges)
@@ -75,11 +89,18 @@ class ShareReader:
         """To be called when records that were found were handed out: the others that were passed have to wait."""
         self._ahead.passed(self._env.now_ms(), self._env.monotonic_ms())
 
-    def _read(self, offset: int, size_max: int, settings: ShareGroupSettings, *, at_least_one: bool = True) -> Batches:
-        read = self._partition.read(
-            offset, size_max, committed_only=settings.committed_only, minimum_one_batch=at_least_one
-        )
-        return batches_in(read.read(), offset)
+    def _read(self, offset: int, size_max: int, *, committed_only: bool, at_least_one: bool = True) -> Read:
+        """Nothing, too, while it is on its way from object storage."""
+        try:
+            read = self._partition.read(offset, size_max, committed_only=committed_only, minimum_one_batch=at_least_one)
+        except ApiError as error:
+            if self._window is None or error.code is not ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+                raise
+            part = self._window.take(offset, size_max, committed_only=committed_only, at_least_one=at_least_one)
+            return Read(batches_in(part.data, offset), part.aborted)
+        if self._window is not None:
+            self._window.forget()
+        return Read(batches_in(read.read(), offset))
 
     def _scattered(self, start: int, size_max: int, settings: ShareGroupSettings) -> Found | None:
         """Records that were delayed, from `start` on, without those around them; None if they are all gone."""
@@ -88,7 +109,7 @@ class ShareReader:
         offset: int | None = start
         size = 0
         while offset is not None and offset < limit and share.was_delayed(offset) and len(pieces) < PIECES_MAX:
-            batches = self._read(offset, 1, settings)
+            batches = self._read(offset, 1, committed_only=settings.committed_only).batches
             if not batches.headers or (pieces and size >= size_max):
                 break
             header = batches.headers[0]
@@ -106,11 +127,14 @@ class ShareReader:
         batches = batches_in(b"".join(pieces), start)
         return Found(batches, [(header.base_offset, header.last_offset) for header in batches.headers])
 
-    def _deliverable(self, batches: Batches, settings: ShareGroupSettings) -> list[tuple[int, int]]:
-        ranges = deliverable(batches.headers, self._aborted(batches, settings))
-        return self._ahead.deliverable(batches, ranges, self._env.now_ms())
+    def _deliverable(self, read: Read, settings: ShareGroupSettings) -> list[tuple[int, int]]:
+        ranges = deliverable(read.batches.headers, self._aborted(read, settings))
+        return self._ahead.deliverable(read.batches, ranges, self._env.now_ms())
 
-    def _aborted(self, batches: Batches, settings: ShareGroupSettings) -> tuple[Aborted, ...]:
+    def _aborted(self, read: Read, settings: ShareGroupSettings) -> tuple[Aborted, ...]:
+        if read.aborted is not None:
+            return read.aborted
+        batches = read.batches
         aborted: Iterable[Aborted] = ()
         known = self._partition.log.aborted
         if settings.committed_only and len(known) and batches.headers:
@@ -118,17 +142,23 @@ class ShareReader:
             aborted = (Aborted(row.producer_id, row.first_offset, row.last_offset) for row in rows)
         return tuple(aborted)
 
-    def record(self, offset: int) -> Record | None:
-        """One record of the log; None if it is gone."""
+    async def record(self, offset: int) -> Record | None:
+        """One record of the log; None if it is gone. Raises ApiError if it cannot be read now."""
         first, end, records = self._last_read
         if not first <= offset < end:
             try:
-                read = self._partition.read(offset, 1, committed_only=False, minimum_one_batch=True)
+                batches = self._read(offset, 1, committed_only=False).batches
+                for _ in range(TRIES_MAX):
+                    if batches.headers or self._window is None or not self._window.is_loading:
+                        break
+                    await self._window.wait()
+                    batches = self._read(offset, 1, committed_only=False).batches
+                else:
+                    raise late(self._partition)
             except ApiError as error:
                 if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
                     return None
                 raise
-            batches = batches_in(read.read(), offset)
             if not batches.headers:
                 return None
             records = read_records(batches.data, RECORDS_BYTES_MAX)
@@ -165,12 +195,14 @@ class ShareReader:
                 offset = max(offset, partition.log.start_offset)
                 if offset >= min(end, partition.log.end_offset):
                     break
-                batches = self._read(offset, SCAN_BYTES_MAX, settings)
+                read = self._read(offset, SCAN_BYTES_MAX, committed_only=settings.committed_only)
+                batches = read.batches
                 if not batches.headers:
-                    # A leader may begin with a high watermark that is behind what its predecessor knew.
+                    # It is on its way from object storage, or a leader begins with a high watermark that is behind
+                    # what its predecessor knew.
                     await asyncio.sleep(RETRY_S)
                     continue
-                for one in self._delayed_in(batches, settings):
+                for one in self._delayed_in(read, settings):
                     if offset <= one.offset < end:
                         tell(one)
                 offset = batches.end
@@ -180,8 +212,9 @@ class ShareReader:
             raise
         index.end_refill()
 
-    def _delayed_in(self, batches: Batches, settings: ShareGroupSettings) -> Iterator[Delayed]:
-        ranges = deliverable(batches.headers, self._aborted(batches, settings))
+    def _delayed_in(self, read: Read, settings: ShareGroupSettings) -> Iterator[Delayed]:
+        batches = read.batches
+        ranges = deliverable(batches.headers, self._aborted(read, settings))
         bases = {base for base, _ in ranges}
         position = 0
         for header in batches.headers:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from penstock.config.node import NodeSettings
 from penstock.config.offset_reset import OffsetReset, parse_offset_reset
+from penstock.core.group.contract import bounded
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.share.contract import ShareSettings
 
@@ -28,12 +29,26 @@ class ShareGroupSettings(NamedTuple):
 def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSettings:
     """The settings of a group as they are now, within the broker's bounds."""
     own = image.overrides(ResourceType.GROUP, group)
-    lock_ms = int(own.get("share.record.lock.duration.ms", node.group_share_record_lock_duration_ms))
     topic = own.get("errors.deadletterqueue.topic.name", "")
     partition = ShareSettings(
-        int(own.get("share.delivery.count.limit", node.group_share_delivery_count_limit)),
-        min(max(lock_ms, node.group_share_min_record_lock_duration_ms), node.group_share_max_record_lock_duration_ms),
-        int(own.get("share.partition.max.record.locks", node.group_share_partition_max_record_locks)),
+        bounded(
+            own.get("share.delivery.count.limit"),
+            node.group_share_delivery_count_limit,
+            node.group_share_min_delivery_count_limit,
+            node.group_share_max_delivery_count_limit,
+        ),
+        bounded(
+            own.get("share.record.lock.duration.ms"),
+            node.group_share_record_lock_duration_ms,
+            node.group_share_min_record_lock_duration_ms,
+            node.group_share_max_record_lock_duration_ms,
+        ),
+        bounded(
+            own.get("share.partition.max.record.locks"),
+            node.group_share_partition_max_record_locks,
+            node.group_share_min_partition_max_record_locks,
+            node.group_share_max_partition_max_record_locks,
+        ),
         own.get("share.renew.acknowledge.enable", "true") == "true",
         bool(topic),
         int(own.get("penstock.share.retry.backoff.ms", 0)),

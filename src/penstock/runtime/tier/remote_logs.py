@@ -28,6 +28,7 @@ from penstock.runtime.tier.copier import Copier
 from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.metadata import RemoteLogMetadata
 from penstock.runtime.tier.reader import TierReader
+from penstock.runtime.tier.restored import RestoredPartitions
 from penstock.storage.indexes import DamagedIndexError
 from penstock.storage.producers.transaction_index import AbortedTransaction
 from penstock.storage.segment_copy import TierHistory
@@ -35,6 +36,7 @@ from penstock.storage.tier.layout import Place, TopicDocument
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.timestamps import TimestampOffset
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
+from penstock.wire.record_types import Buffer
 
 T = TypeVar("T")
 
@@ -48,7 +50,7 @@ logger = logging.getLogger("penstock.tier")
 class TierRead(NamedTuple):
     """What was read for a consumer: whole batches, and the aborted transactions among them."""
 
-    data: bytes
+    data: Buffer
     aborted: Sequence[AbortedTransaction]
 
 
@@ -79,6 +81,7 @@ class RemoteLogs:
         self._settings = settings
         self.counters = counters
         self._copier = Copier(env, node_id, store, metadata, settings, counters)
+        self._restored = RestoredPartitions(env, node_id, partitions, store, metadata)
         self._copies = _Places(lambda: settings().remote_log_manager_copier_thread_pool_size)
         self._removals = _Places(lambda: settings().remote_log_manager_expiration_thread_pool_size)
         self._busy: set[TierKey] = set()
@@ -95,6 +98,9 @@ class RemoteLogs:
     def start(self) -> None:
         """Begin to look after partitions, once this broker answers requests."""
         self._metadata.start()
+        self._partitions.on_follower(self._start_restored)
+        for partition in list(self._partitions):
+            self._start_restored(partition)
         self._env.spawn(self._repeat(), "tiered storage")
 
     def follow(self, records: Sequence[Any]) -> None:
@@ -118,7 +124,8 @@ class RemoteLogs:
         """Batches from `offset` on; None if that takes too long, and then what arrives late is cached."""
 
         async def read() -> TierRead:
-            place, remote, lineage = self._place(partition), self._known(partition), lineage_of(partition)
+            place, remote = self._place(partition), self._known(partition)
+            lineage = remote.extended(lineage_of(partition), partition.log.start_offset)
             found = await self._reader.read(place, remote, lineage, offset, size_max)
             aborted: list[AbortedTransaction] = []
             if committed_only:
@@ -140,7 +147,8 @@ class RemoteLogs:
 
         async def find() -> TimestampOffset | None:
             place, remote = self._place(partition), self._known(partition)
-            return await self._reader.find_time(place, remote, lineage_of(partition), timestamp, start_offset)
+            lineage = remote.extended(lineage_of(partition), start_offset)
+            return await self._reader.find_time(place, remote, lineage, timestamp, start_offset)
 
         try:
             async with asyncio.timeout(self._settings().remote_list_offsets_request_timeout_ms / 1000):
@@ -198,12 +206,18 @@ class RemoteLogs:
                 if partition.is_leader:
                     led.add(key)
                     self._begin(key, f"tier {partition.name}", partial(self._tend, partition))
+                self._start_restored(partition)
             self._lag = {key: lag for key, lag in self._lag.items() if key in led}
             self.counters.lag_segments = sum(lag[0] for lag in self._lag.values())
             self.counters.lag_bytes = sum(lag[1] for lag in self._lag.values())
             for key, remote in self._metadata.led_here():
                 if self._is_gone(key):
                     self._begin(key, f"clear tier {remote.topic}", partial(self._clear, key, remote))
+
+    def _start_restored(self, partition: Partition) -> None:
+        if self._restored.is_waiting(partition):
+            start = partial(self._restored.start, partition, self._place(partition))
+            self._begin(_key(partition), f"restore {partition.name}", start)
 
     def _begin(self, key: TierKey, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start work on a partition, unless some is under way or it failed a moment ago."""
@@ -235,6 +249,7 @@ class RemoteLogs:
         remote = self._metadata.get(key)
         if self._settled.get(key) != epoch or remote is None:
             remote = await self._metadata.up_to_date(key)
+            self._restored.end_transactions(partition)
             self._settled[key] = epoch
             self._adjust_start(partition, remote)
         await self._copy_due(partition, place, epoch)

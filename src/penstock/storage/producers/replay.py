@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from penstock.core.replica.producer_state import CompletedTransaction, EndMarker, ProducerState
-from penstock.storage.files import CorruptLogError
+from penstock.storage.files import CorruptLogError, File
 from penstock.storage.producers.transaction_index import AbortedTransaction
 from penstock.storage.scan import walk_headers
 from penstock.storage.segment import Segment
@@ -88,20 +88,18 @@ def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_
             for position, header in walk_headers(
                 segment.file, segment.position_of(producers.end_offset), segment.position_of(end_offset)
             ):
-                note_batch(producers, header, segment, position)
+                note_batch(producers, header, segment.file, position)
         except CorruptLogError:
             # Producers after the damage are unknown to us, which is safe: unknown producers may start anywhere.
             continue
     producers.end_offset = end_offset
 
 
-def note_batch(
-    producers: ProducerState, header: BatchHeader, segment: Segment, position: int
-) -> AbortedTransaction | None:
+def note_batch(producers: ProducerState, header: BatchHeader, file: File, position: int) -> AbortedTransaction | None:
     """Note one stored batch, reading it only if it is a marker; returns the transaction that it aborted."""
     if header.producer_id >= 0 and header.is_control:
         try:
-            marker = read_end_marker(segment.file.read(position, header.size_bytes))
+            marker = read_end_marker(file.read(position, header.size_bytes))
         except BatchError:
             # It is in the log already and cannot be rejected any more.
             return None

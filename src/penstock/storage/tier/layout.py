@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from penstock.model.ids import Uuid, format_uuid, parse_uuid
@@ -90,6 +90,10 @@ class Manifest:
     broker_id: int
     created_ms: int
     objects: Mapping[str, StoredObject]
+
+    def at(self, place: Place) -> Manifest:
+        """The manifest of a copy of the segment elsewhere."""
+        return replace(self, place=place)
 
     def to_bytes(self) -> bytes:
         """The manifest as a document."""

@@ -70,6 +70,8 @@ class PartitionRecord(NamedTuple):
     directories: Sequence[bytes] = ()
     eligible_leader_replicas: Sequence[int] | None = None
     last_known_elr: Sequence[int] | None = None
+    restored_offset: int = 0
+    kept_producer_id: int = 0
 
 
 class ConfigRecord(NamedTuple):

@@ -106,6 +106,7 @@ class ApiKey(IntEnum):
     DESCRIBE_HOT_KEYS = 10003
     TAKE_SHARE_RECORDS = 10004
     SETTLE_SHARE_RECORD = 10005
+    RESTORE_TOPICS = 10006
 
 
 # Key: module, name, first, last and last settled version, first flexible version, listeners.
@@ -205,6 +206,7 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     10003: ("describe_hot_keys", "DescribeHotKeys", 0, 0, 0, 0, ("broker",)),
     10004: ("take_share_records", "TakeShareRecords", 0, 0, 0, 0, ("broker",)),
     10005: ("settle_share_record", "SettleShareRecord", 0, 0, 0, 0, ("broker",)),
+    10006: ("restore_topics", "RestoreTopics", 0, 0, 0, 0, ("broker", "controller")),
 }
 
 # Type: module, class name, versions, of the records of the metadata log.

@@ -187,7 +187,7 @@ def test_a_later_batch_does_not_go_ahead_of_one_that_must_come_again(tmp_path: P
         world.coordinator.answers[0].set_result(ErrorCode.CONCURRENT_TRANSACTIONS)
         world.coordinator.answers[1].set_result(ErrorCode.NONE)
         assert await first is ErrorCode.NOT_ENOUGH_REPLICAS
-        assert await second is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert await second is ErrorCode.NOT_ENOUGH_REPLICAS
 
     play(tmp_path, story)
 

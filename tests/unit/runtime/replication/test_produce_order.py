@@ -13,8 +13,9 @@ from penstock.api.dispatch import Dispatcher
 from penstock.api.produce import Produce
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.schema_ids import Registered, Rules
-from penstock.model.errors import ErrorCode, ProtocolError
+from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
+from penstock.runtime.replication.partition import Partition
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.security.access_control import OPEN
 from penstock.wire.apis import ApiKey
@@ -148,6 +149,45 @@ def test_a_leader_that_may_be_replaced_refuses_no_sequence_for_good(tmp_path: Pa
             reply = world.send(connection(), DATA.topic, b"third", acks=1, base_sequence=2, **producer)
             assert error_of(reply).name == told
         assert world.values(DATA.topic) == [b"first"]
+
+    play(tmp_path, story)
+
+
+def test_what_is_sent_behind_a_batch_that_was_refused_for_now_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas are missing, and are back before the next batch arrives: it must be neither a gap nor the first."""
+    is_alone = False
+    check_enough_replicas = Partition.check_enough_replicas
+
+    def check(partition: Partition) -> None:
+        if is_alone:
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "alone")
+        check_enough_replicas(partition)
+
+    monkeypatch.setattr(Partition, "check_enough_replicas", check)
+
+    async def story(shell: TransactionShell) -> None:
+        nonlocal is_alone
+        world = await world_of(shell)
+
+        async def told(value: bytes, sequence: int, producer_id: int) -> str:
+            batch = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+            reply = world.send(connection(), DATA.topic, value, **batch)
+            return error_of(await reply if isinstance(reply, asyncio.Future) else reply).name
+
+        assert await told(b"first", 0, 7) == "NONE"
+        is_alone = True
+        assert await told(b"second", 1, 7) == "NOT_ENOUGH_REPLICAS"
+        assert await told(b"new", 0, 8) == "NOT_ENOUGH_REPLICAS"
+        assert await told(b"first", 0, 7) == "NONE", "it is stored already"
+        is_alone = False
+        assert await told(b"third", 2, 7) == "NOT_ENOUGH_REPLICAS"
+        assert await told(b"newer", 1, 8) == "NOT_ENOUGH_REPLICAS"
+        for value, sequence, producer_id in ((b"second", 1, 7), (b"third", 2, 7), (b"new", 0, 8), (b"newer", 1, 8)):
+            assert await told(value, sequence, producer_id) == "NONE"
+        assert world.values(DATA.topic) == [b"first", b"second", b"third", b"new", b"newer"]
+        assert await told(b"fifth", 4, 7) == "OUT_OF_ORDER_SEQUENCE_NUMBER", "nothing was refused before it"
 
     play(tmp_path, story)
 

@@ -81,10 +81,13 @@ class World:
             self.topics,  # type: ignore[arg-type]
             ShareCounters(),
             lambda: self.settings,
-            lambda offset: Record(offset, 5, b"key", b"value"),
+            self._read,
             self._store,
             self.idle.set,
         )
+
+    async def _read(self, offset: int) -> Record:
+        return Record(offset, 5, b"key", b"value")
 
     async def _store(self, write: Write | None) -> None:
         await asyncio.sleep(0)

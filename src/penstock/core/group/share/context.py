@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey, interval_of
+from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey, bounded
 from penstock.core.group.share.group import ShareGroup
 from penstock.core.group.subscription.topics import TopicCatalog
 
@@ -28,7 +28,7 @@ class ShareContext(NamedTuple):
     def session_timeout_ms(self, group_id: str) -> int:
         """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""
         settings = self.settings
-        return interval_of(
+        return bounded(
             self.configs(group_id).get(_SESSION_TIMEOUT),
             settings.share_session_timeout_ms,
             settings.share_min_session_timeout_ms,
@@ -38,7 +38,7 @@ class ShareContext(NamedTuple):
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of the group's members."""
         settings = self.settings
-        return interval_of(
+        return bounded(
             self.configs(group_id).get(_HEARTBEAT_INTERVAL),
             settings.share_heartbeat_interval_ms,
             settings.share_min_heartbeat_interval_ms,

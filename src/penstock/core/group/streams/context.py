@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from penstock.core.group.contract import Effects, GroupSettings, Timer, interval_of
+from penstock.core.group.contract import Effects, GroupSettings, Timer, bounded
 from penstock.core.group.streams.group import StreamsGroup
 from penstock.core.group.subscription.topics import TopicCatalog
 
@@ -37,7 +37,7 @@ class StreamsContext(NamedTuple):
     def session_timeout_ms(self, group_id: str) -> int:
         """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""
         settings = self.settings
-        return interval_of(
+        return bounded(
             self.configs(group_id).get(_SESSION_TIMEOUT),
             settings.streams_session_timeout_ms,
             settings.streams_min_session_timeout_ms,
@@ -47,7 +47,7 @@ class StreamsContext(NamedTuple):
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of the group's members."""
         settings = self.settings
-        return interval_of(
+        return bounded(
             self.configs(group_id).get(_HEARTBEAT_INTERVAL),
             settings.streams_heartbeat_interval_ms,
             settings.streams_min_heartbeat_interval_ms,
@@ -57,7 +57,7 @@ class StreamsContext(NamedTuple):
     def assignment_interval_ms(self, group_id: str) -> int:
         """How long a target assignment stands before the next is computed."""
         settings = self.settings
-        return interval_of(
+        return bounded(
             self.configs(group_id).get(_ASSIGNMENT_INTERVAL),
             settings.streams_assignment_interval_ms,
             settings.streams_min_assignment_interval_ms,
@@ -72,7 +72,7 @@ class StreamsContext(NamedTuple):
     def assignment_configs(self, group_id: str) -> dict[str, str]:
         """The settings that an assignment depends on, as the group's record names them."""
         settings = self.settings
-        replicas = interval_of(
+        replicas = bounded(
             self.configs(group_id).get(_STANDBY_REPLICAS),
             settings.streams_num_standby_replicas,
             0,

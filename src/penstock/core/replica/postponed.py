@@ -1,0 +1,101 @@
+"""Idempotent batches that were refused for now, so that those sent behind them are refused as well.
+
+A client has several requests in flight, and sends a batch before it knows that the one before was refused because this
+broker does not lead yet, or because replicas are missing. If the broker can append by then, the second batch would be a
+gap, or, from a producer that is not known here, be stored before the first. To a gap librdkafka reacts with a new
+producer epoch for all of its partitions, in which records that are stored but not acknowledged are stored once more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.core.replica.producer_state import SEQUENCE_MAX, ProducerState
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
+from penstock.wire.records import BatchHeader
+
+# After these, clients send the same batch again.
+FOR_NOW = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+# A client that has not sent the batch again by then has given it up.
+PATIENCE_MS = 30_000
+BATCHES_MAX = 10_000
+
+# A partition as a request names it: topic, topic id, index.
+Place = tuple[str, Uuid, int]
+
+
+class Postponed(NamedTuple):
+    """The first batch that was refused."""
+
+    producer_epoch: int
+    base_sequence: int
+    error: ApiError
+    until_ms: int
+
+
+class PostponedBatches:
+    """The first refused batch of each producer and partition."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self) -> None:
+        self._batches: dict[tuple[Place, int], Postponed] = {}
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def note(self, place: Place, header: BatchHeader, error: ApiError, now_ms: int) -> None:
+        """A batch was refused for now; nothing is noted if an earlier one of its producer was."""
+        if header.producer_id < 0 or error.code not in FOR_NOW:
+            return
+        key = place, header.producer_id
+        known = self._batches.get(key)
+        if (
+            known is not None
+            and known.producer_epoch == header.producer_epoch
+            and _is_later(header.base_sequence, known.base_sequence)
+        ):
+            return
+        self._batches.pop(key, None)
+        self._batches[key] = Postponed(header.producer_epoch, header.base_sequence, error, now_ms + PATIENCE_MS)
+        if len(self._batches) > BATCHES_MAX:
+            del self._batches[next(iter(self._batches))]
+
+    def refusal(self, place: Place, header: BatchHeader, producers: ProducerState, now_ms: int) -> ApiError | None:
+        """Why a batch cannot be appended before an earlier one; None if it can."""
+        key = place, header.producer_id
+        known = self._batches.get(key)
+        if known is None:
+            return None
+        entry = producers.get(header.producer_id)
+        is_stored = (
+            entry is not None
+            and entry.producer_epoch == known.producer_epoch
+            and not _is_later(known.base_sequence, entry.last_sequence)
+        )
+        if is_stored or now_ms >= known.until_ms or header.producer_epoch != known.producer_epoch:
+            del self._batches[key]
+            return None
+        if not _is_later(header.base_sequence, known.base_sequence):
+            return None
+        return ApiError(
+            known.error.code,
+            f"the batch with sequence {known.base_sequence} comes first, and was refused: {known.error.message}",
+        )
+
+
+def _is_later(sequence: int, other: int) -> bool:
+    """Whether a sequence comes after another one; after the largest they begin again."""
+    return 0 < (sequence - other) & SEQUENCE_MAX <= SEQUENCE_MAX // 2

@@ -1,0 +1,155 @@
+"""What a bucket has of a partition, found from its listing and its manifests.
+
+The brokers say up to which offset and epoch the log is in object storage. The segment with that record has the leader
+epochs of the whole log up to there beside it, since logs that agree in an offset's epoch agree in everything before it.
+So neither an unfinished copy, which has no manifest, nor one of a leader that has lost its records can be mistaken for
+the log. Objects never change: what was read once is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.core.tier.segments import EpochStart
+from penstock.model.ids import Uuid
+from penstock.spark.tier.sections import Section, find_sections, holds
+from penstock.storage.leader_epochs import LeaderEpochs
+from penstock.storage.producers.transaction_index import AbortedTransaction, TransactionIndex
+from penstock.storage.tier.inventory import MANIFEST, parse_path
+from penstock.storage.tier.layout import EPOCHS, TRANSACTION_INDEX, Manifest, ManifestError, Place
+from penstock.storage.tier.object_store import ObjectStore, StoreError
+
+REQUESTS_AT_ONCE = 32
+# A manifest takes about a kilobyte.
+MANIFESTS_KEPT_MAX = 50_000
+PARTITIONS_KEPT_MAX = 10_000
+
+
+class Name(NamedTuple):
+    """A segment with a manifest, by what its name says."""
+
+    start_offset: int
+    segment_id: Uuid
+
+
+class Log(NamedTuple):
+    """A partition's log as far as it is in object storage: its last record there, its epochs, and what was listed."""
+
+    end: EpochStart
+    lineage: tuple[EpochStart, ...]
+    names: tuple[Name, ...]
+
+
+class Catalog:
+    """Finds segments for one process."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._manifests: dict[Uuid, Manifest] = {}
+        self._logs: dict[Place, Log] = {}
+        self._requests = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+    async def sections(self, place: Place, tier_end: EpochStart, start: int, end: int) -> list[Section]:
+        """How to read from `start` to the offset before `end`, of a log that is there up to and including `tier_end`.
+
+        Raises StoreError, or FileNotFoundError if a segment is deleted meanwhile.
+        """
+        log = await self._log(place, tier_end, end)
+        if log is None:
+            return [Section(start, end)]
+        before = [name for name in log.names if name.start_offset <= start]
+        chosen = await self._read(place, [name for name in log.names if start < name.start_offset < end])
+        while True:
+            found = find_sections(chosen, log.lineage, start, end)
+            if not before or all(one.segment is not None for one in found):
+                return found
+            # The segment that covers the start begins before it, and one that is overlapped by others further back.
+            chosen += await self._read(place, [before.pop()])
+
+    async def aborted(self, sections: Iterable[Section]) -> set[AbortedTransaction]:
+        """The transactions that were aborted within these sections; raises StoreError, or FileNotFoundError for one
+        whose segment was deleted meanwhile.
+        """
+
+        async def look(one: Section) -> list[AbortedTransaction]:
+            if one.segment is None or TRANSACTION_INDEX not in one.segment.objects:
+                return []
+            data = await self._companion(one.segment, TRANSACTION_INDEX)
+            index = TransactionIndex.from_bytes(data, one.segment.start_offset)
+            return [entry for entry in index.entries if one.start <= entry.last_offset < one.end]
+
+        return {entry for found in await asyncio.gather(*map(look, sections)) for entry in found}
+
+    async def _log(self, place: Place, tier_end: EpochStart, end: int) -> Log | None:
+        """The log up to `end` at least; None if the bucket does not have what the brokers say."""
+        known = self._logs.get(place)
+        if (
+            known is not None
+            and known.end.epoch == tier_end.epoch
+            and end - 1 <= known.end.start_offset <= tier_end.start_offset
+        ):
+            return known
+        names = await self._list(place)
+        if not names:
+            raise StoreError(
+                f"the store has nothing below {place.directory}, but the brokers have copied that partition up to "
+                f"{tier_end.start_offset}: tier.url must be what penstock.tier.url is for them"
+            )
+        for name in reversed([one for one in names if one.start_offset <= tier_end.start_offset]):
+            found = await self._read(place, [name])
+            if not found or not holds(manifest := found[0], tier_end):
+                continue
+            entries = LeaderEpochs.from_bytes(await self._companion(manifest, EPOCHS)).entries
+            lineage = tuple(EpochStart(*one) for one in entries if one.start_offset <= tier_end.start_offset)
+            if len(self._logs) >= PARTITIONS_KEPT_MAX:
+                self._logs.clear()
+            self._logs[place] = Log(tier_end, lineage, names)
+            return self._logs[place]
+        return None
+
+    async def _list(self, place: Place) -> tuple[Name, ...]:
+        async with self._requests:
+            paths = [parse_path(listed.path) async for listed in self._store.list(f"{place.directory}/")]
+        return tuple(sorted(Name(one.start_offset, one.segment_id) for one in paths if one and one.kind == MANIFEST))
+
+    async def _read(self, place: Place, names: Iterable[Name]) -> list[Manifest]:
+        """The manifests of these segments; those that were deleted meanwhile are left out."""
+
+        async def read(name: Name) -> Manifest | None:
+            found = self._manifests.get(name.segment_id)
+            if found is not None:
+                return found
+            path = place.manifest(*name)
+            try:
+                found = Manifest.from_bytes(await self._get(path))
+            except FileNotFoundError:
+                return None
+            except ManifestError as error:
+                raise StoreError(f"{path}: {error}") from error
+            if len(self._manifests) >= MANIFESTS_KEPT_MAX:
+                self._manifests.clear()
+            self._manifests[name.segment_id] = found
+            return found
+
+        return [one for one in await asyncio.gather(*map(read, names)) if one is not None]
+
+    async def _companion(self, manifest: Manifest, kind: str) -> bytes:
+        async with self._requests:
+            return await read_companion(self._store, manifest, kind)
+
+    async def _get(self, path: str) -> bytes:
+        async with self._requests:
+            return await self._store.get(path)
+
+
+async def read_companion(store: ObjectStore, manifest: Manifest, kind: str) -> bytes:
+    """A small object of a segment, as the manifest describes it; raises StoreError or FileNotFoundError."""
+    path = manifest.place.object(manifest.start_offset, manifest.segment_id, kind)
+    data = await store.get(path)
+    if (len(data), crc32c(data)) != manifest.objects[kind]:
+        raise StoreError(f"{path} is damaged: its checksum does not match the manifest")
+    return data
