@@ -172,12 +172,17 @@ class Housekeeping:
         """Check the disks' free space, make room on full ones, and remove deleted segments."""
         full_percent = self._settings().penstock_disk_full_percent
         for directory in self._partitions.directories:
-            if directory.failure is None:
+            if directory.failure is not None:
+                continue
+            try:
                 is_full = measure_space(self._env, directory, full_percent)
                 if is_full:
                     await self._make_room(directory)
                     is_full = measure_space(self._env, directory, full_percent)
                 set_full(self._env, directory, is_full)
+            except StorageError as error:
+                # Found here before a write would find it: other brokers can lead its partitions.
+                self._partitions.fail_directory(directory, error)
         self._partitions.open_missing()
         now_ms = self._env.now_ms()
         await self._each(lambda partition: partition.log.reap(now_ms))

@@ -66,7 +66,7 @@ class LogSync:
     def durable(self, offset: int) -> asyncio.Future[None]:
         """A future that completes when everything before `offset` is on disk, or fails when it cannot be."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._log.flushed_offset >= offset:
+        if self._log.flushed_offset >= offset and self._owed is None:
             future.set_result(None)
         else:
             self._waiters.append((offset, future))
@@ -125,23 +125,24 @@ class LogSync:
         except StorageError as error:
             self._fail(error)
             return
-        if ticket is None:
+        owed = self._owed
+        if ticket is None and owed is None:
             self._resolve()
             return
         self.syncs += 1
         self._again = False
         self._started = perf_counter()
-        owed, self._owed = self._owed, None
 
         def run() -> None:
             if owed is not None:
                 owed()
-            ticket.run()
+            if ticket is not None:
+                ticket.run()
 
         self._work = self._env.run_blocking(run)
         self._work.add_done_callback(lambda done: self._finished(ticket, done))
 
-    def _finished(self, ticket: FlushTicket, done: asyncio.Future[None]) -> None:
+    def _finished(self, ticket: FlushTicket | None, done: asyncio.Future[None]) -> None:
         self._work = None
         if done.cancelled():
             return
@@ -155,8 +156,10 @@ class LogSync:
                 error = StorageError(f"cannot sync {self._log.directory}: {error}")
             self._fail(error)
             return
+        self._owed = None
         try:
-            self._log.finish_flush(ticket)
+            if ticket is not None:
+                self._log.finish_flush(ticket)
         except StorageError as vanished:
             self._fail(vanished)
             return

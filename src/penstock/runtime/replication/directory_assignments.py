@@ -94,7 +94,7 @@ class DirectoryAssignments:
 
     def _note_failed(self, directory: LogDirectory) -> None:
         """The controller must take a failed directory's replicas for offline, whatever it was told before."""
-        for name in directory.partitions:
+        for name in sorted(directory.partitions):
             partition = self._partitions.get(*name)
             if partition is None:
                 continue

@@ -105,7 +105,7 @@ class ReplicaFetchers:
 
     def _release_all(self, directory: LogDirectory) -> None:
         """Fetch nothing for a failed directory: its replicas would seem to keep up while nothing is written."""
-        for name in directory.partitions:
+        for name in sorted(directory.partitions):
             partition = self._partitions.get(*name)
             if partition is not None:
                 self._release(partition)

@@ -389,6 +389,21 @@ def test_a_topic_of_the_same_name_starts_dirty(tmp_path: Path) -> None:
     in_world(tmp_path, test)
 
 
+def test_a_log_that_came_from_another_directory_is_dirty(tmp_path: Path) -> None:
+    """It was copied while the other one was being cleaned: some of it may be as it was before."""
+
+    async def test(world: World) -> None:
+        partition = world.partitions.add("orders")
+        world.fill(partition, 40)
+        assert await world.cleaner.clean_dirtiest()
+        assert world.checkpoint()
+        for listener in world.partitions.moved_listeners:
+            listener(partition)
+        await until(lambda: not world.checkpoint())
+
+    in_world(tmp_path, test)
+
+
 def test_a_damaged_checkpoint_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(world: World) -> None:
         (tmp_path / CLEANER_OFFSETS).write_bytes(b"nonsense")

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from penstock.api.context import Client, RequestContext
+from penstock.api.describe_log_dirs import make_describe_log_dirs
 from penstock.model.errors import ApiError
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.logs.housekeeping import Housekeeping
 from penstock.runtime.replication.partition import Partition
-from penstock.storage.files import DiskSpace
+from penstock.storage.files import DiskSpace, StorageError
+from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from penstock.wire.records import Record, build_batch
 from support.worlds.transaction_shell import DATA, TransactionShell, play
 
@@ -106,5 +109,35 @@ def test_what_has_not_expired_is_never_dropped(tmp_path: Path, monkeypatch: pyte
     async def story(shell: TransactionShell) -> None:
         world = World(shell, monkeypatch, 5.2)
         assert await world.look() == (0, True)
+
+    play(tmp_path, story)
+
+
+def test_a_disk_that_fills_is_forecast_to_whoever_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(shell: TransactionShell) -> None:
+        housekeeping = Housekeeping(shell.env, shell.partitions, lambda: shell.settings)
+        describe = make_describe_log_dirs(shell.env, shell.partitions)
+        context = RequestContext(4, None, Client(("127.0.0.1", 1), "PLAINTEXT"))
+        used: list[int] = []
+        for minute in range(11):
+            used.append(100 + minute)
+            monkeypatch.setattr(shell.env, "monotonic_ms", lambda minute=minute: 1_000 + minute * 60_000)
+            monkeypatch.setattr(shell.env.filesystem, "disk_space", lambda _: DiskSpace(1_000, 1_000 - used[-1]))
+            await housekeeping.watch_disks()
+        response: Any = describe(DescribeLogDirsRequest(None), context)
+        # 90 % are used in 790 minutes, at one byte a minute.
+        assert response.results[0].full_in_ms == 790 * 60_000
+
+    play(tmp_path, story)
+
+
+def test_a_disk_that_cannot_be_asked_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(shell: TransactionShell) -> None:
+        def broken(_: Path) -> DiskSpace:
+            raise StorageError("an input/output error")
+
+        monkeypatch.setattr(shell.env.filesystem, "disk_space", broken)
+        await Housekeeping(shell.env, shell.partitions, lambda: shell.settings).watch_disks()
+        assert shell.directory.failure is not None
 
     play(tmp_path, story)

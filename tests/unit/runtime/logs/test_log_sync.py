@@ -164,3 +164,45 @@ def test_the_age_of_a_sync_counts_from_the_last_one(tmp_path: Path) -> None:
         assert world.sync.is_older_than(1_000)
 
     asyncio.run(check())
+
+
+def test_what_is_owed_is_done_before_anything_counts_as_durable(tmp_path: Path) -> None:
+    """A log that took another one's place is durable under its new name only then, though all its bytes are."""
+
+    async def story() -> None:
+        world = World(tmp_path / "t-0")
+        world.write()
+        world.log.flush()
+        done: list[bool] = []
+        world.sync.owe(lambda: done.append(True))
+        waiting = world.sync.durable(1)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        later = world.sync.durable(1)
+        assert not later.done()
+        await world.env.finish()
+        assert done == [True]
+        assert waiting.done()
+        assert later.done()
+        assert world.sync.durable(1).done()
+
+    asyncio.run(story())
+
+
+def test_those_who_wait_for_a_log_are_served_by_the_one_that_takes_its_place(tmp_path: Path) -> None:
+    async def story() -> None:
+        former, world = World(tmp_path / "t-0"), World(tmp_path / "u-0")
+        waiting = former.append()
+        await asyncio.sleep(0)
+        world.write()
+        world.sync.take_over(former.sync)
+        # The former log's sync comes too late, and may have failed.
+        await former.env.finish(StorageError("gone"))
+        assert not waiting.done()
+        assert former.failures == []
+        await asyncio.sleep(0)
+        await world.env.finish()
+        assert waiting.done()
+        assert waiting.exception() is None
+
+    asyncio.run(story())
