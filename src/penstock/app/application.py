@@ -10,17 +10,21 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from penstock.app.binding import bind
 from penstock.app.counters import LineCounters
 from penstock.app.policy import Backoff, RetryPolicy
 from penstock.app.runner import Runner
+from penstock.app.schemas import AppSchemas, SchemaKind, output_type, register
 from penstock.app.subscription import Guarantee, Subscription
 from penstock.app.tracing import Tracer
 from penstock.app.worker import Worker
 from penstock.client.application.connection import Connection
+from penstock.client.application.delivery import encode_any
 from penstock.client.application.errors import PenstockError, SerializationFailed
+from penstock.client.application.registry import Registry
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Middleware = TypeVar("Middleware", bound=Callable[..., Any])
@@ -34,7 +38,8 @@ class App:
     """Functions that process the records of topics, and everything around them.
 
     `name` is the consumer group too, unless a subscription says otherwise. `lifespan` is an async context manager as in
-    Starlette: what it yields is `Context.state`. `tracing` carries traces from record to record.
+    Starlette: what it yields is `Context.state`. `tracing` carries traces from record to record. With `schemas`, "json"
+    or "avro", values of types with fields have their schemas in the connection's registry.
 
     >>> app = App("billing")
     >>> @app.subscribe("orders", retries=5, backoff="exponential", dead_letters=True, publish="invoices")
@@ -51,6 +56,7 @@ class App:
         *,
         lifespan: Lifespan | None = None,
         tracing: bool = True,
+        schemas: SchemaKind | None = None,
         title: str = "",
         version: str = "0.1.0",
     ) -> None:
@@ -60,6 +66,8 @@ class App:
         self._connection = connection
         self._lifespan = lifespan
         self._tracing = tracing
+        self.schemas = schemas
+        self._serdes: AppSchemas | None = None
         self._middleware: list[Callable[..., Any]] = []
         self.subscriptions: list[Subscription] = []
         self.counters: dict[str, LineCounters] = {}
@@ -177,6 +185,27 @@ class App:
         self._middleware.append(function)
         return function
 
+    def register_schemas(self, connection: Connection | None = None) -> None:
+        """Register the types of subscriptions, and of what their functions return, with the schema registry.
+
+        It is done when the application starts. A type that is not compatible with what was registered before raises
+        PenstockError. Without `schemas`, only types that were given as `value=Avro(Order)` have a schema.
+
+        >>> App("billing").register_schemas()
+        """
+        register(self.subscriptions, self.make_schemas(connection or self.connection))
+
+    def make_schemas(self, connection: Connection) -> AppSchemas | None:
+        """The serdes of this application's types, if it has `schemas`."""
+        if self.schemas is None:
+            return None
+        if self._serdes is None:
+            self._serdes = AppSchemas(self.schemas, Registry(connection.registry))
+            for subscription in self.subscriptions:
+                if subscription.publish is not None:
+                    self._serdes.sends(subscription.publish, output_type(subscription))
+        return self._serdes
+
     def run(self) -> None:
         """Process records until SIGINT or SIGTERM, then finish what runs and commit it.
 
@@ -237,17 +266,21 @@ class App:
         async with AsyncExitStack() as stack:
             yield await stack.enter_async_context(self._lifespan(self)) if self._lifespan is not None else None
 
-    def make_runner(self, subscription: Subscription, state: Any) -> Runner:
-        """What calls the handler of a subscription."""
-        is_async = subscription.binding.is_async
+    def make_runner(self, subscription: Subscription, state: Any, connection: Connection | None = None) -> Runner:
+        """What calls the handler of a subscription. Without a connection, and so a registry, values are plain JSON."""
+        binding = subscription.binding
+        schemas = self.make_schemas(connection) if connection is not None else None
+        serde = schemas.serde(binding.value_type) if schemas is not None else None
+        is_async = binding.is_async
         middleware = [each for each in self._middleware if inspect.iscoroutinefunction(each) == is_async]
         runner = Runner(
-            subscription.binding,
+            binding if serde is None else replace(binding, decode=serde.decode),
             subscription.publish,
             middleware,
             Tracer(subscription.group, enabled=self._tracing),
             subscription.concurrency,
             subscription.reply,
+            encode_any if schemas is None else schemas.encode,
         )
         runner.state = state
         return runner
