@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from penstock.app.binding import Binding, messages_of
 from penstock.app.context import Context, Message
 from penstock.app.lane import Job
+from penstock.app.requests import CORRELATION, REPLY_TOPIC
 from penstock.app.tracing import Trace, Tracer
 from penstock.client.application.delivery import encode_any
 from penstock.client.application.errors import SerializationFailed
@@ -92,7 +93,7 @@ class Runner:
             try:
                 if handler is not None:
                     result = handler(job.record.value)
-                    if result is not None:
+                    if result is not None or self._reply:
                         job.outputs = self._messages(result, job)
                 else:
                     self._one(job)
@@ -121,7 +122,7 @@ class Runner:
             try:
                 if handler is not None:
                     result = await handler(job.record.value)
-                    if result is not None:
+                    if result is not None or self._reply:
                         job.outputs = self._messages(result, job)
                 else:
                     await self._one_async(job)
@@ -158,11 +159,12 @@ class Runner:
     def _messages(self, result: Any, job: Job, before: Sequence[Message] = ()) -> list[Message]:
         """What to send: what the handler gave to its context, and its result."""
         record = job.record
-        if result is None:
-            found = list(before)
-        elif self._reply and (topic := record.header("reply-topic")) is not None:
-            headers = [("correlation-id", record.header("correlation-id"))]
+        if self._reply and (topic := record.header(REPLY_TOPIC)) is not None:
+            # Who asks is answered, if only that it is done.
+            headers = [(CORRELATION, record.header(CORRELATION))]
             found = [*before, Message(topic.decode(), record.key_bytes, result, headers)]
+        elif result is None:
+            found = list(before)
         else:
             found = [*before, *messages_of(result, self._publish, record.key_bytes)]
         found = [self._encoded(message) for message in found]

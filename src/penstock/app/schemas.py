@@ -50,6 +50,12 @@ class AppSchemas:
         found: bytes | str | None = encode_any(value, topic) if serde is None else serde.encode(value, topic)
         return found
 
+    def encode_by_type(self, value: Any, topic: str) -> bytes | str | None:
+        """A value as it is sent to a topic for which nothing was declared."""
+        serde = self.serde(type(value)) if is_record_type(type(value)) else None
+        found: bytes | str | None = encode_any(value, topic) if serde is None else serde.encode(value, topic)
+        return found
+
     def _make(self, kind: Any) -> Any | None:
         if is_record_type(kind):
             return (JsonSchema if self._kind == "json" else Avro)(kind, registry=self._registry)

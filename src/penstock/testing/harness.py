@@ -22,7 +22,7 @@ from penstock.app.worker import AnyLine, Worker
 from penstock.client.application.connection import Connection
 from penstock.client.application.records import Headers, Record
 from penstock.client.application.serdes import decoder_of, is_record_type
-from penstock.testing.memory import MemoryBroker, MemoryShare, MemorySource
+from penstock.testing.memory import MemoryBroker, MemoryReplies, MemoryShare, MemorySource
 
 if TYPE_CHECKING:
     from penstock.client.application.admin import Admin
@@ -75,10 +75,22 @@ class ManualClock(Clock):
 class AppHarness:
     """Runs an application's handlers in a test. Use it as a context manager.
 
-        with AppHarness(app) as harness:
-            harness.send("orders", "alice", {"amount": 2})
-            harness.run()
-            assert harness.values("invoices", dict) == [{"total": 4}]
+    >>> app = App("billing")
+    >>> @app.subscribe("orders", retries=2, delay_s=10, publish="invoices", reply=True)
+    ... def bill(order: dict) -> dict:
+    ...     return {"total": order["amount"] * 2}
+    >>> with AppHarness(app) as harness:
+    ...     harness.send("orders", "alice", {"amount": 2})
+    ...     harness.send("orders", "bob", {})
+    ...     harness.run()
+    ...     before = len(harness.dead_letters("orders"))
+    ...     harness.advance(60)
+    ...     after = harness.dead_letters("orders")[0].reason
+    ...     record = harness.records("invoices")[0]
+    ...     harness.values("invoices", dict), record.key, before, after
+    ...     harness.request("orders", "carol", {"amount": 4}, returns=dict)
+    ([{'total': 4}], 'alice', 0, "KeyError: 'amount'")
+    {'total': 8}
 
     Without a broker there is no schema registry either: values are plain JSON, whatever `schemas` the application has.
 
@@ -139,6 +151,13 @@ class AppHarness:
             encoded = value if serde is None else serde.encode(value, topic)
             self._producer.deliver(topic, key, encoded, headers=headers or None)
 
+    def request(
+        self, topic: str, key: Any = None, value: Any = None, *, returns: Any = bytes, timeout_s: float = 30.0
+    ) -> Any:
+        """What a function with `reply=True` answers, as `App.request` returns it. Its timeout is of real time."""
+        asked = self._app.request(topic, key, value, returns=returns, timeout_s=timeout_s)
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+
     def run(self, timeout_s: float = SETTLE_S_MAX) -> None:
         """Process what is there, until nothing is left to do but to wait for time to pass."""
         self._do(self._settle(timeout_s))
@@ -192,6 +211,7 @@ class AppHarness:
     async def _start(self) -> None:
         if self._servers is not None:
             await asyncio.to_thread(self._app.register_schemas, self._connection)
+        self._app.open_requests(self._connection, MemoryReplies(self._memory) if self._memory is not None else None)
         living = self._app.living()
         state = await living.__aenter__()
         self._leave = living.__aexit__
