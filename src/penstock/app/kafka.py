@@ -19,6 +19,7 @@ from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
 from penstock.client.application.consumer import REQUEST_TIMEOUT_S, consumer_properties
 from penstock.client.application.errors import ADVICE, ConnectionFailed, TransactionAborted, explained
+from penstock.client.application.group_offsets import read_group_positions
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
 from penstock.client.application.share import ShareConsumer
@@ -283,6 +284,15 @@ class KafkaReplies:
 
 def _places(positions: Mapping[Partition, Position]) -> list[TopicPartition]:
     return [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in positions.items()]
+
+
+def done_ahead(connection: Connection, group: str) -> dict[Partition, int]:
+    """How many records are done behind the ones that a group has committed up to: they are no lag."""
+    positions = read_group_positions(connection.wire(), group, REQUEST_TIMEOUT_S)
+    return {
+        place: sum(last - first + 1 for first, last in decode_ranges(offset, metadata))
+        for place, (offset, metadata) in positions.items()
+    }
 
 
 def share_lag(connection: Connection, group: str) -> int | None:
