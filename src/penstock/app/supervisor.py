@@ -165,7 +165,8 @@ class Supervisor:
 
     async def _start(self, number: int) -> None:
         reading, writing = os.pipe()
-        identity = f"{socket.gethostname()}-{number}"
+        # A worker that replaces one fences what it left open; workers of another run here must not.
+        identity = f"{socket.gethostname()}-{os.getpid()}-{number}"
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
