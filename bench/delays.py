@@ -8,6 +8,9 @@ the broker's process holds in memory, before and with all records waiting.
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
+import os
 import statistics
 import sys
 import time
@@ -17,6 +20,7 @@ from random import Random
 from tests.support.share_member import ShareMember, begin, leader_of, until
 from tests.support.wire_client import WireClient
 
+from bench.queue_figures import DELAYS_RAW, delays_section
 from penstock.core.share.acknowledgements import AckType
 from penstock.core.share.delays import AT, due_ms_of
 from penstock.testing import Cluster
@@ -59,14 +63,16 @@ def consume(member: ShareMember, count: int) -> list[int]:
 
 
 def main() -> None:
-    """Run it and say how it went."""
+    """Run it, keep the figures, and say how it went."""
     parser = argparse.ArgumentParser(prog="python -m bench.delays", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=1_200, help="the range of their due times")
     parser.add_argument("--batch", type=int, default=50, help="records of a batch")
     parser.add_argument("--lead", type=int, default=0, help="seconds until the first is due; 0 for long enough")
     parser.add_argument("--index", type=int, default=100_000, help="penstock.share.delay.index.max.records")
+    parser.add_argument("--output", type=Path, default=DELAYS_RAW, help="where the figures are kept")
     options = parser.parse_args()
+    load_before = os.getloadavg()[0]
     lead_s = options.lead or 30 + options.records // 10_000
     settings = {**SETTINGS, "penstock.share.delay.index.max.records": str(options.index)}
     with Cluster(settings) as cluster, WireClient(cluster.bootstrap_servers) as client:
@@ -87,15 +93,29 @@ def main() -> None:
         waiting_mb = memory_mb(pid)
         late_ms = sorted(consume(member, options.records))
         part_99, part_999 = (late_ms[len(late_ms) * part // 1000] for part in (990, 999))
-        print(
-            f"{options.records} records in {produced_s:.0f} s, due over {options.seconds} s "
-            f"({options.records / options.seconds:.0f} a second), {options.batch} in a batch\n"
-            f"early: {sum(one < 0 for one in late_ms)}\n"
-            f"late, in ms: median {statistics.median(late_ms):.0f}, 99 % {part_99}, 99.9 % {part_999}, "
-            f"max {late_ms[-1]}\n"
-            f"memory of the broker: {before_mb:.0f} MB at first, {produced_mb:.0f} MB with all records appended, "
-            f"{waiting_mb:.0f} MB with all of them waiting, {memory_mb(pid):.0f} MB at the end"
-        )
+        raw = {
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+            "load_before": load_before,
+            "load_after": os.getloadavg()[0],
+            "records": options.records,
+            "seconds": options.seconds,
+            "produced_s": produced_s,
+            "early": sum(one < 0 for one in late_ms),
+            "late_ms": {
+                "median": statistics.median(late_ms),
+                "p99": part_99,
+                "p999": part_999,
+                "max": late_ms[-1],
+            },
+            "memory_mb": {
+                "before": before_mb,
+                "produced": produced_mb,
+                "waiting": waiting_mb,
+                "end": memory_mb(pid),
+            },
+        }
+    options.output.write_text(json.dumps(raw, indent=1) + "\n")
+    print(delays_section(raw))
 
 
 if __name__ == "__main__":

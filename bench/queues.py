@@ -9,8 +9,10 @@ both are asked for explicit acknowledgements of single records. Brokers take tur
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
 import multiprocessing
-import statistics
+import os
 import sys
 import tempfile
 import time
@@ -26,6 +28,7 @@ from tests.support.kafka_broker import KafkaBroker, free_port
 from tests.support.kafka_tools import java_missing, libraries_of
 
 from bench.peers.rabbitmq import RabbitMQ
+from bench.queue_figures import QUEUES_RAW, queues_section
 from penstock.client import Admin
 from penstock.testing import Cluster
 
@@ -62,7 +65,7 @@ def take_by_kafka(address: str, taken: Queue[Any], stop: Event) -> None:
             "bootstrap.servers": address,
             "group.id": GROUP,
             "share.acknowledgement.mode": "explicit",
-            "log_level": 3,
+            "log_level": 0,
         }
     )
     consumer.subscribe([TOPIC])
@@ -108,7 +111,10 @@ class KafkaQueue:
         admin.create_topic(TOPIC, 1, 1)
         admin.alter_group(GROUP, {"share.auto.offset.reset": "earliest"})
         admin.close()
-        self._producer = Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 1})
+        settings = {"bootstrap.servers": address, "acks": "all", "log_level": 0}
+        self._producer = Producer(settings)
+        # Single records go out at once, as RabbitMQ's do.
+        self._at_once = Producer({**settings, "linger.ms": 0})
 
     def publish(self, count: int) -> None:
         """Publish at once; all are acknowledged when this returns."""
@@ -122,14 +128,16 @@ class KafkaQueue:
         self._producer.flush(SILENCE_S)
 
     def publish_one(self) -> None:
-        self._producer.produce(TOPIC, stamped())
-        self._producer.poll(0)
+        self._at_once.produce(TOPIC, stamped())
+        self._at_once.poll(0)
 
     def worker(self, taken: Queue[Any], stop: Event) -> Any:
         return CONTEXT.Process(target=take_by_kafka, args=(self.address, taken, stop), daemon=True)
 
     def close(self) -> None:
-        self._producer.flush(SILENCE_S)
+        for producer in (self._producer, self._at_once):
+            producer.flush(SILENCE_S)
+            producer.close()
 
 
 class RabbitQueue:
@@ -258,14 +266,16 @@ def measure(queue: Any, options: argparse.Namespace) -> Figures:
 
 
 def main() -> None:
-    """Run it and print a table."""
+    """Run it, keep the figures, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.queues", description=__doc__)
     parser.add_argument("--records", type=int, default=100_000, help="of the backlog")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rate", type=int, default=500, help="records a second of the stream")
     parser.add_argument("--seconds", type=int, default=15, help="of the stream")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=QUEUES_RAW, help="where the figures are kept")
     options = parser.parse_args()
+    load_before = os.getloadavg()[0]
     chosen = {}
     for name, (make, missing) in BROKERS.items():
         reason = missing()
@@ -280,10 +290,17 @@ def main() -> None:
                 figures = measure(queue, options)
             found[name].append(figures)
             print(f"{name}: {figures.records_a_second:,.0f}/s, p99 {figures.p99_ms:.1f} ms", file=sys.stderr)
-    print(f"{'':28}{'records/s':>12}{'p50 ms':>10}{'p99 ms':>10}   medians of {options.repetitions}")
-    for name, rows in found.items():
-        middle = [statistics.median(column) for column in zip(*rows, strict=True)]
-        print(f"{name:28}{middle[0]:>12,.0f}{middle[1]:>10.1f}{middle[2]:>10.1f}")
+    raw = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "load_before": load_before,
+        "load_after": os.getloadavg()[0],
+        "workers": options.workers,
+        "rate": options.rate,
+        "repetitions": options.repetitions,
+        "brokers": {name: [row._asdict() for row in rows] for name, rows in found.items()},
+    }
+    options.output.write_text(json.dumps(raw, indent=1) + "\n")
+    print(queues_section(raw))
 
 
 if __name__ == "__main__":

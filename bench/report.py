@@ -17,10 +17,11 @@ from bench.figures import (
 )
 from bench.http_figures import RAW as HTTP_RAW
 from bench.http_figures import section as http_section
+from bench.queue_figures import DELAYS_RAW, QUEUES_RAW, delays_section, queues_section
 from bench.spark_figures import RAW as SPARK_RAW
 from bench.spark_figures import section as spark_section
 from bench.three_nodes import RAW as CLUSTER_RAW
-from bench.three_nodes import section
+from bench.three_nodes import section as cluster_section
 from bench.tier_figures import RAW as TIER_RAW
 from bench.tier_figures import section as tier_section
 from bench.workloads import PARTITIONS, Kind, Workload
@@ -44,10 +45,7 @@ def render(results: Results, workloads: Sequence[Workload]) -> str:
     parts += [
         _start_and_memory(results),
         *_request_costs(results),
-        *_clusters(),
-        *_http(),
-        *_spark(),
-        *_tier(),
+        *(section(json.loads(raw.read_text())) for raw, section in OWN_RUNS if raw.exists()),
         _how(results),
     ]
     return "\n\n".join(parts) + "\n"
@@ -89,24 +87,15 @@ SECTIONS = (
 )
 
 
-def _clusters() -> list[str]:
-    """What `python -m bench.cluster` measured last, if it did."""
-    return [section(json.loads(CLUSTER_RAW.read_text()))] if CLUSTER_RAW.exists() else []
-
-
-def _http() -> list[str]:
-    """Publishing over HTTP is measured by a run of its own."""
-    return [http_section(json.loads(HTTP_RAW.read_text()))] if HTTP_RAW.exists() else []
-
-
-def _tier() -> list[str]:
-    """What `python -m bench.tier` measured last, if it did."""
-    return [tier_section(json.loads(TIER_RAW.read_text()))] if TIER_RAW.exists() else []
-
-
-def _spark() -> list[str]:
-    """What `python -m bench.spark` measured last, if it did."""
-    return [spark_section(json.loads(SPARK_RAW.read_text()))] if SPARK_RAW.exists() else []
+# What is measured by runs of its own, and the last of them, if there was one.
+OWN_RUNS = (
+    (CLUSTER_RAW, cluster_section),
+    (HTTP_RAW, http_section),
+    (QUEUES_RAW, queues_section),
+    (DELAYS_RAW, delays_section),
+    (SPARK_RAW, spark_section),
+    (TIER_RAW, tier_section),
+)
 
 
 def _tables(results: Results, kind: Kind, workloads: Sequence[Workload]) -> str:

@@ -43,7 +43,7 @@ READ_BYTES = 8 * 1024 * 1024
 BATCH_BYTES = 200_000
 RECORD_BYTES = 1000
 REPETITIONS = 5
-LATEST_TIERED = -5
+EARLIEST_LOCAL, LATEST_TIERED = -4, -5
 SPARK_PARTITIONS = 2
 ACCESS = {"access_key_id": "bench", "secret_access_key": "bench", "region": "us-east-1", "allow_http": "true"}
 
@@ -89,8 +89,8 @@ def settings(url: str, options: dict[str, str]) -> dict[str, str]:
         "remote.log.storage.system.enable": "true",
         "penstock.tier.url": url,
         "penstock.tier.options": ",".join(f"{name}={text}" for name, text in options.items()),
-        "remote.log.manager.task.interval.ms": "200",
-        "log.retention.check.interval.ms": "200",
+        "remote.log.manager.task.interval.ms": "1000",
+        "log.retention.check.interval.ms": "2000",
         "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
         "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
     }
@@ -116,8 +116,8 @@ def tiered_topic(cluster: Cluster, partitions: int, megabytes: int) -> tuple[str
 
         def is_moved(partition: int) -> bool:
             copied = wire.list_offset(topic, LATEST_TIERED, partition=partition).offset
-            local = wire.list_offset(topic, -4, partition=partition).offset
-            return bool(0 < local == copied + 1)
+            local = wire.list_offset(topic, EARLIEST_LOCAL, partition=partition).offset
+            return bool(local == copied + 1 and (count * per_batch - local) * RECORD_BYTES < SEGMENT_BYTES)
 
         for partition in range(partitions):
             eventually(lambda partition=partition: is_moved(partition), 300)  # type: ignore[misc]
@@ -131,7 +131,7 @@ def copied_end(cluster: Cluster, topic: str, partition: int = 0) -> int:
 
 
 def consume(cluster: Cluster, topic: str, end: int) -> float:
-    """Bytes of values a second, from the first record to the last in the store."""
+    """Bytes of values a second up to the last in the store, from when the first have come."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
@@ -144,13 +144,16 @@ def consume(cluster: Cluster, topic: str, end: int) -> float:
         }
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    size, position = 0, 0
+    first = consumer.poll(60)
+    assert first is not None
+    assert first.error() is None, first.error()
+    size, position = 0, 1
     began = time.perf_counter()
     while position < end:
-        for message in consumer.consume(2000, timeout=30):
+        for message in consumer.consume(1000, timeout=1):
             assert message.error() is None, message.error()
-            size += len(message.value() or b"")
-            position = (message.offset() or 0) + 1
+            size += len(message)
+            position += 1
     took = time.perf_counter() - began
     consumer.close()
     return size / took

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from penstock.cli.up.snippets import CONFLUENT_KAFKA, KAFKA_PYTHON, fill
+from penstock.cli.up.snippets import CONFLUENT_KAFKA, KAFKA_PYTHON, PENSTOCK, fill
 from penstock.testing import BrokerFailed, Cluster
 
 pytestmark = pytest.mark.slow
@@ -122,12 +122,20 @@ def test_the_plugin_costs_other_test_runs_nothing() -> None:
     assert not re.search(r"confluent_kafka|rich|click|asyncio|penstock\.(cli|wire|node|config)", loaded)
 
 
-@pytest.mark.parametrize("snippet", [CONFLUENT_KAFKA, KAFKA_PYTHON], ids=["confluent-kafka", "kafka-python"])
-def test_the_snippets_work_as_printed(penstock_cluster: Cluster, penstock_topic: str, snippet: str) -> None:
+@pytest.mark.parametrize(
+    ("snippet", "told"),
+    [
+        (PENSTOCK, "0 hello from penstock"),
+        (CONFLUENT_KAFKA, "0 b'hello from confluent-kafka'"),
+        (KAFKA_PYTHON, "0 b'hello from kafka-python'"),
+    ],
+    ids=["penstock", "confluent-kafka", "kafka-python"],
+)
+def test_the_snippets_work_as_printed(penstock_cluster: Cluster, penstock_topic: str, snippet: str, told: str) -> None:
     program = fill(snippet, penstock_cluster.bootstrap_servers, penstock_topic)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert "0 b'hello from" in done.stdout
+    assert told in done.stdout
 
 
 @pytest.fixture(scope="module")

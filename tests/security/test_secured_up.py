@@ -133,7 +133,7 @@ def test_a_user_may_do_nothing_until_allowed(up: Up) -> None:
     assert "alice" in allowed.stdout
 
 
-@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python"])
+@pytest.mark.parametrize("client", ["penstock", "confluent-kafka", "kafka-python"])
 def test_a_printed_program_works_as_it_is(up: Up, client: str) -> None:
     program = up.programs[client]
     done = subprocess.run(

@@ -22,6 +22,7 @@ from sim.scheduler import SimCrash
 BLOCK_BYTES = 512
 DISK_BYTES = 1 << 30
 DATA = "data"
+MORE_DATA = "more"
 
 
 class Inode:
@@ -125,8 +126,8 @@ class SimDisk:
 
     def __init__(self) -> None:
         self.root = Directory()
-        # The data directory was made long ago by whoever set the machine up.
-        self.root.change({DATA: Directory()})
+        # The data directories were made long ago by whoever set the machine up.
+        self.root.change({DATA: Directory(), MORE_DATA: Directory()})
         self.root.sync()
         self.is_full = False
         self.fails_sync = False

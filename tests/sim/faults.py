@@ -69,6 +69,7 @@ class Faults:
         self._over = True
         self._network.heal_all()
         self._world.calm_network()
+        self._world.store.calm()
         for machine in self._world.machines.values():
             machine.disk.is_full = False
             machine.slow_disk_us_max = DISK_DELAY_US_MAX
@@ -236,6 +237,22 @@ class Faults:
     def _calm_disk(machine: Machine) -> None:
         machine.slow_disk_us_max = DISK_DELAY_US_MAX
 
+    def store_away(self, fault: Fault) -> None:
+        """Nodes get no answer from the object store."""
+        self._world.store.faults.away_from |= {f"n{node}" for node in fault.nodes}
+        self._later(fault.duration_s, self._world.store.calm)
+
+    def store_slow(self, fault: Fault) -> None:
+        """Requests to the object store take up to `amount` milliseconds, each way."""
+        self._world.store.faults.delay_us_max = fault.amount * 1000
+        self._later(fault.duration_s, self._world.store.calm)
+
+    def store_fails(self, fault: Fault) -> None:
+        """Of the requests to the object store a part, in percent, fails; some of those are carried out."""
+        faults, part = self._world.store.faults, fault.amount / 100
+        faults.failing_part, faults.lost_part, faults.torn_part = part / 2, part / 4, part / 4
+        self._later(fault.duration_s, self._world.store.calm)
+
     def clock(self, fault: Fault) -> None:
         """The wall clock jumps by so many milliseconds, and back."""
         for machine in self._machines(fault):
@@ -270,6 +287,9 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "disk_full",
         "slow_disk",
         "clock",
+        "store_away",
+        "store_slow",
+        "store_fails",
         "reassign",
         "trim",
         "elect",

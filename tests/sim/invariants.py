@@ -20,7 +20,7 @@ from penstock.node import Node
 from penstock.runtime.replication.partition import Partition
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import ControlType, control_type, read_header, read_records
-from sim.disk import DATA, Directory, Inode
+from sim.disk import DATA, MORE_DATA, Directory, Inode
 from sim.machine import Machine
 from sim.scheduler import SECOND_US
 from sim.world import World
@@ -179,7 +179,7 @@ def compare_logs(world: World) -> Iterator[Anomaly]:
             continue
         end_offset = max(final) + 1
         logs = {
-            node_id: _batches(world.machines[node_id], name, end_offset) for node_id in world.replicas.get(name, ())
+            node_id: batches_of(world.machines[node_id], name, end_offset) for node_id in world.replicas.get(name, ())
         }
         if not logs:
             yield Anomaly("different-logs", f"{name}: nobody says who has it")
@@ -238,7 +238,7 @@ def compare_decisions(world: World) -> Iterator[Anomaly]:
     for topic in world.topics:
         for partition in range(world.shape.partitions):
             for machine in world.machines.values():
-                for offset, batch in _batches(machine, f"{topic}-{partition}", OFFSET_MAX).items():
+                for offset, batch in batches_of(machine, f"{topic}-{partition}", OFFSET_MAX).items():
                     header = read_header(batch)
                     if header.is_control and header.producer_id in producer_ids:
                         key = next(iter(read_records(batch, len(batch), 0))).key
@@ -250,13 +250,11 @@ def compare_decisions(world: World) -> Iterator[Anomaly]:
             yield Anomaly("two-decisions", f"producer {producer_id} epoch {epoch}: {places}")
 
 
-def _batches(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
+def batches_of(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
     """By base offset, the batches of a partition below an offset as they are on a machine's disk."""
     found: dict[int, bytes] = {}
-    data = machine.disk.root.entries[DATA]
-    assert isinstance(data, Directory)
-    directory = data.entries.get(name)
-    if not isinstance(directory, Directory):
+    directory = _directory(machine, name)
+    if directory is None:
         return found
     for file_name in sorted(directory.entries):
         inode = directory.entries[file_name]
@@ -269,12 +267,27 @@ def _batches(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]:
     return found
 
 
+def _directory(machine: Machine, name: str) -> Directory | None:
+    """A partition's directory on a machine's disk; after a move the old one may still be there, and the node knows."""
+    found: dict[str, Directory] = {}
+    for parent in (DATA, MORE_DATA):
+        data = machine.disk.root.entries[parent]
+        assert isinstance(data, Directory)
+        directory = data.entries.get(name)
+        if isinstance(directory, Directory):
+            found[parent] = directory
+    if len(found) > 1 and machine.node is not None and machine.node._broker is not None:
+        topic, _, number = name.rpartition("-")
+        partition = machine.node._broker.partitions.get(topic, int(number))
+        if partition is not None:
+            return found[partition.log.directory.parent.name]
+    return next(iter(found.values()), None)
+
+
 def _start(machine: Machine, name: str) -> int:
     """Where a partition's first segment on a machine's disk begins."""
-    data = machine.disk.root.entries[DATA]
-    assert isinstance(data, Directory)
-    directory = data.entries[name]
-    assert isinstance(directory, Directory)
+    directory = _directory(machine, name)
+    assert directory is not None
     return min(int(file_name.partition(".")[0]) for file_name in directory.entries if file_name.endswith(".log"))
 
 

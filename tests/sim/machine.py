@@ -20,6 +20,7 @@ from sim.disk import DATA, SimDisk, SimFilesystem
 from sim.listener import SimListener
 from sim.network import Host, SimNetwork
 from sim.scheduler import SECOND_US, Scheduler, SimCrash, SimLoop
+from sim.store import SimStore, StoreClient
 
 T = TypeVar("T")
 
@@ -84,6 +85,10 @@ class SimEnv:
         if not future.done():
             finish(value)
 
+    def open_store(self, url: str, options: Mapping[str, str], timeout_ms: int) -> StoreClient:  # noqa: ARG002
+        assert self._machine.store is not None
+        return StoreClient(self._machine.store, self._machine.name, self.filesystem, timeout_ms)
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = self._loop.create_task(work, name=name)
         self._tasks[task] = None
@@ -117,6 +122,7 @@ class Machine:
         self.network = network
         self.host = network.host(self.name)
         self.disk = SimDisk()
+        self.store: SimStore | None = None
         self.state = "down"
         self.incarnation = 0
         self.power_cuts = 0

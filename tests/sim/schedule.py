@@ -96,6 +96,13 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
+def draw_moving(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
+    """The plan of a seed whose nodes have two data directories, between which replicas move."""
+    plan = draw(seed, nodes, seconds)
+    pause_s = Random(f"{seed} moves").choice((0.3, 1.0, 3.0))
+    return replace(plan, shape=replace(plan.shape, moves_pause_s=pause_s))
+
+
 def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     """The plan of a seed with workers of a share group on one partition; clocks are right, one node loses power."""
     random = Random(f"{seed} shared plan")
@@ -132,6 +139,58 @@ def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     powers = [fault for fault in faults if fault.kind == "power"]
     faults = [fault for fault in faults if fault not in powers[1:] and fault.kind != "clock"]
     excused = READ_BEFORE_SYNCED if powers and nodes == 1 else frozenset()
+    return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
+
+
+def draw_tiered(seed: int, nodes: int = 3, seconds: float = 12.0) -> Plan:
+    """The plan of a seed with old segments in object storage, which fails in ways of its own; no clock jumps."""
+    random = Random(f"{seed} tiered plan")
+    dimensions = Random(f"{seed} tiered dimensions")
+    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
+    segment_bytes = random.choice((400, 900, 2_000))
+    is_trimmed = random.random() < 0.3
+    shape = replace(
+        shape,
+        policy=RETAIN if is_trimmed else KEEP,
+        retention_ms=None,
+        retention_bytes=None,
+        deletes_records=is_trimmed,
+        cleaner_pause_ms=None,
+        controllers=0,
+        partitions=random.randint(1, 2),
+        members=0,
+        classic_members=0,
+        replication_factor=min(3, nodes),
+        min_insync_replicas=min(random.choice((1, 2, 2)), nodes),
+        segment_bytes=segment_bytes,
+        segment_ms=None,
+        local_bytes=random.choice((segment_bytes, 3 * segment_bytes)),
+        produce_pause_s=0.05,
+        admin_pause_s=5.0,
+    )
+    everybody = list(range(1, nodes + 1))
+    faults = [
+        _draw_fault(random, round(random.uniform(QUIET_S, seconds), 3), everybody, shape)
+        for _ in range(random.randint(0, 4))
+    ]
+    for _ in range(random.randint(0, 4) if nodes > 1 else 0):
+        at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.05, 2.0), 3)
+        faults.append(Fault(at_s, "strike_leader", (), duration_s, random.randrange(3)))
+    for _ in range(random.randint(1, 4)):
+        at_s, duration_s = round(random.uniform(QUIET_S, seconds), 3), round(random.uniform(0.2, 3.0), 3)
+        away = tuple(random.sample(everybody, random.randint(1, nodes)))
+        kinds = (("store_away", away, 0), ("store_slow", (), 500), ("store_fails", (), 30), ("store_fails", (), 80))
+        kind, struck, amount = random.choice(kinds)
+        faults.append(Fault(at_s, kind, struck, duration_s, amount))
+    if is_trimmed:
+        for _ in range(random.randint(1, 3)):
+            at_s, partition = round(random.uniform(QUIET_S, seconds), 3), random.randrange(shape.partitions)
+            faults.append(Fault(at_s, "trim", (partition,), 0.0, random.randint(20, 100)))
+    powers = [fault for fault in faults if fault.kind == "power"]
+    faults = [fault for fault in faults if fault not in powers[1:] and fault.kind != "clock"]
+    excused = READ_BEFORE_SYNCED if powers and shape.min_insync_replicas == 1 else frozenset()
+    if is_trimmed:
+        excused |= {"producer-refused"}
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sim.consumer import READ_COMMITTED, READ_UNCOMMITTED
-from sim.disk import DATA
+from sim.disk import DATA, MORE_DATA
 from sim.workers import DELIVERIES_MAX, LETTERS, LOCK_S
 
 BROKER_PORT = 9092
@@ -95,6 +95,10 @@ class Shape:
     delayed_part: float = 0.0
     # How many updates of the group's state come between two snapshots.
     updates_per_snapshot: int = 500
+    # Old segments go to object storage, and so much stays on disk.
+    local_bytes: int | None = None
+    # Whether nodes have two data directories, and how long somebody waits between two moves of replicas.
+    moves_pause_s: float | None = None
 
     @property
     def isolation_level(self) -> int:
@@ -113,6 +117,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "lifetimes": ("member_lifetime_s",),
     "late": ("reset_part",),
     "security": ("guarded",),
+    "moves": ("moves_pause_s",),
 }
 
 
@@ -140,7 +145,7 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "controller.quorum.voters": voters,
         "listeners": ",".join(listeners),
-        "log.dirs": f"/{DATA}",
+        "log.dirs": f"/{DATA}" if shape.moves_pause_s is None else f"/{DATA},/{MORE_DATA}",
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": str(shape.replication_factor),
@@ -153,11 +158,14 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         **({} if shape.default_times else SHORT_TIMES),
         **(GUARDED if shape.guarded else {}),
         **(_share_properties(shape) if shape.workers else {}),
+        **(_tier_properties(shape) if shape.local_bytes is not None else {}),
         **_given(
             {
                 "group.consumer.session.timeout.ms": None if shape.default_times else shape.session_ms,
                 "log.cleaner.backoff.ms": shape.cleaner_pause_ms,
-                "log.retention.check.interval.ms": None if shape.policy == KEEP else 300,
+                "log.retention.check.interval.ms": 300
+                if shape.policy != KEEP or shape.local_bytes is not None
+                else None,
                 "log.flush.offset.checkpoint.interval.ms": shape.checkpoint_ms,
                 "metadata.log.max.record.bytes.between.snapshots": shape.snapshot_bytes,
                 "metadata.log.max.snapshot.interval.ms": shape.snapshot_ms,
@@ -182,6 +190,20 @@ def _share_properties(shape: Shape) -> dict[str, str]:
     }
 
 
+def _tier_properties(shape: Shape) -> dict[str, str]:
+    return {
+        "remote.log.storage.system.enable": "true",
+        "penstock.tier.url": "file:///bucket",
+        "penstock.tier.request.timeout.ms": "2000",
+        "penstock.tier.read.bytes": "4096",
+        "remote.log.manager.task.interval.ms": "200",
+        "remote.log.manager.task.retry.backoff.ms": "100",
+        "remote.log.manager.task.retry.backoff.max.ms": "1000",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+        "rlmm.config.remote.log.metadata.topic.replication.factor": str(shape.replication_factor),
+    }
+
+
 def group_settings(shape: Shape) -> dict[str, str]:
     """Settings of the share group."""
     return {
@@ -203,6 +225,8 @@ def topic_settings(shape: Shape) -> dict[str, str]:
             "retention.bytes": shape.retention_bytes,
             "segment.ms": shape.segment_ms,
             "index.interval.bytes": shape.index_interval_bytes,
+            "remote.storage.enable": None if shape.local_bytes is None else "true",
+            "local.retention.bytes": shape.local_bytes,
             **_small_segments(shape),
         }
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
 
+from sim import tier_checks
 from sim.faults import Faults
 from sim.invariants import Watch, compare_decisions, compare_logs
 from sim.schedule import Plan
@@ -16,6 +17,8 @@ from support.history_checks import check
 START_S = 15.0
 SETTLE_S = 40.0
 READ_S = 15.0
+# A segment at a time, and these are tiny.
+READ_TIER_S = 60.0
 # A follower whose leader lost power and came back at once waits out replica.socket.timeout.ms for an old answer.
 IN_SYNC_S = 45.0
 
@@ -94,12 +97,15 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
             *world.history.noticed,
             Anomaly("unavailable", f"groups do not share the partitions {SETTLE_S} s later: {world.shares()}"),
         ]
+    if plan.shape.local_bytes is not None and not watch.run(SETTLE_S, lambda: tier_checks.is_settled(world)):
+        return [*world.history.noticed, Anomaly("unavailable", f"not all is in object storage {SETTLE_S} s later")]
     if world.office is not None and not watch.run(SETTLE_S, world.jobs_are_done):
         return [*world.history.noticed, Anomaly("unavailable", f"records are unfinished {SETTLE_S} s later")]
     world.members_stop()
+    read_s = READ_S if plan.shape.local_bytes is None else READ_TIER_S
     for what, work, limit_s in (
-        ("consumers did not reach the end", world.catch_up, READ_S),
-        ("not everything could be read again", world.read_everything, READ_S),
+        ("consumers did not reach the end", world.catch_up, read_s),
+        ("not everything could be read again", world.read_everything, read_s),
         ("not all replicas were in sync again", world.get_in_sync, IN_SYNC_S),
         ("metadata and committed offsets could not be read", world.read_metadata, READ_S),
     ):
@@ -115,4 +121,5 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
         *watch.deletions(any(fault.kind == "clock" for fault in plan.faults)),
         *compare_logs(world),
         *compare_decisions(world),
+        *(tier_checks.compare_tier(world) if plan.shape.local_bytes is not None else ()),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sim.faults import HOUR_MS, Fault
-from sim.schedule import draw, draw_shared, draw_transactional
+from sim.schedule import draw, draw_shared, draw_tiered, draw_transactional
 from sim.shrink import shrink
 from sim.simulate import simulate
 
@@ -19,10 +19,13 @@ REPOSITORY = Path(__file__).parents[2]
 SINGLE_NODE_SEEDS = range(20)
 SINGLE_NODE_TRANSACTIONAL_SEEDS = range(5)
 SINGLE_NODE_SHARED_SEEDS = range(1)
+SINGLE_NODE_TIERED_SEEDS = range(3)
 # Two hundred clusters in all, of both kinds.
 CLUSTER_SEEDS = 130
 TRANSACTIONAL_SEEDS = 70
 SHARED_SEEDS = 25
+TIERED_SEEDS = 50
+MOVING_SEEDS = 25
 
 
 def test_a_single_node_keeps_its_promises() -> None:
@@ -46,6 +49,13 @@ def test_a_single_node_keeps_its_promises_about_share_groups() -> None:
         assert outcome.anomalies == [], f"python -m tests.sim --shares --seed {seed} --nodes 1 --trace"
 
 
+def test_a_single_node_keeps_its_promises_about_tiered_storage() -> None:
+    for seed in SINGLE_NODE_TIERED_SEEDS:
+        outcome = simulate(draw_tiered(seed, nodes=1, seconds=6.0))
+        assert outcome.acknowledged > 0
+        assert outcome.anomalies == [], f"python -m tests.sim --tier --seed {seed} --nodes 1 --trace"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
@@ -54,8 +64,10 @@ def test_a_single_node_keeps_its_promises_about_share_groups() -> None:
         ("--seeds", str(CLUSTER_SEEDS)),
         ("--transactions", "--seeds", str(TRANSACTIONAL_SEEDS)),
         ("--shares", "--seeds", str(SHARED_SEEDS)),
+        ("--tier", "--seeds", str(TIERED_SEEDS)),
+        ("--moves", "--seeds", str(MOVING_SEEDS)),
     ],
-    ids=["plain", "transactional", "shared"],
+    ids=["plain", "transactional", "shared", "tiered", "moving"],
 )
 def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
     """Clusters of three nodes, over all cores."""
@@ -66,9 +78,9 @@ def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
 
 def test_a_seed_tells_the_same_story_in_every_process() -> None:
     program = (
-        "from sim.schedule import draw, draw_shared, draw_transactional; from sim.simulate import simulate; "
-        "from sim.world import silence_logs; silence_logs(); "
-        "plans = draw(0), draw(1), draw_transactional(0), draw_shared(0, 1, 4.0); "
+        "from sim.schedule import draw, draw_shared, draw_tiered, draw_transactional; "
+        "from sim.simulate import simulate; from sim.world import silence_logs; silence_logs(); "
+        "plans = draw(0), draw(1), draw_transactional(0), draw_shared(0, 1, 4.0), draw_tiered(0, 1, 4.0); "
         "print(*(simulate(plan).trace_hash for plan in plans))"
     )
     stories = []
@@ -80,7 +92,7 @@ def test_a_seed_tells_the_same_story_in_every_process() -> None:
         )
         stories.append(ran.stdout)
     assert stories[0] == stories[1]
-    assert len(set(stories[0].split())) == 4
+    assert len(set(stories[0].split())) == 5
 
 
 def test_a_clock_that_jumped_is_right_again_when_everything_has_healed() -> None:

@@ -9,8 +9,10 @@ from dataclasses import replace
 import pytest
 
 from sim.broken import SECURITY_VARIANTS, TRANSACTIONAL_VARIANTS, VARIANTS
+from sim.broken_moves import MOVING_VARIANTS
 from sim.broken_shares import SHARED_VARIANTS
-from sim.schedule import Plan, draw, draw_shared, draw_transactional
+from sim.broken_tier import TIERED_VARIANTS
+from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_tiered, draw_transactional
 from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
 
@@ -30,6 +32,7 @@ FIRST_SEEDS = {
     "write_anonymous_letters": 19,
     "archive_before_the_letter": 12,
     "answer_before_durable": 3,
+    "take_a_stale_copy": 25,
 }
 
 # What a run must have for a slip to show at all: others are not worth their time.
@@ -53,6 +56,13 @@ def test_slips_are_found(slip: Callable[[], AbstractContextManager[None]]) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
+@pytest.mark.parametrize("slip", MOVING_VARIANTS, ids=[slip.__name__ for slip in MOVING_VARIANTS])
+def test_slips_in_moves_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, draw_moving)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("slip", SECURITY_VARIANTS, ids=[slip.__name__ for slip in SECURITY_VARIANTS])
 def test_slips_in_security_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, draw)
@@ -70,6 +80,13 @@ def test_slips_in_transactions_are_found(slip: Callable[[], AbstractContextManag
 @pytest.mark.parametrize("slip", SHARED_VARIANTS, ids=[slip.__name__ for slip in SHARED_VARIANTS])
 def test_slips_in_share_groups_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, draw_shared)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("slip", TIERED_VARIANTS, ids=[slip.__name__ for slip in TIERED_VARIANTS])
+def test_slips_in_tiered_storage_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, draw_tiered)
 
 
 def kinds(plan: Plan) -> list[str]:

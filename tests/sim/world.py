@@ -21,6 +21,7 @@ from sim.consumer import Consumer
 from sim.group import GroupMember, Member, ShardHost
 from sim.guard import PAUSE_S, Guard
 from sim.machine import WALL_START_MS, Machine
+from sim.mover import Mover
 from sim.network import NetworkFaults, SimNetwork
 from sim.producer import Producer
 from sim.scheduler import SECOND_US, Scheduler, SimLoop
@@ -35,6 +36,7 @@ from sim.shape import (
     node_properties,
     topic_settings,
 )
+from sim.store import SimStore
 from sim.transactional import TransactionalProducer
 from sim.wire import BACKOFF_S, Cluster
 from sim.workers import DELIVERIES_MAX, LETTER_PARTITIONS, LETTERS, LOCK_S, PARTITION, Bench, Office, Worker
@@ -64,6 +66,7 @@ class World:
         self.calm_network()
         self.random = Random(f"{seed} faults")
         self.history = History(lambda: self.scheduler.now_us / SECOND_US)
+        self.store = SimStore(self.network.kernel, Random(f"{seed} store"), self._note)
         self.machines = self._make_machines()
         brokers = [machine for machine in self.machines.values() if "broker" in machine.roles]
         self._loops: list[SimLoop] = []
@@ -81,6 +84,7 @@ class World:
         # By the name of a partition, who has it in the end.
         self.replicas: dict[str, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
+        self.mover: Mover | None = None
         self.guard = Guard(self._cluster("guard"), self.history, self._controller_address) if shape.guarded else None
 
     def _make_machines(self) -> dict[int, Machine]:
@@ -94,6 +98,7 @@ class World:
             properties = node_properties(node_id, roles, voters, shape)
             random = Random(f"{self.seed} machine {node_id}")
             machines[node_id] = Machine(node_id, properties, self.scheduler, self.network, random)
+            machines[node_id].store = self.store
         return machines
 
     @property
@@ -214,6 +219,9 @@ class World:
             self.benches.append(bench)
             self.client_loop(bench.name).create_task(bench.run())
         self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
+        if shape.moves_pause_s is not None:
+            self.mover = Mover(self._cluster("mover"), self.topics, shape.partitions)
+            self.client_loop("mover").create_task(self.mover.run(shape.moves_pause_s))
         if self.guard is not None:
             self.client_loop("guard").create_task(self.guard.run(PAUSE_S))
         settings = coordinator_topic_settings(shape)
@@ -350,6 +358,8 @@ class World:
             bench.settle()
         for admin in self._admins:
             admin.stopping = True
+        if self.mover is not None:
+            self.mover.stopping = True
 
     def members_stop(self) -> None:
         """Groups commit and end."""

@@ -14,6 +14,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.reads: list[str] = []
+        self.ranges: list[tuple[str, int]] = []
         self.listed: list[str] = []
 
     async def put(self, path: str, content: bytes | Path) -> None:
@@ -27,6 +28,7 @@ class MemoryStore:
         return self.objects[path]
 
     async def get_range(self, path: str, start: int, size: int) -> bytes:
+        self.ranges.append((path, start))
         return (await self.get(path))[start : start + size]
 
     async def delete(self, paths: Sequence[str]) -> None:

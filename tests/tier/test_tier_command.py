@@ -68,6 +68,13 @@ def test_orphans_are_found_and_cleaned(tiered: tuple[Cluster, Path, str]) -> Non
     assert not orphan.exists()
     assert known.exists()
     assert verify(tiered, "--quick")["orphans"] == []
+    # A deleted topic, of which a late request wrote the document once more.
+    document = next(bucket.glob(f"*/{topic}/*/topic.json"))
+    gone = document.parent.with_name("AAAAAAAAAAAAAAAAAAAAAQ") / document.name
+    gone.parent.mkdir()
+    gone.write_bytes(document.read_bytes())
+    assert verify(tiered, "--clean", "--grace", "0")["removed"] == 1
+    assert (gone.exists(), document.exists()) == (False, True)
 
 
 @pytest.mark.parametrize("suffix", ["log", "manifest.json"])

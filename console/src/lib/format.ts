@@ -33,6 +33,12 @@ export function ago(then: number | null | undefined, now: number): string {
   return seconds < 172_800 ? `${Math.round(seconds / 3600)} h ago` : `${Math.round(seconds / 86_400)} d ago`
 }
 
+export function duration(ms: number): string {
+  const minutes = Math.floor(ms / 60_000)
+  if (minutes < 120) return `${minutes} min`
+  return minutes < 2880 ? `${Math.floor(minutes / 60)} h` : `${Math.floor(minutes / 1440)} days`
+}
+
 export function clock(ms: number): string {
   const date = new Date(ms)
   return `${date.toLocaleTimeString('en-GB')}.${String(date.getMilliseconds()).padStart(3, '0')}`

@@ -192,8 +192,12 @@ export interface Directory {
   broker: number
   path: string
   error: number
+  cordoned: boolean
   replicas: number
+  moving: number
+  moving_lag: number
   size_bytes: number
   total_bytes: number | null
   usable_bytes: number | null
+  full_in_ms: number | null
 }

@@ -99,7 +99,8 @@ def sizes_of(response: DescribeLogDirsResponse) -> Iterator[tuple[TopicPartition
     for directory in response.results:
         for topic in directory.topics:
             for partition in topic.partitions:
-                yield TopicPartition(topic.name, partition.partition_index), partition.partition_size
+                if not partition.is_future_key:
+                    yield TopicPartition(topic.name, partition.partition_index), partition.partition_size
 
 
 def quorum_of(response: DescribeQuorumResponse) -> QuorumView:

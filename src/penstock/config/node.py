@@ -123,6 +123,7 @@ class NodeSettings:
     log_cleaner_io_max_bytes_per_second: float
     log_flush_offset_checkpoint_interval_ms: int
     log_retention_check_interval_ms: int
+    log_dir_failure_timeout_ms: int
     num_partitions: int
     producer_id_expiration_check_interval_ms: int
     producer_id_expiration_ms: int
@@ -148,6 +149,7 @@ class NodeSettings:
     penstock_tier_request_timeout_ms: int
     penstock_tier_cache_dir: str | None
     penstock_tier_cache_bytes: int
+    penstock_tier_memory_bytes: int
     penstock_tier_read_bytes: int
     penstock_tier_read_ahead: int
     rlmm_config_remote_log_metadata_topic_num_partitions: int

@@ -22,7 +22,7 @@ from penstock.core.replica.fetch_session import SessionCache
 from penstock.core.replica.throttle import Throttle
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.node.directories import Directories
-from penstock.node.disks import move_replicas
+from penstock.node.disks import move_replicas, watch_failures
 from penstock.node.endpoints import Endpoints
 from penstock.node.failures import CannotStart
 from penstock.node.metrics.clients import ClientCollector
@@ -129,6 +129,8 @@ class BrokerRole:
             directories.offline_ids,
             self._cordoned_directories,
         )
+        # Called with a reason when this broker is of no more use.
+        self.on_give_up: Callable[[str], None] = logger.critical
         self._fetchers: ReplicaFetchers
         self._groups: Groups
         self._housekeeping: Housekeeping
@@ -209,10 +211,10 @@ class BrokerRole:
         self._housekeeping.start()
         self._cleaner = Cleaner(env, self.partitions, self._live.current)
         self._cleaner.start()
-        self.partitions.on_directory_failed(lambda _: self._lifecycle.heartbeat_now())
-        asks = self._proposals.ask
-        image, checkpoint = self._raft.image, self._housekeeping.checkpoint
-        self._moves = move_replicas(env, image, self.partitions, asks, self._broker_epoch, checkpoint)
+        patience_ms = self._settings.log_dir_failure_timeout_ms
+        watch_failures(env, self.partitions, self._lifecycle, patience_ms, lambda why: self.on_give_up(why))
+        ask, image, checkpoint = self._proposals.ask, self._raft.image, self._housekeeping.checkpoint
+        self._moves = move_replicas(env, image, self.partitions, ask, self._broker_epoch, checkpoint)
 
     def _coordinate(self) -> None:
         """Start coordinating groups and transactions, on the partitions of their topics that this broker leads."""
@@ -436,7 +438,7 @@ class BrokerRole:
         """The collectors of this broker, once it has started."""
         return [
             TopicCollector(self.partitions),
-            ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner),
+            ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner, self._moves),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
             ShareCollector(self._shares),
             RulesCollector(self._security.audit, self._backpressure),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.image import UNASSIGNED_DIRECTORY
@@ -25,6 +27,8 @@ from penstock.storage.metadata_files import (
 
 # In cordoned.log.dirs: every directory of the broker.
 ALL_DIRECTORIES = "*"
+
+T = TypeVar("T")
 
 logger = logging.getLogger("penstock.node")
 
@@ -52,46 +56,54 @@ class Directories:
         """
         settings, env = self._settings, self._env
         metadata_path = Path(settings.metadata_log_dir)
-        opened = [self._claim(path, is_needed=path == metadata_path) for path in map(Path, settings.log_dirs)]
-        if metadata_path not in {one.path for one in opened}:
-            self._locks.append(lock_directory(env, metadata_path))
-        working = [one for one in opened if one.failure is None]
-        if not working:
-            raise CannotStart("; ".join(f"{one.path} cannot be used: {one.failure}" for one in opened))
-        paths = [one.path for one in working]
-        known = [read_meta_properties(env.filesystem, path) for path in (*paths, metadata_path)]
+        directories = [LogDirectory(path, UNASSIGNED_DIRECTORY) for path in map(Path, settings.log_dirs)]
+        for directory in directories:
+            self._attempt(directory, partial(self._lock, directory.path))
+        if metadata_path not in {directory.path for directory in directories}:
+            self._lock(metadata_path)
+        known = [self._attempt(one, partial(read_meta_properties, env.filesystem, one.path)) for one in directories]
+        known.append(read_meta_properties(env.filesystem, metadata_path))
         self.cluster_id = next((found.cluster_id for found in known if found), "") or self._found_cluster()
-        for one in opened if settings.is_broker else ():
-            if one.failure is None:
-                found = format_directory(env, one.path, self.cluster_id, settings.node_id)
-                one = open_directory(env, one.path, found.directory_id)
-            self.log_directories.append(one)
+        for directory in directories if settings.is_broker else ():
+            opened = self._attempt(directory, partial(self._open, directory.path))
+            self.log_directories.append(opened or directory)
+        if settings.is_broker and not self._working():
+            reasons = (f"{one.path} cannot be used: {one.failure}" for one in self.log_directories)
+            raise CannotStart("; ".join(reasons))
         found = format_directory(env, metadata_path, self.cluster_id, settings.node_id)
         self.metadata_directory_id = found.directory_id
-        self._note_predecessor(paths, has_failed=len(working) < len(opened))
+        self._note_predecessor([one.path for one in directories if one.failure is None])
         self._check_metadata_present(metadata_path)
 
-    def _claim(self, path: Path, *, is_needed: bool) -> LogDirectory:
-        """Lock a directory and try whether it can be read and written."""
-        directory = LogDirectory(path, UNASSIGNED_DIRECTORY)
-        try:
-            self._locks.append(lock_directory(self._env, path))
-            self._env.filesystem.list_directory(path)
-            read_meta_properties(self._env.filesystem, path)
-        except (StorageError, FileNotFoundError) as error:
-            if is_needed:
-                raise
-            logger.critical("the data directory %s cannot be used and is offline: %s", path, error)
-            directory.failure = error if isinstance(error, StorageError) else StorageError(str(error))
-        return directory
+    def _lock(self, path: Path) -> None:
+        # Nothing else may refer to it: it is released with the last reference.
+        self._locks.append(lock_directory(self._env, path))
 
-    def _note_predecessor(self, paths: Sequence[Path], *, has_failed: bool) -> None:
+    def _open(self, path: Path) -> LogDirectory:
+        found = format_directory(self._env, path, self.cluster_id, self._settings.node_id)
+        return open_directory(self._env, path, found.directory_id)
+
+    def _attempt(self, directory: LogDirectory, work: Callable[[], T]) -> T | None:
+        """The result, or None for a directory that cannot be used and is offline from then on."""
+        if directory.failure is not None:
+            return None
+        try:
+            return work()
+        except (StorageError, FileNotFoundError) as error:
+            if directory.path == Path(self._settings.metadata_log_dir):
+                raise
+            logger.critical("the data directory %s cannot be used and is offline: %s", directory.path, error)
+            directory.failure = StorageError(str(error))
+            return None
+
+    def _note_predecessor(self, paths: Sequence[Path]) -> None:
         """What the last incarnation is known to have left here.
 
         A replica in a directory that failed may have been on its way to another one. The log that was being filled
         there may then become the replica, and it may lack the last records.
         """
         epochs = {self._intact_epoch(path) for path in paths}
+        has_failed = len(paths) < len(self._settings.log_dirs)
         is_moving = has_failed and any(one.found_futures for one in self.log_directories)
         self.previous_broker_epoch = epochs.pop() if len(epochs) == 1 and not is_moving else -1
         begun = {self._begun_incarnation(path) for path in paths}

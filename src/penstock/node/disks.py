@@ -1,18 +1,22 @@
-"""How a broker's replicas are moved between its data directories."""
+"""How a broker's replicas are moved between its data directories, and what it does when one of them fails."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.core.metadata.image import Image
 from penstock.core.replica.throttle import Throttle
+from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle
 from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
 from penstock.runtime.replication.directory_moves import DirectoryMoves
 from penstock.runtime.replication.fetchers import MOVES_RATE, throttled_rate
 from penstock.runtime.replication.partitions import Partitions
+
+REPORT_CHECK_S = 0.1
 
 
 def move_replicas(
@@ -30,3 +34,30 @@ def move_replicas(
     moves = DirectoryMoves(env, partitions, assignments, throttle, checkpoint)
     moves.resume()
     return moves
+
+
+def watch_failures(
+    env: Env,
+    partitions: Partitions,
+    lifecycle: BrokerLifecycle,
+    timeout_ms: int,
+    give_up: Callable[[str], None],
+) -> None:
+    """Tell the controller at once of a data directory that fails.
+
+    A broker gives up if it cannot: its leaderships would stay where nothing can be written. So does one without any
+    directory that works, once the controller knows.
+    """
+
+    async def report(directory: LogDirectory) -> None:
+        deadline_ms = env.monotonic_ms() + timeout_ms
+        lifecycle.heartbeat_now()
+        while directory.directory_id not in lifecycle.reported_offline:
+            if env.monotonic_ms() > deadline_ms:
+                give_up(f"the controller could not be told for {timeout_ms} ms that {directory.path} failed")
+                return
+            await asyncio.sleep(REPORT_CHECK_S)
+        if all(one.failure is not None for one in partitions.directories):
+            give_up("every data directory of this broker has failed")
+
+    partitions.on_directory_failed(lambda directory: env.spawn(report(directory), f"report {directory.path}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from penstock.config.node import NodeSettings
@@ -60,6 +60,8 @@ class Node:
         self._counters = RequestCounters(is_on=settings.penstock_metrics_counting)
         self._metrics: MetricsPort | None = None
         self._is_leaving = False
+        # Called when this node has to stop for a reason of its own.
+        self.on_doom: Callable[[], object] = lambda: None
 
     @property
     def cluster_id(self) -> str:
@@ -145,6 +147,7 @@ class Node:
             unreachable = Controller(
                 env, UnreachableQuorum(raft.image), defaults, live.topic_defaults, next_offset=lambda: 0
             )
+            self._broker.on_give_up = self._give_up
             await self._broker.start(controller, unreachable)
             if self._metrics is not None:
                 self._metrics.tell(*self._broker.collectors())
@@ -175,6 +178,10 @@ class Node:
         if self._metrics is not None:
             await self._metrics.stop()
         self._directories.release()
+
+    def _give_up(self, why: str) -> None:
+        logger.critical("this node stops: %s", why)
+        self.on_doom()
 
     def _checks(self) -> Iterator[Check]:
         """What must be true for this node to serve."""

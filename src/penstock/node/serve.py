@@ -28,7 +28,7 @@ def serve(
     ready: Callable[[dict[str, Any]], None] | None = None,
     made: Callable[[Node], None] | None = None,
 ) -> int:
-    """Run a node until SIGTERM or SIGINT; returns the process's exit code.
+    """Run a node until SIGTERM or SIGINT, or until its data directories have failed; returns the process's exit code.
 
     `made` is called with the node before it starts, `ready` once it serves.
     """
@@ -50,6 +50,14 @@ async def _serve(
         loop.add_signal_handler(number, stopped.set)
     env = SystemEnv()
     node = Node(settings, env)
+    doomed = False
+
+    def doom() -> None:
+        nonlocal doomed
+        doomed = True
+        stopped.set()
+
+    node.on_doom = doom
     if made is not None:
         made(node)
     starting = loop.create_task(node.start())
@@ -82,6 +90,8 @@ async def _serve(
     logger.info("stopping: finishing what was accepted")
     await node.stop()
     await env.close()
+    if doomed:
+        return 1
     logger.info("stopped cleanly")
     return 0
 

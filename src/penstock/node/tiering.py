@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.config.node import NodeSettings
 from penstock.node.failures import CannotStart
@@ -18,9 +18,11 @@ from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.metadata import Brokers, MetadataTopicSettings, RemoteLogMetadata, Sender
 from penstock.runtime.tier.reader import TierReader
 from penstock.runtime.tier.remote_logs import RemoteLogs
-from penstock.storage.tier.object_store import RemoteStore, StoreError
+from penstock.storage.tier.object_store import ObjectStore, StoreError
 
 CACHE_DIRECTORY = "tier-cache"
+
+StoreT = TypeVar("StoreT", bound=ObjectStore)
 
 
 async def open_tier(
@@ -38,12 +40,17 @@ async def open_tier(
     if not settings.remote_log_storage_system_enable:
         return None
     try:
-        store = open_store(settings)
+        store = open_store(settings, env.open_store)
     except StoreError as error:
         raise CannotStart(error.message) from error
     directory = Path(settings.penstock_tier_cache_dir or Path(settings.metadata_log_dir) / CACHE_DIRECTORY)
     counters = TierCounters()
-    parts = DiskCache(env, directory / "segments", lambda: settings.penstock_tier_cache_bytes)
+    parts = DiskCache(
+        env,
+        directory / "segments",
+        lambda: settings.penstock_tier_cache_bytes,
+        lambda: settings.penstock_tier_memory_bytes,
+    )
     indexes = DiskCache(env, directory / "indexes", lambda: live.current().remote_log_index_file_cache_total_size_bytes)
     for cache in (parts, indexes):
         await env.run_blocking(cache.open)
@@ -61,10 +68,10 @@ async def open_tier(
     return tier
 
 
-def open_store(settings: NodeSettings) -> RemoteStore:
-    """The object store that the settings name; raises StoreError."""
+def open_store(settings: NodeSettings, open_at: Callable[[str, Mapping[str, str], int], StoreT]) -> StoreT:
+    """The object store that the settings name, which `open_at` opens; raises StoreError."""
     options = {}
     for item in filter(None, (settings.penstock_tier_options or "").split(",")):
         name, _, value = item.partition("=")
         options[name.strip()] = value.strip()
-    return RemoteStore.open(settings.penstock_tier_url or "", options, settings.penstock_tier_request_timeout_ms)
+    return open_at(settings.penstock_tier_url or "", options, settings.penstock_tier_request_timeout_ms)

@@ -8,13 +8,14 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, Protocol, TypeVar
 
 from penstock.storage.files import Filesystem, OsFilesystem
+from penstock.storage.tier.object_store import ObjectStore, RemoteStore
 
 T = TypeVar("T")
 
@@ -55,6 +56,9 @@ class Env(Protocol):
 
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run blocking work off the loop."""
+
+    def open_store(self, url: str, options: Mapping[str, str], timeout_ms: int) -> ObjectStore:
+        """The object store behind a URL; raises StoreError."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a task that is owned here: its failure is logged, and `close` cancels it."""
@@ -103,6 +107,10 @@ class SystemEnv:
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run blocking work on a worker thread."""
         return asyncio.get_running_loop().run_in_executor(self._workers, work)
+
+    def open_store(self, url: str, options: Mapping[str, str], timeout_ms: int) -> ObjectStore:
+        """S3, Google Cloud Storage, Azure or a directory."""
+        return RemoteStore.open(url, options, timeout_ms)
 
     @property
     def queued_work(self) -> int:

@@ -246,8 +246,7 @@ class Log:
             offset_max = end_offset
         if offset >= offset_max:
             return EMPTY_SLICE
-        active = self._active
-        segment = active
+        segment = active = self._active
         if offset < active.base_offset:
             segment, start, segment_end = self._segments.find_older(offset, end_offset)
         else:

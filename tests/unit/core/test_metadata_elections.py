@@ -253,3 +253,29 @@ def test_a_failed_directory_costs_its_replicas_only() -> None:
     assert list(world.image.brokers[1].registration.log_dirs) == [first]
     world.fence(2)
     assert world.show("u") == "leader=-1@2 isr=- elr=1,2 last=2", "1 cannot serve it"
+
+
+def test_a_replica_that_begins_anew_elsewhere_is_not_eligible() -> None:
+    """Its directory failed and was taken out of log.dirs; what the broker has now may be empty."""
+    world = ClusterWorld(2)
+    first, second = world.directory(1), world.directory(1, 1)
+    world.register(1, log_dirs=[first, second])
+    world.create("u", (1, 2))
+    world.assign(1, second, "u")
+    world.heartbeat(1, offline_log_dirs=[second])
+    assert world.show("u") == "leader=2@1 isr=2 elr=1"
+    world.assign(1, first, "u")
+    assert world.show("u") == "leader=2@1 isr=2"
+    world.fence(2)
+    assert world.show("u") == "leader=-1@2 isr=- elr=2 last=2"
+
+
+def test_a_replica_that_moves_to_another_directory_stays_eligible() -> None:
+    world = ClusterWorld(2)
+    first, second = world.directory(1), world.directory(1, 1)
+    world.register(1, log_dirs=[first, second])
+    world.create("u", (1, 2))
+    world.fence(1)
+    assert world.show("u") == "leader=2@1 isr=2 elr=1"
+    world.assign(1, second, "u")
+    assert world.show("u") == "leader=2@1 isr=2 elr=1"

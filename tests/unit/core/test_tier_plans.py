@@ -96,6 +96,12 @@ def test_copies_of_a_lost_epoch_are_removed_where_the_log_knows_better() -> None
     assert expire([TIERED[0]], lineage=[EpochStart(5, 40)]) == ([], 0)
 
 
+def test_a_leader_that_was_replaced_does_not_take_its_successors_copies_for_lost() -> None:
+    newer = remote(7, 10, 29, epoch=2)
+    assert expire([TIERED[0], newer], lineage=[EpochStart(0, 0), EpochStart(1, 15)]) == ([], 0)
+    assert expire([TIERED[0], newer], lineage=[EpochStart(0, 0), EpochStart(3, 5)]) == ([7], 0)
+
+
 def local(*, ms: int = -1, size: int = -1, copied: int = -1, start: int = 0, stable: int = 45) -> list[int]:
     plan = plan_local_retention(
         LOCAL,

@@ -65,6 +65,17 @@ def test_states_follow_the_arrows(path: tuple[SegmentState, ...], accepted: bool
     assert partition.update(copy.segment_id, path[-1], 1, 1) is accepted
 
 
+def test_a_copy_that_was_finished_is_not_given_up() -> None:
+    copy = segment(1, 0, 9)
+    finished, unfinished = tier(copy), RemotePartition()
+    unfinished.begin(copy)
+    assert not finished.update(copy.segment_id, DELETING, 2, 1, only_unfinished=True)
+    assert finished.find(lineage((0, 0)), 5) is not None
+    assert finished.update(copy.segment_id, DELETING, 2, 1)
+    assert unfinished.update(copy.segment_id, DELETING, 2, 1, only_unfinished=True)
+    assert not unfinished.update(copy.segment_id, FINISHED, 1, 1)
+
+
 def test_what_was_deleted_does_not_come_back() -> None:
     copy = segment(1, 0, 9)
     partition = tier(copy)
@@ -112,3 +123,31 @@ def test_of_two_copies_of_an_offset_either_is_found_whole() -> None:
 def test_segments_outside_of_the_lineage_are_left_out() -> None:
     partition = tier(segment(1, 0, 9, (0, 0)), segment(2, 10, 19, (1, 10)), segment(3, 10, 19, (2, 10)))
     assert [one.segment_id[0] for one in partition.along(lineage((0, 0), (2, 10)))] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("known", "extended"),
+    [
+        # Nothing to add: the log knows where it begins.
+        (((0, 0), (2, 15)), ((0, 0), (2, 15))),
+        # What was deleted is not known any more, or nothing of what is before the disk.
+        (((0, 5), (2, 15)), ((0, 0), (2, 15))),
+        (((2, 18), (3, 40)), ((0, 0), (2, 15), (3, 40))),
+        (((3, 40),), ((0, 0), (2, 15), (3, 40))),
+        ((), ((0, 0), (2, 15))),
+        # Of two that wrote the same offsets the later epoch counts, and none after the log's own.
+        (((1, 30),), ((0, 0), (1, 12))),
+    ],
+)
+def test_a_log_that_knows_too_little_learns_it_from_the_tier(
+    known: tuple[tuple[int, int], ...], extended: tuple[tuple[int, int], ...]
+) -> None:
+    partition = tier(
+        segment(1, 0, 9, (0, 0)),
+        segment(2, 10, 19, (0, 10), (2, 15)),
+        segment(3, 20, 29, (2, 20)),
+        segment(4, 12, 29, (1, 12)),
+    )
+    if (1, 30) not in known:
+        partition.update(bytes([4]) * 16, DELETING, 1, 1)
+    assert list(partition.extended(lineage(*known), 0)) == lineage(*extended)

@@ -54,6 +54,12 @@ class Disks:
         """Directories of replicas that are being filled or removed."""
         return [one.name for path in (self.first, self.second) for one in path.glob("*-*.*-*")]
 
+    def has_settled(self, client: WireClient, target: Path) -> bool:
+        """Whether the replica is in this directory, and nothing of it anywhere else."""
+        if set(replicas(client)) != {(str(target), False)} or self.leftovers():
+            return False
+        return [path for path in (self.first, self.second) if (path / "orders-0").exists()] == [target]
+
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Disks:
@@ -111,9 +117,7 @@ def test_a_replica_moves_with_everything_it_has(disks: Disks) -> None:
         source, target = disks.home(), disks.other()
         bases = sorted(path.name for path in (source / "orders-0").glob("*.log"))
         assert alter(client, target) is ErrorCode.NONE
-        assert eventually(lambda: (str(target), False) in replicas(client) and not disks.leftovers(), 20)
-        assert set(replicas(client)) == {(str(target), False)}
-        assert not (source / "orders-0").exists()
+        assert eventually(lambda: disks.has_settled(client, target), 20)
         assert sorted(path.name for path in (target / "orders-0").glob("*.log")) == bases
         assert values(client) == written
         written += fill(client, 5, first=40)
@@ -152,7 +156,7 @@ def test_a_move_goes_on_after_a_restart(disks: Disks) -> None:
     assert len(list(target.glob("orders-0.*-future"))) == 1
     with disks.node() as node, WireClient(node.address) as client:
         throttle(client, 10**9)
-        assert eventually(lambda: set(replicas(client)) == {(str(target), False)} and not disks.leftovers(), 20)
+        assert eventually(lambda: disks.has_settled(client, target), 20)
         assert values(client) == written
 
 
@@ -188,7 +192,7 @@ def test_producers_are_remembered_and_compaction_goes_on(disks: Disks) -> None:
         fill(client)
         target = disks.other()
         assert alter(client, target) is ErrorCode.NONE
-        assert eventually(lambda: set(replicas(client)) == {(str(target), False)} and not disks.leftovers(), 20)
+        assert eventually(lambda: disks.has_settled(client, target), 20)
         again = batch_of([b"once"], producer_id=producer_id, producer_epoch=0, base_sequence=0)
         answer = client.produce("orders", again)
         assert (answer.error_code, answer.base_offset) == (0, 0)

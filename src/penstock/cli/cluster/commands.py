@@ -12,6 +12,8 @@ COMMANDS = {
     "leaders": ("penstock.cli.cluster.leaders", "Show partition leaders, and elect preferred leaders."),
     "rebalance": ("penstock.cli.cluster.rebalance", "Spread replicas and leaders evenly over the brokers."),
     "reassign": ("penstock.cli.cluster.reassign", "Reassign replicas by a JSON plan, or watch reassignments."),
+    "disks": ("penstock.cli.cluster.disks", "Show the brokers' data directories, and when they will be full."),
+    "drain-disk": ("penstock.cli.cluster.drain_disk", "Move all replicas off a data directory of a broker."),
     "add": ("penstock.cli.cluster.add", "Add a broker: print instructions and wait until it has joined."),
     "decommission": ("penstock.cli.cluster.decommission", "Move all replicas off a broker, and unregister it."),
     "add-controller": ("penstock.cli.cluster.add_controller", "Add a voter to the controller quorum."),

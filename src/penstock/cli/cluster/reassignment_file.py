@@ -91,7 +91,8 @@ def _parse_row(row: Any, source: str) -> tuple[TopicPartition, tuple[int, ...]]:
         raise _refusal(source, f"{name} has two replicas on one broker")
     directories = row.get("log_dirs", [])
     if not isinstance(directories, list) or any(directory != "any" for directory in directories):
-        raise _refusal(source, f'{name} sets log_dirs, but brokers choose the directory; write "any" or leave it out')
+        why = f'{name} sets log_dirs, which only kafka-reassign-partitions.sh reads; write "any" or leave it out'
+        raise _refusal(source, why)
     return name, tuple(replicas)
 
 

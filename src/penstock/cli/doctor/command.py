@@ -34,11 +34,20 @@ class Finding:
 @click.option(
     "--data", type=click.Path(path_type=Path), help="The data directory to look at. Default: `penstock up`'s."
 )
+@click.option("--gateway", "gateways", metavar="URL", multiple=True, help="Also look at this gateway. Repeat for more.")
 @click.option("--offline", is_flag=True, help="Look at this machine only, not at a cluster.")
 @connection_options
 @output_option
-def command(config: str | None, data: Path | None, offline: bool, connection: Connection, as_json: bool) -> None:
+def command(
+    config: str | None,
+    data: Path | None,
+    gateways: tuple[str, ...],
+    offline: bool,
+    connection: Connection,
+    as_json: bool,
+) -> None:
     """Find the usual mistakes and say how to mend them. Exit code 1 means that something is wrong."""
+    from penstock.cli.doctor import gateway as checks_gateway
     from penstock.cli.doctor import host as checks_host
     from penstock.cli.doctor import network as checks_network
     from penstock.cli.up.data import default_data_dir
@@ -62,6 +71,8 @@ def command(config: str | None, data: Path | None, offline: bool, connection: Co
     findings += [check() for check in checks]
     if not offline:
         findings += checks_network.check_cluster(connection)
+    for url in gateways:
+        findings += checks_gateway.check_gateway(url)
     wrong = sum(finding.level == WRONG for finding in findings)
     if as_json:
         print_json({"wrong": wrong, "findings": [asdict(finding) for finding in findings]})

@@ -26,6 +26,7 @@ def check_cluster(connection: Connection) -> list[Finding]:
     findings = [Finding(OK, f"{connection.bootstrap} accepts connections")]
 
     from penstock.cli.admin import Admin
+    from penstock.cli.doctor.disks import check_disks
     from penstock.cli.doctor.security import check_plain_text, check_sign_in
 
     findings += check_sign_in(connection, bootstrap_addresses(connection))
@@ -53,6 +54,7 @@ def check_cluster(connection: Connection) -> list[Finding]:
         findings.append(
             Finding(WRONG, f"{len(offline)} partition(s) have no leader", shown, "look at the brokers' logs")
         )
+    findings += check_disks(connection)
     findings += _check_timestamps(admin, [topic.name for topic in topics if not topic.internal])
     return findings
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from penstock.cli.tier.restore_plan import TopicPlan
-    from penstock.storage.tier.inventory import Inventory, Problem, StoredSegment
+    from penstock.storage.tier.inventory import Inventory, Orphan, Problem
     from penstock.storage.tier.object_store import RemoteStore
 
 REQUEST_TIMEOUT_MS = 30_000
@@ -112,7 +112,7 @@ def verify(
 
     Ends with code 1 if something is missing or damaged.
     """
-    from penstock.cli.tier.metadata import expected_segments, read_metadata
+    from penstock.cli.tier.metadata import expected_segments, read_metadata, read_topic_ids
     from penstock.cli.wire_client import WireClient
     from penstock.storage.tier.inventory import check_segment, compare, take_inventory
     from penstock.wire.messages.describe_cluster import DescribeClusterRequest
@@ -121,11 +121,13 @@ def verify(
     with WireClient(connection) as client:
         cluster_id = client.ask(DescribeClusterRequest()).cluster_id
 
-    async def look() -> tuple[Inventory, list[Problem], list[StoredSegment], int]:
+    async def look() -> tuple[Inventory, list[Problem], list[Orphan], int]:
         inventory = await take_inventory(store, cluster_id)
         _, partitions = await asyncio.to_thread(read_metadata, connection)
         expected = expected_segments(cluster_id, partitions)
-        problems, orphans = compare(inventory, expected)
+        # Asked for last: a topic's document is only written when the topic is there.
+        topic_ids = await asyncio.to_thread(read_topic_ids, connection)
+        problems, orphans = compare(inventory, expected, topic_ids | {key.topic_id for key in partitions})
         flawed = {problem.path.removesuffix(".log") for problem in problems}
         for segment_id, one in expected.items():
             if not quick and one.is_readable and one.stem not in flawed:
@@ -133,7 +135,7 @@ def verify(
         removed = 0
         for orphan in orphans if clean else ():
             if time.time() * 1000 - orphan.modified_ms >= grace_s * 1000:
-                await store.delete(orphan.paths())
+                await store.delete(orphan.paths)
                 removed += 1
         return inventory, problems, orphans, removed
 
@@ -143,7 +145,7 @@ def verify(
             {
                 "segments": len(inventory.segments),
                 "problems": [problem._asdict() for problem in problems],
-                "orphans": [orphan.stem for orphan in orphans],
+                "orphans": [orphan.name for orphan in orphans],
                 "removed": removed,
             }
         )
@@ -151,7 +153,7 @@ def verify(
         for problem in problems:
             click.echo(f"{problem.path} {problem.what}")
         for orphan in orphans:
-            click.echo(f"{orphan.stem} is an orphan")
+            click.echo(f"{orphan.name} is an orphan")
         click.echo(
             f"{len(inventory.segments)} segments, {len(problems)} problems, {len(orphans)} orphans, "
             f"{removed} of them removed"
@@ -226,7 +228,7 @@ def _open(config: str | None, url: str | None, options: tuple[str, ...]) -> Remo
         if url:
             return RemoteStore.open(url, parse_assignments(options, "--option"), REQUEST_TIMEOUT_MS)
         if config:
-            return open_store(load_settings(config, {}))
+            return open_store(load_settings(config, {}), RemoteStore.open)
     except StoreError as error:
         raise CommandFailure("the store cannot be opened", error.message) from error
     raise CommandFailure("which store?", "name it with --url, or a node's file with -c")

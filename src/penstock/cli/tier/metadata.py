@@ -10,6 +10,7 @@ from penstock.model.ids import Uuid, format_uuid
 from penstock.storage.tier.inventory import Expected
 from penstock.storage.tier.layout import Place
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
+from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.primitives import MalformedMessage
 
 READ_TIMEOUT_S = 30.0
@@ -58,6 +59,12 @@ def read_metadata(connection: Connection) -> tuple[str, RemotePartitions]:
     finally:
         consumer.close()
     return response.cluster_id, found
+
+
+def read_topic_ids(connection: Connection) -> set[Uuid]:
+    """The ids of the cluster's topics; raises CommandFailure."""
+    with WireClient(connection) as client:
+        return {topic.topic_id for topic in client.ask(MetadataRequest(None, False)).topics}
 
 
 def expected_segments(cluster_id: str, partitions: RemotePartitions) -> dict[Uuid, Expected]:

@@ -5,6 +5,18 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+PENSTOCK = """\
+import penstock
+
+with penstock.Producer("%(bootstrap)s") as producer:
+    producer.send("%(topic)s", "greeting", "hello from penstock")
+
+with penstock.Consumer("%(bootstrap)s", value=str) as consumer:
+    consumer.subscribe(["%(topic)s"])
+    for record in consumer.poll_many(timeout_s=5):
+        print(record.offset, record.value)
+"""
+
 CONFLUENT_KAFKA = """\
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -58,6 +70,22 @@ records.selectExpr("offset", "CAST(value AS STRING)").show(truncate=False)
 
 # The same for a secured cluster. Settings are read from the files that `up` has written, so that nobody's screen,
 # history or program shows a password.
+SECURE_PENSTOCK = """\
+import os
+
+import penstock
+
+os.environ["PENSTOCK_COMMAND_CONFIG"] = %(file)r
+
+with penstock.Producer() as producer:
+    producer.send("%(topic)s", "greeting", "hello from penstock")
+
+with penstock.Consumer(value=str) as consumer:
+    consumer.subscribe(["%(topic)s"])
+    for record in consumer.poll_many(timeout_s=5):
+        print(record.offset, record.value)
+"""
+
 SECURE_CONFLUENT_KAFKA = """\
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -128,12 +156,14 @@ records.selectExpr("offset", "CAST(value AS STRING)").show(truncate=False)
 
 # The name people know the client by, the language to colour it in, and the text.
 SNIPPETS = (
+    ("penstock", "python", PENSTOCK),
     ("confluent-kafka", "python", CONFLUENT_KAFKA),
     ("kafka-python", "python", KAFKA_PYTHON),
     ("kcat", "bash", KCAT),
     ("PySpark", "python", PYSPARK),
 )
 SECURE_SNIPPETS = (
+    ("penstock", "python", SECURE_PENSTOCK),
     ("confluent-kafka", "python", SECURE_CONFLUENT_KAFKA),
     ("kafka-python", "python", SECURE_KAFKA_PYTHON),
     ("kcat", "bash", SECURE_KCAT),

@@ -64,6 +64,9 @@ def _assign(
     can_lead = leader_check(image, without=broker_id if offline else -1)
     change = PartitionChange(image, state, can_lead, rules_for(image, topic.name, defaults))
     change.set_directory(broker_id, directory)
+    if not broker.has_online_directory(state.directory(broker_id)):
+        # The directory that it was in is gone, and with it the records that made the replica eligible.
+        change.unclean_shutdown = broker_id
     if offline:
         change.in_sync_replicas = tuple(replica for replica in state.in_sync_replicas if replica != broker_id)
     record = change.build(topic_id, index)

@@ -83,6 +83,25 @@ def _delete_records(request: Any, response: Any) -> Rows:
             yield Change("partition", f"{topic.name}-{row.partition_index}", row.error_code, None, details)
 
 
+def _restore_topics(request: Any, response: Any) -> Rows:
+    ids = {topic.name: format_uuid(topic.topic_id) for topic in request.topics}
+    for row in response.topics:
+        yield Change("topic", row.name, row.error_code, row.error_message, {"restored": ids.get(row.name, "")})
+
+
+def _alter_replica_log_dirs(request: Any, response: Any) -> Rows:
+    wanted = {
+        (topic.name, index): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    }
+    for topic in response.results:
+        for row in topic.partitions:
+            details = {"directory": wanted.get((topic.topic_name, row.partition_index), "")}
+            yield Change("partition", f"{topic.topic_name}-{row.partition_index}", row.error_code, None, details)
+
+
 def _entry(row: Any, pattern: int) -> dict[str, object]:
     return {
         "principal": row.principal,
@@ -263,6 +282,8 @@ _ROWS: Mapping[int, Callable[[Any, Any], Rows | Iterator[Change]]] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: _delete_share_offsets,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
+    ApiKey.RESTORE_TOPICS: _restore_topics,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
     ApiKey.UPDATE_FEATURES: _update_features,

@@ -30,6 +30,8 @@ _TYPES = {
     RemoteLogSegmentMetadataUpdateRecord: 1,
     RemotePartitionDeleteMetadataRecord: 2,
 }
+# In a record's custom metadata: it is about a copy that is given up, and does not count if that was finished before.
+_UNFINISHED = b"unfinished"
 _FRAMING = 1
 _VERSION = 0
 _HALVES = struct.Struct(">qq")
@@ -86,11 +88,19 @@ def begun(topic: str, key: TierKey, segment: RemoteSegment) -> RemoteLogSegmentM
 
 
 def changed(
-    topic: str, key: TierKey, segment_id: Uuid, state: SegmentState, broker_id: int, now_ms: int
+    topic: str,
+    key: TierKey,
+    segment_id: Uuid,
+    state: SegmentState,
+    broker_id: int,
+    now_ms: int,
+    *,
+    only_unfinished: bool = False,
 ) -> RemoteLogSegmentMetadataUpdateRecord:
     """The record of a segment that changes its state."""
     named = _segment_id(topic, key, segment_id)
-    return RemoteLogSegmentMetadataUpdateRecord(named, broker_id, now_ms, None, int(state))
+    note = _UNFINISHED if only_unfinished else None
+    return RemoteLogSegmentMetadataUpdateRecord(named, broker_id, now_ms, note, int(state))
 
 
 def partition_deletion(
@@ -133,7 +143,8 @@ class RemotePartitions(dict[TierKey, RemotePartition]):
                 owner = named.topic_id_partition
                 known = self.get(TierKey(owner.id, owner.partition))
                 if known is not None:
-                    known.update(named.id, state, record.broker_id, record.event_timestamp_ms)
+                    given_up = record.custom_metadata == _UNFINISHED
+                    known.update(named.id, state, record.broker_id, record.event_timestamp_ms, only_unfinished=given_up)
             case RemotePartitionDeleteMetadataRecord(named):
                 deletion = PartitionDeleteState(record.remote_partition_delete_state)
                 self.of(named).deletion = deletion

@@ -95,8 +95,13 @@ def plan_expiry(
 
 
 def _is_of_a_lost_epoch(segment: RemoteSegment, lineage: Sequence[EpochStart]) -> bool:
-    """Whether the leader's log has other records at its offsets. Where that log knows nothing, the tier is right."""
-    return bool(lineage) and segment.start_offset >= lineage[0].start_offset and not is_within(segment, lineage)
+    """Whether the leader's log has other records at its offsets. Where that log knows nothing, the tier is right.
+
+    It knows nothing of epochs after its own either: then it is this leader that is behind.
+    """
+    if not lineage or segment.start_offset < lineage[0].start_offset or is_within(segment, lineage):
+        return False
+    return all(entry.epoch <= lineage[-1].epoch for entry in segment.epochs)
 
 
 def _total_bytes(remote: Sequence[RemoteSegment], lineage: Sequence[EpochStart], local: Sequence[LocalSegment]) -> int:

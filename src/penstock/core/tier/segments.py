@@ -6,7 +6,8 @@ A segment is known by an id of its own, since leaders may copy the same offsets 
              └──────────────────────────────────────────────▲
 
 and only a finished one is read. Updates that don't follow the arrows are ignored: they come from a broker that no
-longer leads the partition. What is deleted is forgotten but for its id, so that nothing brings it back.
+longer leads the partition. Who gives up a copy says so: if the copy was finished before that was recorded, it stays,
+since replicas rely on it by then. What is deleted is forgotten but for its id, so that nothing brings it back.
 
 A segment lists the leader epochs of its records. After an unclean election two segments may hold different records
 under the same offsets, so one is always looked up by offset and epoch, along the epochs of the leader's log.
@@ -24,6 +25,7 @@ from typing import NamedTuple
 from penstock.model.ids import Uuid
 
 NOTHING_COPIED = -1
+_AFTER_ALL = 2**63 - 1
 
 
 class SegmentState(IntEnum):
@@ -122,10 +124,20 @@ class RemotePartition:
         self._put(segment)
         return True
 
-    def update(self, segment_id: Uuid, state: SegmentState, broker_id: int, timestamp_ms: int) -> bool:
-        """A segment's state changed; False when that is not possible."""
+    def update(
+        self,
+        segment_id: Uuid,
+        state: SegmentState,
+        broker_id: int,
+        timestamp_ms: int,
+        *,
+        only_unfinished: bool = False,
+    ) -> bool:
+        """A segment's state changed, or with `only_unfinished` a copy is given up; False when that is not possible."""
         known = self._by_id.get(segment_id)
         if known is None or state not in _NEXT[known.state]:
+            return False
+        if only_unfinished and known.state is not SegmentState.COPY_SEGMENT_STARTED:
             return False
         self._take_out(known)
         if state is SegmentState.DELETE_SEGMENT_FINISHED:
@@ -138,6 +150,26 @@ class RemotePartition:
         """The readable segment with the record at `offset` that the epochs of `lineage` wrote."""
         slot = bisect_right(lineage, offset, key=lambda entry: entry.start_offset)
         return self.find_in_epoch(lineage[slot - 1].epoch, offset) if slot else None
+
+    def extended(self, lineage: Sequence[EpochStart], start_offset: int) -> Sequence[EpochStart]:
+        """The lineage of a log that starts at `start_offset`, with epochs that only the tier knows of.
+
+        A log may know less of its beginning than it should: it was cut, or lost what it knew of deleted records.
+        """
+        if lineage and lineage[0].start_offset <= start_offset:
+            return lineage
+        first = lineage[0] if lineage else EpochStart(_AFTER_ALL, _AFTER_ALL)
+        starts: dict[int, int] = {}
+        for segment in self._by_id.values():
+            if segment.is_readable:
+                for epoch, begin, _ in segment.spans():
+                    if epoch <= first.epoch and begin < first.start_offset:
+                        starts[epoch] = min(begin, starts.get(epoch, begin))
+        found = [EpochStart(first.epoch, starts.pop(first.epoch, first.start_offset))] if lineage else []
+        for epoch in sorted(starts, reverse=True):
+            if not found or starts[epoch] < found[-1].start_offset:
+                found.append(EpochStart(epoch, starts[epoch]))
+        return [*reversed(found), *lineage[1:]]
 
     def find_in_epoch(self, epoch: int, offset: int) -> RemoteSegment | None:
         """The readable segment with an epoch's record at `offset`; of several, the one that starts last."""

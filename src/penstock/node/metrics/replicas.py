@@ -8,6 +8,7 @@ from penstock.core.metrics.sheet import Metric, Sheet, label_block
 from penstock.node.metrics.collector import PARTITIONS, ROWS_PER_TURN
 from penstock.runtime.env import Env
 from penstock.runtime.logs.cleaner import Cleaner
+from penstock.runtime.replication.directory_moves import DirectoryMoves
 from penstock.runtime.replication.fetchers import ReplicaFetchers
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -100,6 +101,18 @@ DIRECTORY_ONLINE = Metric(
 DIRECTORY_USED = Metric(
     "penstock_log_directory_used_ratio", "gauge", "How full the disk under a data directory is.", ("directory",)
 )
+DIRECTORY_FULL_IN = Metric(
+    "penstock_log_directory_full_in_seconds",
+    "gauge",
+    "When the disk under a data directory will be full at the rate of the last hours; absent if it does not fill.",
+    ("directory",),
+)
+DIRECTORY_CORDONED = Metric(
+    "penstock_log_directory_cordoned", "gauge", "1 for a data directory that gets no new replicas.", ("directory",)
+)
+MOVING = Metric("penstock_replica_moves", "gauge", "Replicas on their way to another data directory of the broker.")
+MOVED = Metric("penstock_replica_moves_total", "counter", "Replicas that were moved to another data directory.")
+MOVED_BYTES = Metric("penstock_replica_moved_bytes_total", "counter", "Bytes copied between data directories.")
 CLEANER_RUNS = Metric("penstock_cleaner_runs_total", "counter", "Compactions of a log.")
 CLEANER_SECONDS = Metric("penstock_cleaner_seconds_total", "counter", "Seconds that compactions took.")
 CLEANER_READ = Metric("penstock_cleaner_read_bytes_total", "counter", "Bytes that compactions read.")
@@ -109,7 +122,8 @@ UNCLEANABLE = Metric("penstock_cleaner_uncleanable_partitions", "gauge", "Logs t
 METRICS = (
     PARTITION_COUNT, LEADER_COUNT, UNDER_REPLICATED, UNDER_MIN_ISR, AT_MIN_ISR, OFFLINE_REPLICAS, REASSIGNING,
     FOLLOWER_LAG_MAX, FOLLOWER_LAG_SECONDS_MAX, MAX_LAG, TAKEOVERS, LOG_BYTES, LOG_SEGMENTS, DIRECTORIES_OFFLINE,
-    DIRECTORY_ONLINE, DIRECTORY_USED, CLEANER_RUNS, CLEANER_SECONDS, CLEANER_READ, CLEANER_WRITTEN, UNCLEANABLE,
+    DIRECTORY_ONLINE, DIRECTORY_USED, DIRECTORY_FULL_IN, DIRECTORY_CORDONED, MOVING, MOVED, MOVED_BYTES,
+    CLEANER_RUNS, CLEANER_SECONDS, CLEANER_READ, CLEANER_WRITTEN, UNCLEANABLE,
     LOG_SIZE, LOG_START, LOG_END, PARTITION_UNDER_REPLICATED, IN_SYNC_COUNT, REPLICA_COUNT, FOLLOWER_LAG,
 )  # fmt: skip
 
@@ -133,8 +147,11 @@ class _Sums:
 class ReplicaCollector:
     """Collects the metrics of all partitions of this broker."""
 
-    def __init__(self, env: Env, partitions: Partitions, fetchers: ReplicaFetchers, cleaner: Cleaner) -> None:
+    def __init__(
+        self, env: Env, partitions: Partitions, fetchers: ReplicaFetchers, cleaner: Cleaner, moves: DirectoryMoves
+    ) -> None:
         self._env = env
+        self._moves = moves
         self._partitions = partitions
         self._fetchers = fetchers
         self._cleaner = cleaner
@@ -211,10 +228,16 @@ class ReplicaCollector:
 
     def _disks(self, sheet: Sheet) -> None:
         directories = self._partitions.directories
+        sheet.add(MOVING, len(self._moves))
+        sheet.add(MOVED, self._moves.moved_count)
+        sheet.add(MOVED_BYTES, self._moves.moved_bytes)
         sheet.add(DIRECTORIES_OFFLINE, sum(one.failure is not None for one in directories))
         for directory in directories:
             path = str(directory.path)
             sheet.add(DIRECTORY_ONLINE, int(directory.failure is None), path)
+            sheet.add(DIRECTORY_CORDONED, int(directory.is_cordoned), path)
+            if directory.full_in_ms is not None:
+                sheet.add(DIRECTORY_FULL_IN, directory.full_in_ms / 1000, path)
             try:
                 used = self._env.filesystem.disk_space(directory.path).used_fraction
             except (StorageError, OSError):

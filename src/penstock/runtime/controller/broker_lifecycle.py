@@ -64,6 +64,8 @@ class BrokerLifecycle:
         self._is_released = False
         self.broker_epoch = -1
         self.is_fenced = True
+        # The failed directories that the controller has heard of.
+        self.reported_offline: frozenset[Uuid] = frozenset()
 
     async def register(self, request: BrokerRegistrationRequest, timeout_ms: int) -> None:
         """Register this incarnation; raises RegistrationRefused."""
@@ -143,6 +145,7 @@ class BrokerLifecycle:
         if response.error_code:
             logger.warning("the controller refused a heartbeat: %s", ErrorCode(response.error_code).name)
             return
+        self.reported_offline = frozenset(request.offline_log_dirs)
         if response.is_fenced != self.is_fenced:
             logger.info("this broker is %s", "fenced" if response.is_fenced else "active")
         self.is_fenced = response.is_fenced

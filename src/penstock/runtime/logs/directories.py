@@ -241,6 +241,8 @@ def choose_home(env: Env, directories: Sequence[LogDirectory]) -> LogDirectory:
     working = [directory for directory in directories if directory.failure is None]
     if not working:
         raise StorageError("every data directory of this broker has failed")
+    if len(working) == 1:
+        return working[0]
     now_ms = env.monotonic_ms()
     chosen = working[choose_directory([_candidate(env, directory, now_ms) for directory in working])]
     chosen.created_ms.append(now_ms)

@@ -55,18 +55,21 @@ class DirectoryAssignments:
         self._waiters: dict[Key, asyncio.Future[bool]] = {}
         self._wake = asyncio.Event()
         self._failures = 0
+        # Replicas that were compared with the metadata since they were opened; from then on moves tell of changes.
+        self._seen: set[Key] = set()
 
     def start(self) -> None:
         """Report every replica that the controller has elsewhere, now and whenever one is opened."""
-        self._partitions.on_change(self._note)
+        self._partitions.on_change(self._opened)
+        self._partitions.on_removed(lambda partition: self._seen.discard(_key(partition)))
         self._partitions.on_directory_failed(self._note_failed)
         for partition in self._partitions:
-            self._note(partition)
+            self._opened(partition)
         self._env.spawn(self._run(), "assign replicas to directories")
 
     def assign(self, partition: Partition, directory: LogDirectory) -> asyncio.Future[bool]:
         """Tell the controller that a replica is there; completes when it knows, with False if it refused."""
-        key = partition.topic_id, partition.name.partition
+        key = _key(partition)
         self._answer(key, False)
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiters[key] = waiter
@@ -74,8 +77,13 @@ class DirectoryAssignments:
         self._wake.set()
         return waiter
 
+    def _opened(self, partition: Partition) -> None:
+        if _key(partition) not in self._seen:
+            self._seen.add(_key(partition))
+            self._note(partition)
+
     def _note(self, partition: Partition) -> None:
-        key = partition.topic_id, partition.name.partition
+        key = _key(partition)
         home = self._partitions.home(partition)
         state = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
         if state is None or self._partitions.node_id not in state.replicas or key in self._due:
@@ -90,7 +98,7 @@ class DirectoryAssignments:
             partition = self._partitions.get(*name)
             if partition is None:
                 continue
-            key = partition.topic_id, name.partition
+            key = _key(partition)
             if key in self._due:
                 self._answer(key, False)
                 self._due[key] = directory.directory_id
@@ -155,3 +163,7 @@ class DirectoryAssignments:
                 for directory_id, topics in directories.items()
             ],
         )
+
+
+def _key(partition: Partition) -> Key:
+    return partition.topic_id, partition.name.partition

@@ -13,6 +13,7 @@ from penstock.core.metrics.histogram import Histogram
 from penstock.core.replica.throttle import UNLIMITED, Throttle
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import ALL_BROKERS
+from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.peer import Peer
 from penstock.runtime.replication.fetcher import FetcherSettings, Key, ReplicaFetcher
 from penstock.runtime.replication.partition import Partition
@@ -55,6 +56,7 @@ class ReplicaFetchers:
         self._partitions.on_follower(self._assign)
         self._partitions.on_leader(self._take_over)
         self._partitions.on_removed(self._release)
+        self._partitions.on_directory_failed(self._release_all)
         for partition in self._partitions:
             self._assign(partition)
 
@@ -100,6 +102,13 @@ class ReplicaFetchers:
             if fetcher.is_idle:
                 # It may get another partition in this turn.
                 asyncio.get_running_loop().call_soon(self._close_idle)
+
+    def _release_all(self, directory: LogDirectory) -> None:
+        """Fetch nothing for a failed directory: its replicas would seem to keep up while nothing is written."""
+        for name in directory.partitions:
+            partition = self._partitions.get(*name)
+            if partition is not None:
+                self._release(partition)
 
     def _close_idle(self) -> None:
         """Close fetchers without partitions; one of a dead leader would keep waiting for a response."""

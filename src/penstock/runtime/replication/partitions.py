@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config.topic import TopicSettings, topic_settings
-from penstock.core.metadata.image import UNASSIGNED_DIRECTORY, Image, PartitionState, ResourceType, Topic
+from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
 from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX
@@ -30,7 +30,7 @@ from penstock.runtime.replication.absence import not_served, unknown_partition
 from penstock.runtime.replication.leading import exclude
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
-from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings
+from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings, open_together
 from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log
@@ -308,7 +308,7 @@ class Partitions(PartitionEvents):
         try:
             while self._changed:
                 await asyncio.sleep(0)
-                await self._open_together(self._next_to_open(OPENED_TOGETHER))
+                await self._open_together(self._next_to_open(OPENED_TOGETHER * len(self.directories)))
         finally:
             self._working = None
 
@@ -323,10 +323,10 @@ class Partitions(PartitionEvents):
             return
         self._opening = {placement.name for placement, _ in placed.values()}
         try:
-            answers = await self._env.run_blocking(lambda: [_open(*one) for one in placed.values()])
+            answers = await open_together(self._env, placed)
         finally:
             self._opening = ()
-        for (topic_id, index), opened in zip(placed, answers, strict=True):
+        for (topic_id, index), opened in answers.items():
             if self._is_missing(topic_id, index):
                 topic = self.image.topics_by_id[topic_id]
                 with self._noting_failure(topic, index):
@@ -406,10 +406,8 @@ class Partitions(PartitionEvents):
             self._unopened.pop(name, None)
 
     def _place(self, topic: Topic, index: int) -> Placement:
-        known = topic.partitions[index]
-        directories = dict(zip(known.replicas, known.directories, strict=False))
         name = TopicPartition(topic.name, index)
-        wanted = directories.get(self.node_id, UNASSIGNED_DIRECTORY)
+        wanted = topic.partitions[index].directory(self.node_id)
         return self._store.place(name, topic.topic_id, wanted, log_settings(self.settings_of(topic.name)))
 
     def _add(self, topic: Topic, name: TopicPartition, known: PartitionState, opened: Opened) -> None:
@@ -486,14 +484,6 @@ class Partitions(PartitionEvents):
         if partition.is_leader:
             _tell(self._on_resigned, partition)
         _tell(self._on_removed, partition)
-
-
-def _open(placement: Placement, settings: LogSettings) -> Opened | Exception:
-    """The result of one of several attempts: one that fails must not affect the others."""
-    try:
-        return placement.open(settings)
-    except (StorageError, FileNotFoundError) as error:
-        return error
 
 
 def _tell(listeners: list[Listener], partition: Partition) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +22,8 @@ from penstock.storage.metadata_files import read_partition_metadata, sync_partit
 from penstock.storage.names import deletion_directory_name
 
 STRAY_SUFFIX = "-stray"
+
+Key = tuple[Uuid, int]
 
 logger = logging.getLogger("penstock.runtime")
 
@@ -240,6 +244,31 @@ class ReplicaStore:
             await self._env.run_blocking(remove)
         except StorageError as error:
             logger.error("cannot remove %s, the next start tries again: %s", path, error)
+
+
+async def open_together(env: Env, placed: Mapping[Key, tuple[Placement, LogSettings]]) -> dict[Key, Opened | Exception]:
+    """Open replicas off the loop, those of each disk one after the other; one that fails does not affect the others."""
+    homes: dict[Path, list[Key]] = {}
+    for key, (placement, _) in placed.items():
+        homes.setdefault(placement.home.path, []).append(key)
+    work = [partial(_open_all, [placed[key] for key in keys]) for keys in homes.values()]
+    answers = await asyncio.gather(*map(env.run_blocking, work))
+    return {
+        key: opened
+        for keys, found in zip(homes.values(), answers, strict=True)
+        for key, opened in zip(keys, found, strict=True)
+    }
+
+
+def _open_all(wanted: Sequence[tuple[Placement, LogSettings]]) -> list[Opened | Exception]:
+    return [_open(*one) for one in wanted]
+
+
+def _open(placement: Placement, settings: LogSettings) -> Opened | Exception:
+    try:
+        return placement.open(settings)
+    except (StorageError, FileNotFoundError) as error:
+        return error
 
 
 def log_settings(settings: TopicSettings) -> LogSettings:

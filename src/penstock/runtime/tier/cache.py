@@ -1,6 +1,10 @@
-"""A cache on disk of what was read from object storage, with a limit; what was used longest ago makes room.
+"""A cache of what was read from object storage: in memory what came last, and on disk what is read again and again.
 
-It is emptied when the broker starts, and nothing depends on it: what cannot be written or read is loaded again.
+A piece goes to disk if it was loaded before, a while ago, or leaves memory before anybody has used it. What one reader
+goes through once, from the beginning to the end, is not written: that would cost more than loading it, and push out
+what others need. Without room in memory every piece goes to disk. Both have limits, and what was used longest ago
+makes room. The cache is emptied when the broker starts, and nothing depends on it: what cannot be written or read is
+loaded again.
 """
 
 from __future__ import annotations
@@ -13,56 +17,78 @@ from pathlib import Path
 
 from penstock.runtime.env import Env
 from penstock.storage.files import StorageError
+from penstock.wire.record_types import Buffer
 
 logger = logging.getLogger("penstock.tier")
+
+# Names of pieces that were dropped from memory without being written.
+DROPPED_KEPT_MAX = 20_000
 
 
 class DiskCache:
     """Named pieces of bytes, each loaded once however many ask for it."""
 
-    def __init__(self, env: Env, directory: Path, size_max: Callable[[], int]) -> None:
+    def __init__(
+        self, env: Env, directory: Path, size_max: Callable[[], int], memory_max: Callable[[], int] = lambda: 0
+    ) -> None:
         self._env = env
         self._directory = directory
         self._size_max = size_max
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._size = 0
-        self._loading: dict[str, asyncio.Future[bytes]] = {}
+        self._memory_max = memory_max
+        self._memory: OrderedDict[str, Buffer] = OrderedDict()
+        self._memory_size = 0
+        self._unused: set[str] = set()
+        self._dropped: OrderedDict[str, None] = OrderedDict()
+        self._loading: dict[str, asyncio.Future[Buffer]] = {}
 
     @property
     def size_bytes(self) -> int:
         """What is on disk."""
         return self._size
 
+    @property
+    def memory_bytes(self) -> int:
+        """What is in memory."""
+        return self._memory_size
+
     def open(self) -> None:
-        """Create an empty directory; blocks."""
+        """Create an empty directory, if the disk has room; blocks."""
         filesystem = self._env.filesystem
-        if filesystem.exists(self._directory):
-            filesystem.remove_directory(self._directory)
-        self._directory.mkdir(parents=True)
+        try:
+            if filesystem.exists(self._directory):
+                filesystem.remove_directory(self._directory)
+            filesystem.make_directory(self._directory)
+        except StorageError as error:
+            logger.warning("nothing read from object storage is cached: %s", error)
 
-    def has(self, name: str) -> bool:
-        """Whether a piece is here, or on its way."""
-        return name in self._sizes or name in self._loading
-
-    async def get(self, name: str, load: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def get(self, name: str, load: Callable[[], Awaitable[Buffer]]) -> Buffer:
         """A piece, loaded if it is not here. A caller that gives up does not stop the loading."""
-        if name in self._sizes:
+        kept = self._memory.get(name)
+        if kept is None and name in self._sizes:
             self._sizes.move_to_end(name)
             try:
                 return await self._env.run_blocking(lambda: self._env.filesystem.read_file(self._directory / name))
             except (StorageError, FileNotFoundError) as error:
                 logger.warning("%s is lost from the cache: %s", name, error)
                 self.forget(name)
-        loading = self._loading.get(name)
-        if loading is None:
-            loading = self._loading[name] = asyncio.get_running_loop().create_future()
-            # Whoever asked may have given up by the time it fails.
-            loading.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._env.spawn(self._load(name, load, loading), f"load {name}")
-        return await asyncio.shield(loading)
+        if kept is None:
+            kept = await asyncio.shield(self._load_once(name, load))
+        self._unused.discard(name)
+        if name in self._memory:
+            self._memory.move_to_end(name)
+        return kept
+
+    def load_ahead(self, name: str, load: Callable[[], Awaitable[Buffer]]) -> None:
+        """Have a piece loaded that somebody will ask for, and who gets the error if there is one."""
+        if name not in self._sizes and name not in self._memory:
+            self._load_once(name, load)
 
     def forget(self, name: str) -> None:
         """Drop a piece, such as a damaged one."""
+        self._memory_size -= len(self._memory.pop(name, b""))
+        self._unused.discard(name)
         size = self._sizes.pop(name, None)
         if size is not None:
             self._size -= size
@@ -71,7 +97,16 @@ class DiskCache:
             except StorageError as error:
                 logger.warning("%s stays in the cache: %s", name, error)
 
-    async def _load(self, name: str, load: Callable[[], Awaitable[bytes]], loading: asyncio.Future[bytes]) -> None:
+    def _load_once(self, name: str, load: Callable[[], Awaitable[Buffer]]) -> asyncio.Future[Buffer]:
+        loading = self._loading.get(name)
+        if loading is None:
+            loading = self._loading[name] = asyncio.get_running_loop().create_future()
+            # Whoever asked may have given up by the time it fails.
+            loading.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._env.spawn(self._load(name, load, loading), f"load {name}")
+        return loading
+
+    async def _load(self, name: str, load: Callable[[], Awaitable[Buffer]], loading: asyncio.Future[Buffer]) -> None:
         try:
             data = await load()
         except Exception as error:  # noqa: BLE001 - all that wait for it get it
@@ -82,19 +117,59 @@ class DiskCache:
         if not loading.done():
             loading.set_result(data)
         try:
-            await self._store(name, data)
+            is_kept = self._keep(name, data)
+            if not is_kept or name in self._dropped:
+                self._dropped.pop(name, None)
+                await self._store(name, data)
         finally:
             del self._loading[name]
 
-    async def _store(self, name: str, data: bytes) -> None:
-        if len(data) > self._size_max():
+    def _keep(self, name: str, data: Buffer) -> bool:
+        """Keep a piece in memory; False if it is too large for that."""
+        room = self._memory_max()
+        if len(data) > room:
+            return False
+        while self._memory_size + len(data) > room:
+            oldest, other = self._memory.popitem(last=False)
+            self._memory_size -= len(other)
+            if oldest in self._unused:
+                self._unused.discard(oldest)
+                self._move_to_disk(oldest, other)
+            elif oldest not in self._sizes:
+                self._dropped[oldest] = None
+                if len(self._dropped) > DROPPED_KEPT_MAX:
+                    self._dropped.popitem(last=False)
+        self._memory[name] = data
+        self._memory_size += len(data)
+        self._unused.add(name)
+        return True
+
+    def _move_to_disk(self, name: str, data: Buffer) -> None:
+        if name in self._loading:
+            # It is being written already.
+            return
+        moving = self._loading[name] = asyncio.get_running_loop().create_future()
+        moving.set_result(data)
+
+        async def move() -> None:
+            try:
+                await self._store(name, data)
+            finally:
+                del self._loading[name]
+
+        self._env.spawn(move(), f"cache {name}")
+
+    async def _store(self, name: str, data: Buffer) -> None:
+        if len(data) > self._size_max() or name in self._sizes:
             return
         while self._sizes and self._size + len(data) > self._size_max():
             self.forget(next(iter(self._sizes)))
+        # Others that are written meanwhile find less room.
+        self._size += len(data)
         try:
             await self._env.run_blocking(lambda: self._env.filesystem.write_file(self._directory / name, data))
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
+            self._size -= len(data)
             logger.warning("%s cannot be cached: %s", name, error)
             return
         self._sizes[name] = len(data)
-        self._size += len(data)

@@ -77,12 +77,10 @@ class Copier:
         try:
             await self._metadata.write(key, begun(place.topic, key, segment))
             await self._send(place, segment, source, crc)
-            if partition.leading is None or partition.leader_epoch != epoch or partition.log.is_failed:
+            if not self._is_led(partition, epoch):
                 raise StoreError(f"{partition.name} is no longer led here; the copy of {base_offset} is given up")
             await self._note(place, segment.segment_id, SegmentState.COPY_SEGMENT_FINISHED)
-            known = self._metadata.get(key)
-            kept = known.get(segment.segment_id) if known is not None else None
-            if kept is None or not kept.is_readable:
+            if self._state(place, segment.segment_id) is not SegmentState.COPY_SEGMENT_FINISHED:
                 raise StoreError(f"another leader of {partition.name} gave up the copy of {base_offset}")
         except (ApiError, TimeoutError, OSError) as error:
             self._counters.copy_errors += 1
@@ -95,6 +93,11 @@ class Copier:
         self._counters.copies += 1
         self._counters.copied_bytes += source.size_bytes
         logger.info("%s: offsets %d to %d are in object storage", partition.name, base_offset, segment.end_offset)
+
+    @staticmethod
+    def _is_led(partition: Partition, epoch: int) -> bool:
+        """Whether this broker, as far as it knows, still is the leader that began a copy."""
+        return partition.leading is not None and partition.leader_epoch == epoch and not partition.log.is_failed
 
     async def _send(self, place: Place, segment: RemoteSegment, source: TierCopy, crc: int) -> None:
         start, segment_id = segment.start_offset, segment.segment_id
@@ -117,10 +120,17 @@ class Copier:
         await self._store.put(place.manifest(start, segment_id), manifest.to_bytes())
 
     async def remove(self, place: Place, segment: RemoteSegment) -> None:
-        """Delete a segment's objects; raises ApiError or TimeoutError if that fails, and it can be tried again."""
+        """Delete a segment's objects; raises ApiError or TimeoutError if that fails, and it can be tried again.
+
+        A copy that turns out to be finished after all stays.
+        """
+        is_unfinished = segment.state is SegmentState.COPY_SEGMENT_STARTED
         try:
             if segment.state is not SegmentState.DELETE_SEGMENT_STARTED:
-                await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_STARTED)
+                state = SegmentState.DELETE_SEGMENT_STARTED
+                await self._note(place, segment.segment_id, state, only_unfinished=is_unfinished)
+            if self._state(place, segment.segment_id) is not SegmentState.DELETE_SEGMENT_STARTED:
+                return
             await self._store.delete(place.paths(segment.start_offset, segment.segment_id))
             await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_FINISHED)
         except (ApiError, TimeoutError):
@@ -129,14 +139,23 @@ class Copier:
         self._counters.deletes += 1
 
     async def _give_up(self, place: Place, segment: RemoteSegment) -> None:
-        """Remove what there is of a copy that failed; if the store is away, a later look does."""
+        """Remove what there is of a copy that failed; if the store is away, a later look does.
+
+        The metadata comes first: it may have been told that the copy is finished, and only the answer was lost.
+        """
         try:
-            await self._store.delete(place.paths(segment.start_offset, segment.segment_id))
-            await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_STARTED)
-            await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_FINISHED)
+            await self.remove(place, segment)
         except (ApiError, TimeoutError) as error:
             logger.info("%s is left for later: %s", place.stem(segment.start_offset, segment.segment_id), error)
 
-    async def _note(self, place: Place, segment_id: Uuid, state: SegmentState) -> None:
-        key = TierKey(place.topic_id, place.partition)
-        await self._metadata.write(key, changed(place.topic, key, segment_id, state, self._node_id, self._env.now_ms()))
+    def _state(self, place: Place, segment_id: Uuid) -> SegmentState | None:
+        known = self._metadata.get(TierKey(place.topic_id, place.partition))
+        segment = known.get(segment_id) if known is not None else None
+        return segment.state if segment is not None else None
+
+    async def _note(
+        self, place: Place, segment_id: Uuid, state: SegmentState, *, only_unfinished: bool = False
+    ) -> None:
+        key, now_ms = TierKey(place.topic_id, place.partition), self._env.now_ms()
+        record = changed(place.topic, key, segment_id, state, self._node_id, now_ms, only_unfinished=only_unfinished)
+        await self._metadata.write(key, record)

@@ -37,6 +37,8 @@ WAIT_MS = 500
 TIMEOUT_MS = 15_000
 RETRY_MIN_MS = 50
 RETRY_MAX_MS = 1_000
+# Of connections to other brokers, that for writes; the others are for reading one partition each.
+WRITES = -1
 
 logger = logging.getLogger("penstock.tier")
 
@@ -56,7 +58,10 @@ class MetadataTopicSettings(NamedTuple):
 
 
 class Brokers:
-    """Asks this broker, or another one, by its number."""
+    """Asks this broker, or another one, by its number.
+
+    Requests on one connection are answered in their order, so whoever waits for news has a `lane` of its own.
+    """
 
     def __init__(
         self, node_id: int, make_peer: Callable[[int], Sender], ask_itself: Callable[[Any], Awaitable[Any]]
@@ -64,17 +69,17 @@ class Brokers:
         self.node_id = node_id
         self._make_peer = make_peer
         self._ask_itself = ask_itself
-        self._peers: dict[int, Sender] = {}
+        self._peers: dict[tuple[int, int], Sender] = {}
 
-    async def ask(self, broker_id: int, request: Any) -> Any:
+    async def ask(self, broker_id: int, request: Any, lane: int = WRITES) -> Any:
         """A broker's response; raises PeerLost or ApiError."""
         if broker_id < 0:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the partition has no leader")
         if broker_id == self.node_id:
             return await self._ask_itself(request)
-        peer = self._peers.get(broker_id)
+        peer = self._peers.get((broker_id, lane))
         if peer is None:
-            peer = self._peers[broker_id] = self._make_peer(broker_id)
+            peer = self._peers[broker_id, lane] = self._make_peer(broker_id)
         return await peer.send(request, timeout_ms=TIMEOUT_MS)
 
 
@@ -245,7 +250,7 @@ class RemoteLogMetadata:
             max_bytes=FETCH_BYTES,
             topics=[FetchTopic(METADATA_TOPIC, topic_id, [wanted])],
         )
-        response: FetchResponse = await self._brokers.ask(state.leader, request)
+        response: FetchResponse = await self._brokers.ask(state.leader, request, index)
         if response.error_code or not response.responses:
             raise ApiError(ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), "the fetch was refused")
         row = response.responses[0].partitions[0]

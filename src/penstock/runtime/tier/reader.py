@@ -1,16 +1,20 @@
 """Reads segments in object storage: batches from an offset on, records by time, aborted transactions, histories.
 
-Parts of a segment are read whole and cached on disk, and the next ones are read ahead. Batches are checked as they are
-read; a damaged part is read once more from the store before that is an error. Only batches of the epochs in `lineage`,
-those of the leader's log, are returned: after an unclean election a segment may end with records that were lost.
+Parts of a segment are read whole and cached, and the next ones are read ahead. A read ends with the part in which it
+begins, so that it neither waits for others nor copies anything; a batch that lies in two parts is a read of its own.
+Where a read ended is remembered: who continues there needs no index. Batches are checked as they are read; a damaged
+part is read once more from the store before that is an error. Only batches of the epochs in `lineage`, those of the
+leader's log, are returned: after an unclean election a segment may end with records that were lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from crc32c import crc32c
 
@@ -18,6 +22,7 @@ from penstock.config.node import NodeSettings
 from penstock.core.replica.throttle import Throttle
 from penstock.core.tier.segments import EpochStart, RemotePartition, RemoteSegment
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.tier.cache import DiskCache
 from penstock.runtime.tier.counters import TierCounters
@@ -38,7 +43,14 @@ from penstock.storage.tier.layout import (
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.timestamps import UNFOLDED_BYTES_MAX, TimestampOffset
 from penstock.wire.kernel import scan_batches
+from penstock.wire.record_types import Buffer
 from penstock.wire.records import HEADER_SIZE, CorruptBatch, UnsupportedMagic, read_header, read_records
+
+# Readers that go on where they were: consumers of old records, each of which reads some partitions.
+ENDS_KEPT_MAX = 10_000
+
+
+T = TypeVar("T", bound=Buffer)
 
 
 class DamagedPart(StoreError):
@@ -48,7 +60,7 @@ class DamagedPart(StoreError):
 class TierSlice(NamedTuple):
     """Whole batches, and the offset after the last of them."""
 
-    data: bytes
+    data: Buffer
     end_offset: int
 
 
@@ -71,6 +83,7 @@ class TierReader:
         self._settings = settings
         self._counters = counters
         self._quota = Throttle(lambda: settings().remote_log_manager_fetch_max_bytes_per_second)
+        self._ends: OrderedDict[tuple[Uuid, int], int] = OrderedDict()
         self._reading = 0
         self._free = asyncio.Event()
 
@@ -85,20 +98,25 @@ class TierReader:
                 f"{place.topic}-{place.partition}: offset {offset} is neither on disk nor in object storage",
             )
         try:
-            return await self._read_in(place, segment, lineage, offset, size_max)
+            found, position = await self._read_in(place, segment, lineage, offset, size_max)
         except DamagedPart:
             # Perhaps it is only the cache that is damaged.
             self._forget(segment)
-            return await self._read_in(place, segment, lineage, offset, size_max)
+            found, position = await self._read_in(place, segment, lineage, offset, size_max)
+        self._ends[segment.segment_id, found.end_offset] = position
+        if len(self._ends) > ENDS_KEPT_MAX:
+            self._ends.popitem(last=False)
+        self._read_ahead(place, remote, lineage, segment, position)
+        return found
 
     async def _read_in(
         self, place: Place, segment: RemoteSegment, lineage: Sequence[EpochStart], offset: int, size_max: int
-    ) -> TierSlice:
-        index = OffsetIndex.from_bytes(await self._companion(place, segment, INDEX), segment.size_bytes)
-        slot = index.search(offset - segment.start_offset)
-        position = index.positions[slot - 1] if slot else 0
-        position, size = await self._first_batch(place, segment, position, offset)
-        data = await self._bytes(place, segment, position, max(size, size_max))
+    ) -> tuple[TierSlice, int]:
+        """What is read, and the position in the segment at which it ends."""
+        position, size = await self._first_batch(place, segment, await self._near(place, segment, offset), offset)
+        part_bytes = self._settings().penstock_tier_read_bytes
+        part_end = (position // part_bytes + 1) * part_bytes
+        data = await self._bytes(place, segment, position, max(size, min(size_max, part_end - position)))
         scan = scan_batches(data, 0, len(data), check_crc=True)
         end, end_offset = 0, offset
         for at, batch_size, base_offset, last_offset, _ in scan.batches:
@@ -108,8 +126,18 @@ class TierReader:
         if not end:
             reason = scan.problem or "the segment has other epochs than its metadata says"
             raise DamagedPart(f"{place.stem(segment.start_offset, segment.segment_id)} at {position}: {reason}")
-        self._read_ahead(place, segment, position + end)
-        return TierSlice(data[:end], end_offset)
+        return TierSlice(memoryview(data)[:end], end_offset), position + end
+
+    async def _near(self, place: Place, segment: RemoteSegment, offset: int) -> int:
+        """A position at or before the batch with an offset, from which it is not far."""
+        if offset == segment.start_offset:
+            return 0
+        known = self._ends.get((segment.segment_id, offset))
+        if known is not None:
+            return known
+        index = OffsetIndex.from_bytes(await self._companion(place, segment, INDEX), segment.size_bytes)
+        slot = index.search(offset - segment.start_offset)
+        return index.positions[slot - 1] if slot else 0
 
     async def aborted(
         self, place: Place, remote: RemotePartition, lineage: Sequence[EpochStart], offset: int, end_offset: int
@@ -166,42 +194,51 @@ class TierReader:
             position += header.size_bytes
         raise DamagedPart(f"{place.stem(segment.start_offset, segment.segment_id)} has no offset {offset}")
 
-    async def _bytes(self, place: Place, segment: RemoteSegment, position: int, size: int) -> bytes:
+    async def _bytes(self, place: Place, segment: RemoteSegment, position: int, size: int) -> Buffer:
         part_bytes = self._settings().penstock_tier_read_bytes
         end = min(position + size, segment.size_bytes)
         numbers = range(position // part_bytes, (end - 1) // part_bytes + 1)
-        parts = await asyncio.gather(*(self._part(place, segment, number) for number in numbers))
         start = numbers.start * part_bytes
-        return b"".join(parts)[position - start : end - start]
+        if len(numbers) == 1:
+            return memoryview(await self._part(place, segment, numbers.start))[position - start : end - start]
+        first, *middle, last = await asyncio.gather(*(self._part(place, segment, number) for number in numbers))
+        return b"".join(
+            (memoryview(first)[position - start :], *middle, memoryview(last)[: end - numbers[-1] * part_bytes])
+        )
 
-    async def _part(self, place: Place, segment: RemoteSegment, number: int) -> bytes:
+    async def _part(self, place: Place, segment: RemoteSegment, number: int) -> Buffer:
+        return await self._parts.get(_part_name(segment, number), partial(self._load_part, place, segment, number))
+
+    async def _load_part(self, place: Place, segment: RemoteSegment, number: int) -> Buffer:
         part_bytes = self._settings().penstock_tier_read_bytes
         start = number * part_bytes
         size = min(part_bytes, segment.size_bytes - start)
         path = place.object(segment.start_offset, segment.segment_id, LOG)
+        data = await self._from_store(lambda: self._store.get_range(path, start, size))
+        if len(data) != size:
+            raise StoreError(f"{path} has only {len(data)} of {size} bytes at {start}")
+        return data
 
-        async def load() -> bytes:
-            data = await self._from_store(lambda: self._store.get_range(path, start, size))
-            if len(data) != size:
-                raise StoreError(f"{path} has only {len(data)} of {size} bytes at {start}")
-            return data
-
-        return await self._parts.get(_part_name(segment, number), load)
-
-    def _read_ahead(self, place: Place, segment: RemoteSegment, position: int) -> None:
+    def _read_ahead(
+        self,
+        place: Place,
+        remote: RemotePartition,
+        lineage: Sequence[EpochStart],
+        segment: RemoteSegment,
+        position: int,
+    ) -> None:
+        """Have the next parts loaded, those of the next segment too."""
         part_bytes = self._settings().penstock_tier_read_bytes
         number = position // part_bytes
-        for ahead in range(number, number + self._settings().penstock_tier_read_ahead):
-            name = _part_name(segment, ahead)
-            if ahead * part_bytes < segment.size_bytes and not self._parts.has(name):
-                self._env.spawn(self._warm(place, segment, ahead), f"read ahead {name}")
-
-    async def _warm(self, place: Place, segment: RemoteSegment, number: int) -> None:
-        try:
-            await self._part(place, segment, number)
-        except (ApiError, FileNotFoundError):
-            # Whoever needs it gets the error.
-            return
+        for _ in range(self._settings().penstock_tier_read_ahead):
+            if number * part_bytes >= segment.size_bytes:
+                following = remote.find(lineage, segment.end_offset + 1)
+                if following is None:
+                    return
+                segment, number = following, 0
+            load = partial(self._load_part, place, segment, number)
+            self._parts.load_ahead(_part_name(segment, number), load)
+            number += 1
 
     def _forget(self, segment: RemoteSegment) -> None:
         for number in range(segment.size_bytes // self._settings().penstock_tier_read_bytes + 1):
@@ -213,7 +250,7 @@ class TierReader:
         name = segment.segment_id.hex()
         stored = await self._indexes.get(f"{name}.manifest", lambda: self._from_store(lambda: self._store.get(path)))
         try:
-            manifest = Manifest.from_bytes(stored)
+            manifest = Manifest.from_bytes(bytes(stored))
         except ManifestError as error:
             raise StoreError(f"{path}: {error}") from error
         described = manifest.objects.get(kind)
@@ -227,9 +264,9 @@ class TierReader:
                 raise StoreError(f"{wanted} is damaged: its checksum does not match the manifest")
             return data
 
-        return await self._indexes.get(f"{name}.{kind}", load)
+        return bytes(await self._indexes.get(f"{name}.{kind}", load))
 
-    async def _from_store(self, read: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _from_store(self, read: Callable[[], Awaitable[T]]) -> T:
         """Wait for a free reader and for the quota, then read."""
         settings = self._settings()
         while self._reading >= settings.remote_log_reader_threads:
@@ -260,7 +297,7 @@ def _epoch_of(lineage: Sequence[EpochStart], offset: int) -> int:
     return lineage[max(0, slot - 1)].epoch if lineage else -1
 
 
-def _first_at_or_after(data: bytes, timestamp: int, start_offset: int) -> TimestampOffset | None:
+def _first_at_or_after(data: Buffer, timestamp: int, start_offset: int) -> TimestampOffset | None:
     position = 0
     while position < len(data):
         header = read_header(data, position)

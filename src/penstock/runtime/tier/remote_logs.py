@@ -36,6 +36,7 @@ from penstock.storage.tier.layout import Place, TopicDocument
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.timestamps import TimestampOffset
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
+from penstock.wire.record_types import Buffer
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ logger = logging.getLogger("penstock.tier")
 class TierRead(NamedTuple):
     """What was read for a consumer: whole batches, and the aborted transactions among them."""
 
-    data: bytes
+    data: Buffer
     aborted: Sequence[AbortedTransaction]
 
 
@@ -123,7 +124,8 @@ class RemoteLogs:
         """Batches from `offset` on; None if that takes too long, and then what arrives late is cached."""
 
         async def read() -> TierRead:
-            place, remote, lineage = self._place(partition), self._known(partition), lineage_of(partition)
+            place, remote = self._place(partition), self._known(partition)
+            lineage = remote.extended(lineage_of(partition), partition.log.start_offset)
             found = await self._reader.read(place, remote, lineage, offset, size_max)
             aborted: list[AbortedTransaction] = []
             if committed_only:
@@ -145,7 +147,8 @@ class RemoteLogs:
 
         async def find() -> TimestampOffset | None:
             place, remote = self._place(partition), self._known(partition)
-            return await self._reader.find_time(place, remote, lineage_of(partition), timestamp, start_offset)
+            lineage = remote.extended(lineage_of(partition), start_offset)
+            return await self._reader.find_time(place, remote, lineage, timestamp, start_offset)
 
         try:
             async with asyncio.timeout(self._settings().remote_list_offsets_request_timeout_ms / 1000):

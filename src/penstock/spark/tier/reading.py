@@ -21,7 +21,7 @@ from penstock.storage.tier.layout import INDEX, LOG, Manifest
 from penstock.storage.tier.object_store import StoreError
 from penstock.wire.columns import read_columns
 from penstock.wire.kernel import scan_batches
-from penstock.wire.record_types import Columns
+from penstock.wire.record_types import Buffer, Columns
 from penstock.wire.records import BatchHeader, TimestampType
 
 logger = logging.getLogger("penstock.spark")
@@ -107,7 +107,7 @@ def read_segment(
                 yield Decoded(columns, run.timestamp_type, next_offset)
         position += scan.position
         # A batch may lie in two pieces.
-        rest = data[scan.position :]
+        rest = bytes(memoryview(data)[scan.position :])
     if rest:
         raise _damaged(path, position, "the batch is cut short")
 
@@ -149,9 +149,9 @@ def _byte_range(store: BlockingStore, segment: Manifest, start: int, end: int) -
     return first, index.positions[last + 1] if last + 1 < len(index) else size
 
 
-def _pieces(store: BlockingStore, path: str, first: int, until: int) -> Iterator[bytes]:
+def _pieces(store: BlockingStore, path: str, first: int, until: int) -> Iterator[Buffer]:
     """The bytes of a range of an object, with some requests under way ahead of what is used."""
-    waiting: deque[tuple[int, Future[bytes]]] = deque()
+    waiting: deque[tuple[int, Future[Buffer]]] = deque()
     position = first
     try:
         while position < until or waiting:

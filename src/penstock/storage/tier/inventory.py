@@ -6,7 +6,7 @@ that no known segment explains then is an orphan: what is left of a copy, or of 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from penstock.storage.tier.layout import (
     TopicDocument,
 )
 from penstock.storage.tier.object_store import Listed, ObjectStore, StoreError
+from penstock.wire.record_types import Buffer
 
 READ_BYTES = 8 * 1024 * 1024
 MANIFEST = MANIFEST_SUFFIX.removeprefix(".")
@@ -135,8 +136,18 @@ class Problem(NamedTuple):
     what: str
 
 
-def compare(inventory: Inventory, expected: Mapping[Uuid, Expected]) -> tuple[list[Problem], list[StoredSegment]]:
-    """What readable segments lack, and the segments that the metadata does not know."""
+class Orphan(NamedTuple):
+    """Objects that nobody knows of: what is left of a segment, or the document of a topic that is gone."""
+
+    name: str
+    paths: list[str]
+    modified_ms: int
+
+
+def compare(
+    inventory: Inventory, expected: Mapping[Uuid, Expected], topic_ids: Container[Uuid]
+) -> tuple[list[Problem], list[Orphan]]:
+    """What readable segments lack, and what neither the metadata nor the cluster, with these topics, knows of."""
     problems = []
     for segment_id, one in expected.items():
         if not one.is_readable:
@@ -149,8 +160,10 @@ def compare(inventory: Inventory, expected: Mapping[Uuid, Expected]) -> tuple[li
         elif stored.sizes.get("log") != one.size_bytes:
             size = stored.sizes.get("log", 0)
             problems.append(Problem(f"{one.stem}.log", f"has {size} bytes, and the metadata says {one.size_bytes}"))
-    orphans = [one for one in inventory.in_order() if one.segment_id not in expected]
-    return problems, orphans
+    unknown = [one for one in inventory.in_order() if one.segment_id not in expected]
+    orphans = [Orphan(one.stem, one.paths(), one.modified_ms) for one in unknown]
+    gone = [listed for topic_id, listed in inventory.topics.items() if topic_id not in topic_ids]
+    return problems, orphans + [Orphan(one.path, [one.path], one.modified_ms) for one in gone]
 
 
 async def check_segment(store: ObjectStore, stored: StoredSegment, expected: Expected | None) -> list[Problem]:
@@ -177,7 +190,7 @@ async def check_segment(store: ObjectStore, stored: StoredSegment, expected: Exp
     return problems
 
 
-async def _pieces(store: ObjectStore, path: str, size_bytes: int) -> AsyncIterator[bytes]:
+async def _pieces(store: ObjectStore, path: str, size_bytes: int) -> AsyncIterator[Buffer]:
     if size_bytes == 0:
         yield await store.get(path)
     for start in range(0, size_bytes, READ_BYTES):

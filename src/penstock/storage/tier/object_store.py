@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.record_types import Buffer
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Remote
@@ -53,7 +54,7 @@ class ObjectStore(Protocol):
     async def get(self, path: str) -> bytes:
         """All of an object."""
 
-    async def get_range(self, path: str, start: int, size: int) -> bytes:
+    async def get_range(self, path: str, start: int, size: int) -> Buffer:
         """A part of an object."""
 
     async def copy(self, source: str, target: str) -> None:
@@ -118,11 +119,13 @@ class RemoteStore:
 
         return await self._call(f"reading {path}", read())
 
-    async def get_range(self, path: str, start: int, size: int) -> bytes:
+    async def get_range(self, path: str, start: int, size: int) -> Buffer:
         """See ObjectStore."""
         from obstore import get_range_async
 
-        return bytes(await self._call(f"reading {path}", get_range_async(self._remote, path, start=start, length=size)))
+        asked = get_range_async(self._remote, path, start=start, length=size)
+        # Not copied: parts are large.
+        return memoryview(await self._call(f"reading {path}", asked))
 
     async def copy(self, source: str, target: str) -> None:
         """See ObjectStore."""

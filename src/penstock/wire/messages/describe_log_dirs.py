@@ -39,6 +39,7 @@ class DescribeLogDirsResult(NamedTuple):
     total_bytes: int = -1
     usable_bytes: int = -1
     is_cordoned: bool = False
+    full_in_ms: int = -1
 
 
 class DescribeLogDirsResponse(NamedTuple):

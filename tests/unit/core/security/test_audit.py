@@ -20,13 +20,21 @@ from penstock.core.security.audit import (
     details_of,
     shortened,
 )
-from penstock.core.security.audited_requests import AUDITED, changes_of
+from penstock.core.security.audited_requests import AUDITED, Change, changes_of
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages import alter_configs as whole
 from penstock.wire.messages import alter_share_group_offsets as altering
 from penstock.wire.messages import delete_share_group_offsets as deleting
 from penstock.wire.messages import incremental_alter_configs as incremental
+from penstock.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+    AlterReplicaLogDirTopicResult,
+)
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -47,6 +55,12 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+)
+from penstock.wire.messages.restore_topics import (
+    RestorableTopic,
+    RestoredTopicResult,
+    RestoreTopicsRequest,
+    RestoreTopicsResponse,
 )
 
 CHANGE = AuditEvent(EventType.CHANGE, api="CreateTopics", resource_type="topic", resource="orders")
@@ -142,6 +156,7 @@ def test_every_api_that_changes_the_cluster_for_clients_is_audited() -> None:
     reading = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM}
     assert FORWARDED_KEYS - reading <= AUDITED
     served_by_brokers = {
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
         ApiKey.DELETE_RECORDS,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
@@ -151,6 +166,23 @@ def test_every_api_that_changes_the_cluster_for_clients_is_audited() -> None:
     }
     assert served_by_brokers == AUDITED - FORWARDED_KEYS
     assert set(BROKER_APIS) >= AUDITED
+
+
+def test_a_move_between_directories_says_where_to() -> None:
+    request = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/data/2", [AlterReplicaLogDirTopic("orders", [3])])])
+    row = AlterReplicaLogDirPartitionResult(3, ErrorCode.LOG_DIR_NOT_FOUND)
+    response = AlterReplicaLogDirsResponse(results=[AlterReplicaLogDirTopicResult("orders", [row])])
+    assert changes_of(ApiKey.ALTER_REPLICA_LOG_DIRS, request, response) == [
+        Change("partition", "orders-3", ErrorCode.LOG_DIR_NOT_FOUND, None, {"directory": "/data/2"})
+    ]
+
+
+def test_a_restored_topic_says_its_id() -> None:
+    request = RestoreTopicsRequest([RestorableTopic("orders", bytes(15) + b"\7")])
+    response = RestoreTopicsResponse(topics=[RestoredTopicResult("orders", error_message=None)])
+    assert changes_of(ApiKey.RESTORE_TOPICS, request, response) == [
+        Change("topic", "orders", 0, None, {"restored": "AAAAAAAAAAAAAAAAAAAABw"})
+    ]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.records import Record, build_batch, read_records, split_batches
 from sim.disk import SimDisk, SimFilesystem
+from sim.scheduler import SimCrash
 
 TOPIC, TOPIC_ID = "orders", b"orders--orders--"
 NAME = TopicPartition(TOPIC, 0)
@@ -51,7 +52,7 @@ class InlineEnv(SystemEnv):
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
             done.set_result(work())
-        except BaseException as error:
+        except (Exception, SimCrash) as error:  # noqa: BLE001
             done.set_exception(error)
         return done
 
@@ -168,8 +169,8 @@ class World:
 
     async def settle(self) -> None:
         """Let everything end that was begun."""
-        while len(self.moves):
-            await asyncio.sleep(0)
+        for move in [*self.moves._moves.values()]:
+            await asyncio.wait([move.task])
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -258,8 +259,7 @@ def test_a_log_that_is_removed_before_the_other_is_durable_is_noticed(monkeypatc
 
     monkeypatch.setattr(DirectoryMoves, "_settle", hasty)
     with pytest.raises((AssertionError, IndexError)):
-        for seed in range(5):
-            crash_everywhere(lost_power=True, seed=seed)
+        sum(crash_everywhere(lost_power=True, seed=seed) for seed in range(5))
 
 
 def test_logs_that_change_places_too_early_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,10 @@ class World:
         self.remote.update(segment_id, SegmentState.COPY_SEGMENT_FINISHED, 1, 1)
         return segment
 
+    def in_memory(self, memory_max: int) -> None:
+        """Keep so much in memory."""
+        self.parts._memory_max = lambda: memory_max
+
     async def written(self) -> None:
         """Wait until everything that was read is in the caches."""
         while self.parts._loading or self.indexes._loading:  # noqa: ASYNC110
@@ -131,6 +135,7 @@ def test_every_offset_is_found_with_its_whole_batch(tmp_path: Path) -> None:
 
 def test_records_that_an_unclean_election_took_back_are_not_served(tmp_path: Path) -> None:
     async def work(world: World) -> None:
+        world.settings.penstock_tier_read_bytes = 10_000
         # Epoch 1 got as far as 39, and the leader of epoch 2 began at 20.
         world.add(1, 0, 40, (0, 0), (1, 10))
         world.add(2, 20, 60, (2, 20))
@@ -166,6 +171,65 @@ def test_what_was_read_comes_from_the_cache_which_stays_small(tmp_path: Path) ->
     run(tmp_path, work)
 
 
+def test_who_reads_on_needs_no_index_and_finds_what_follows_in_memory(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.in_memory(1500)
+        world.settings.penstock_tier_read_ahead = 2
+        world.add(1, 0, 40)
+        world.add(2, 40, 80)
+        offset, found = 0, list[int]()
+        while offset < 80:
+            read = await world.offsets(offset, 10_000)
+            offset = read[-1] + 1
+            await world.written()
+            found += read
+            if offset == 40:
+                assert [path for path, _ in world.store.ranges if f"/{40:020d}-" in path]
+        # A batch may lie in two parts, and no record comes twice.
+        assert found == list(range(80))
+        assert not [path for path in world.store.reads if path.endswith(".index")]
+        # Each part was read once, though nothing is written.
+        assert len(world.store.ranges) == len(set(world.store.ranges)) == world.counters.store_reads
+        assert (world.parts.size_bytes, world.parts.memory_bytes <= 1500) == (0, True)
+
+    run(tmp_path, work)
+
+
+def test_what_is_loaded_again_goes_to_disk(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.in_memory(600)
+        world.settings.penstock_tier_read_ahead = 0
+        world.add(1, 0, 80)
+        for _ in range(2):
+            for offset in range(0, 80, 2):
+                await world.offsets(offset)
+                await world.written()
+        assert world.parts.size_bytes > 1000
+        before = world.counters.store_reads
+        for offset in range(70, 80, 2):
+            await world.offsets(offset)
+        assert world.counters.store_reads == before
+
+    run(tmp_path, work)
+
+
+def test_what_nobody_has_used_yet_is_not_lost(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.in_memory(600)
+        world.settings.penstock_tier_read_ahead = 5
+        world.add(1, 0, 80)
+        await world.offsets(0)
+        await world.written()
+
+        async def load() -> bytes:
+            raise AssertionError("it was here")
+
+        for number in range(1, 5):
+            assert len(await world.parts.get(f"{bytes([1] * 16).hex()}.{number}", load)) == 256
+
+    run(tmp_path, work)
+
+
 def test_damage_in_the_cache_is_read_again_and_in_the_store_is_an_error(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         world.settings.penstock_tier_read_ahead = 0
@@ -187,8 +251,9 @@ def test_damage_in_the_cache_is_read_again_and_in_the_store_is_an_error(tmp_path
         await world.written()
         world.indexes.forget(f"{segment.segment_id.hex()}.index")
         world.store.objects[index] = b"\1" * len(world.store.objects[index])
+        world.store.objects[name] = sound
         with pytest.raises(ApiError, match="checksum"):
-            await world.offsets(0)
+            await world.offsets(20)
 
     run(tmp_path, work)
 
@@ -222,11 +287,11 @@ def test_a_reader_that_gives_up_does_not_stop_others(tmp_path: Path) -> None:
         world.store.get = slow  # type: ignore[method-assign]
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await world.offsets(0)
-        waiting = asyncio.ensure_future(world.offsets(0))
+                await world.offsets(20)
+        waiting = asyncio.ensure_future(world.offsets(20))
         await asyncio.sleep(0)
         gate.set()
-        assert (await waiting)[0] == 0
+        assert (await waiting)[0] == 20
         # Each object was asked for once.
         assert len([path for path in world.store.reads if path.endswith(".index")]) == 1
 

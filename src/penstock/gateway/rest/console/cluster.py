@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from penstock.client.disks import DiskView, disks_of
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.console.quorum import read_quorum
@@ -15,6 +16,7 @@ from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
+from penstock.model.errors import ErrorCode
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 TAG = "Cluster (v1)"
@@ -216,20 +218,24 @@ async def read_directories(snapshot: ClusterSnapshot, wire: BrokerWire) -> list[
     """Log directories by broker; brokers that do not answer are left out."""
     places = {broker.address: broker.node_id for broker in snapshot.alive()}
     answers = await asyncio.wait_for(wire.ask_each(places, DescribeLogDirsRequest(None)), 10)
-    found = []
+    found: list[dict[str, Any]] = []
     for address, number in places.items():
         answer: DescribeLogDirsResponse | None = answers.get(address)
-        for directory in answer.results if answer is not None else ():
-            sizes = [partition.partition_size for topic in directory.topics for partition in topic.partitions]
-            found.append(
-                {
-                    "broker": number,
-                    "path": directory.log_dir,
-                    "error": directory.error_code,
-                    "replicas": len(sizes),
-                    "size_bytes": sum(sizes),
-                    "total_bytes": directory.total_bytes if directory.total_bytes >= 0 else None,
-                    "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
-                }
-            )
+        found += [_directory(disk) for disk in disks_of(number, answer)] if answer is not None else []
     return found
+
+
+def _directory(disk: DiskView) -> dict[str, Any]:
+    return {
+        "broker": disk.broker,
+        "path": disk.path,
+        "error": 0 if disk.is_online else int(ErrorCode.KAFKA_STORAGE_ERROR),
+        "cordoned": disk.is_cordoned,
+        "replicas": len(disk.replicas),
+        "moving": len(disk.arriving),
+        "moving_lag": sum(one.lag for one in disk.arriving.values()),
+        "size_bytes": disk.size_bytes,
+        "total_bytes": disk.total_bytes,
+        "usable_bytes": disk.free_bytes,
+        "full_in_ms": disk.full_in_ms,
+    }

@@ -1,0 +1,30 @@
+"""Ways to break moves between data directories on purpose; see `broken`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
+
+
+@contextmanager
+def swap_before_the_rest() -> Iterator[None]:
+    """Let a copy take the replica's place that lacks what was appended since the controller was told."""
+    right = DirectoryMoves._swap
+
+    def swap(moves: DirectoryMoves, move: Move) -> Callable[[], None] | None:
+        assert move.future is not None
+        log, end_offset = move.partition.log, move.partition.log.end_offset
+        log.end_offset = move.future.log.end_offset
+        try:
+            return right(moves, move)
+        finally:
+            log.end_offset = end_offset
+
+    with patch.object(DirectoryMoves, "_swap", swap):
+        yield
+
+
+MOVING_VARIANTS = (swap_before_the_rest,)
