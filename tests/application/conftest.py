@@ -8,12 +8,19 @@ import pytest
 
 import penstock
 from penstock.testing import Cluster
+from support.gateway_process import GatewayProcess
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Cluster]:
     with Cluster(settings={"num.partitions": "1", "offsets.topic.num.partitions": "4"}) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def registry_url(broker: Cluster) -> Iterator[str]:
+    with GatewayProcess(broker.bootstrap_servers) as gateway:
+        yield gateway.registry
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ import httpx
 import yaml
 
 import penstock
+from penstock.app.counters import LineCounters
 from penstock.app.pages import make_pages
 from penstock.app.scaling import Bounds
 from penstock.app.supervisor import Supervisor
+from penstock.testing import AppHarness
 
 PAGE = (Path(__file__).parents[2] / "docs" / "app.md").read_text()
 BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -88,3 +90,46 @@ def test_the_examples_read_the_lag_of_the_group(servers: str) -> None:
     assert float(reader["targetValue"]) == float(prometheus["threshold"]) == Bounds().lag_records
     assert f":{urlsplit(reader['url']).port}`" in PAGE, "the port is the one that the Deployment's command opens"
     assert 'penstock_app_workers_wanted{app="billing"} 3' in scrape
+
+
+def test_a_record_that_waits_for_its_next_try_is_the_only_lag(servers: str) -> None:
+    """What was done behind it cannot be committed past it, and wants no more workers."""
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    app = penstock.App(topic, servers)
+
+    @app.subscribe(topic, retries=1, delay_s=1000)
+    def handle(value: str) -> None:
+        if value == "poison":
+            raise ValueError("not now")
+
+    async def lag() -> int:
+        supervisor = Supervisor(app, "shop:app", Bounds())
+        await supervisor.scale()
+        assert supervisor.knows_lag
+        found: int = supervisor.lag()["records"]
+        return found
+
+    with AppHarness(app, servers, partitions=1) as harness:
+        harness.send(topic, "a", "poison")
+        for number in range(RECORDS):
+            harness.send(topic, "b", str(number))
+        harness.run()
+        assert asyncio.run(lag()) == 1
+        harness.advance(1000)
+        assert asyncio.run(lag()) == 0
+
+
+def test_a_work_queue_has_ages_too() -> None:
+    """--lag-seconds looks at them."""
+    app = penstock.App("packing")
+
+    @app.subscribe("orders", share=True)
+    def pack(value: str) -> None:
+        del value
+
+    assert app.counters["pack"].age.count == 0
+    with AppHarness(app) as harness:
+        harness.send("orders", None, "tea")
+        harness.run()
+    counters: LineCounters = app.counters["pack"]
+    assert counters.age.count == 1

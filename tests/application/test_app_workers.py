@@ -264,6 +264,38 @@ def test_a_worker_that_dies_is_replaced_and_workers_without_a_parent_end(name: s
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+def test_two_runs_on_one_machine_don_t_fence_each_other(servers: str, name: str, tmp_path: Path) -> None:
+    """Exactly once, each worker has a transactional id of its own."""
+    program = PROGRAM.format(name=name, work_s=0.005).replace(
+        "commit_interval_s=0.05", f'guarantee="exactly-once", publish="{name}-out"'
+    )
+    (tmp_path / "program.py").write_text(program.replace("-> None", "-> str") + "    return record.value\n")
+    with penstock.Admin(servers) as admin:
+        admin.create_topic(name, 4, 1)
+        admin.create_topic(f"{name}-out", 1, 1)
+        with running(tmp_path, servers) as run, running(tmp_path, servers) as other:
+            sent = 0
+
+            def both_work() -> bool:
+                nonlocal sent
+                send(servers, name, 4, range(sent, sent + 20))
+                sent += 20
+                return {*run.workers, *other.workers} <= {each.pid for each in run.handled()} and len(run.workers) == 1
+
+            assert eventually(both_work, SOON_S)
+            assert eventually(lambda: sum(admin.group_lag(name, [name]).values()) == 0, SOON_S)
+            assert (run.stop(), other.stop()) == (0, 0)
+            assert "starts again" not in run.log
+    copied: list[str] = []
+    with penstock.Consumer(servers, value=str) as consumer:
+        consumer.subscribe(f"{name}-out")
+        while (record := consumer.poll(5)) is not None:
+            copied.append(record.value)
+    assert sorted(map(int, copied)) == list(range(sent))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_new_code_starts_again_once_and_a_syntax_error_is_survived(servers: str, name: str, tmp_path: Path) -> None:
     more = f"\n\n@app.subscribe('{name}-more')\ndef more(value: str) -> None: ...\n"
     program = PROGRAM.format(name=name, work_s=0).replace("{record.value}", "first-{record.value}")

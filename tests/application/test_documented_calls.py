@@ -13,12 +13,17 @@ from types import ModuleType
 import pytest
 
 import penstock
+import penstock.app
 import penstock.client
+import penstock.testing
 from penstock.client import ROOMS
 
 AIO = ("aio.admin", "aio.consumer", "aio.producer", "aio.share")
 MODULES = [f"penstock.client.application.{room}" for room in (*ROOMS, *AIO)]
 MODULES += [f"penstock.app.{room}" for room in ("application", "context", "policy")]
+MODULES += ["penstock.testing.harness"]
+# What workers and harnesses need of an application, not those who write one.
+INTERNAL = ("App.make_", "App.open_requests")
 IMPORT_MS_MAX = 50
 
 
@@ -86,6 +91,13 @@ def test_every_public_name_has_an_example() -> None:
         "Protobuf.",
     )
     assert [name for name in missing if not name.startswith(shown_by_class)] == []
+
+
+def test_every_public_name_of_applications_has_an_example() -> None:
+    missing = [each for name in penstock.app.__all__ for each in undocumented(penstock.app, name)]
+    missing += undocumented(penstock.testing, "AppHarness")
+    # The class's example shows the methods.
+    assert [name for name in missing if not name.startswith((*INTERNAL, "Context.", "AppHarness."))] == []
 
 
 def test_exports_are_what_their_module_says() -> None:

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -18,7 +17,6 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 import penstock
 from penstock.client import Avro, JsonSchema, PenstockError, Protobuf, Registry, SerializationFailed
-from support.gateway_process import GatewayProcess
 
 
 @dataclasses.dataclass
@@ -41,12 +39,6 @@ class OldOrder:
 
 
 ORDER = Order("alice", [Line("tea", 2), Line("coffee")])
-
-
-@pytest.fixture(scope="session")
-def registry_url(broker: Any) -> Iterator[str]:
-    with GatewayProcess(broker.bootstrap_servers) as gateway:
-        yield gateway.registry
 
 
 @pytest.fixture

@@ -56,6 +56,11 @@ async def bill(order: Order, context: Context, factor: Annotated[float, Depends(
     return Message("invoices", order.item, order.amount * factor)
 
 
+async def ask() -> None:
+    assert_type(await app.request("prices", "tea", Order("tea", 1), returns=float), float)
+    assert_type(await app.request("prices", timeout_s=1.0), bytes)
+
+
 @app.subscribe("orders", share=True, concurrency=4)
 def pack(record: Record[Order]) -> None:
     assert_type(record.value, Order)

@@ -10,18 +10,27 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, Literal, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, TypeVar, overload
 
 from penstock.app.binding import bind
+from penstock.app.context import Message
 from penstock.app.counters import LineCounters
+from penstock.app.kafka import KafkaReplies
 from penstock.app.policy import Backoff, RetryPolicy
+from penstock.app.requests import Replies, Requests
 from penstock.app.runner import Runner
+from penstock.app.schemas import AppSchemas, SchemaKind, output_type, register
 from penstock.app.subscription import Guarantee, Subscription
 from penstock.app.tracing import Tracer
 from penstock.app.worker import Worker
 from penstock.client.application.connection import Connection
+from penstock.client.application.delivery import encode_any
 from penstock.client.application.errors import PenstockError, SerializationFailed
+from penstock.client.application.records import Headers
+from penstock.client.application.registry import Registry
 
+V = TypeVar("V")
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Middleware = TypeVar("Middleware", bound=Callable[..., Any])
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
@@ -34,7 +43,8 @@ class App:
     """Functions that process the records of topics, and everything around them.
 
     `name` is the consumer group too, unless a subscription says otherwise. `lifespan` is an async context manager as in
-    Starlette: what it yields is `Context.state`. `tracing` carries traces from record to record.
+    Starlette: what it yields is `Context.state`. `tracing` carries traces from record to record. With `schemas`, "json"
+    or "avro", values of types with fields have their schemas in the connection's registry.
 
     >>> app = App("billing")
     >>> @app.subscribe("orders", retries=5, backoff="exponential", dead_letters=True, publish="invoices")
@@ -51,6 +61,7 @@ class App:
         *,
         lifespan: Lifespan | None = None,
         tracing: bool = True,
+        schemas: SchemaKind | None = None,
         title: str = "",
         version: str = "0.1.0",
     ) -> None:
@@ -60,10 +71,13 @@ class App:
         self._connection = connection
         self._lifespan = lifespan
         self._tracing = tracing
+        self.schemas = schemas
+        self._serdes: AppSchemas | None = None
         self._middleware: list[Callable[..., Any]] = []
         self.subscriptions: list[Subscription] = []
         self.counters: dict[str, LineCounters] = {}
         self._worker: Worker | None = None
+        self._requests: Requests | None = None
 
     @property
     def connection(self) -> Connection:
@@ -177,6 +191,27 @@ class App:
         self._middleware.append(function)
         return function
 
+    def register_schemas(self, connection: Connection | None = None) -> None:
+        """Register the types of subscriptions, and of what their functions return, with the schema registry.
+
+        It is done when the application starts. A type that is not compatible with what was registered before raises
+        PenstockError. Without `schemas`, only types that were given as `value=Avro(Order)` have a schema.
+
+        >>> App("billing").register_schemas()
+        """
+        register(self.subscriptions, self.make_schemas(connection or self.connection))
+
+    def make_schemas(self, connection: Connection) -> AppSchemas | None:
+        """The serdes of this application's types, if it has `schemas`."""
+        if self.schemas is None:
+            return None
+        if self._serdes is None:
+            self._serdes = AppSchemas(self.schemas, Registry(connection.registry))
+            for subscription in self.subscriptions:
+                if subscription.publish is not None:
+                    self._serdes.sends(subscription.publish, output_type(subscription))
+        return self._serdes
+
     def run(self) -> None:
         """Process records until SIGINT or SIGTERM, then finish what runs and commit it.
 
@@ -222,6 +257,63 @@ class App:
         """
         self.make_worker().stop()
 
+    @overload
+    async def request(
+        self, topic: str, key: Any = None, value: Any = None, *, headers: Headers = (), timeout_s: float = 30.0
+    ) -> bytes: ...
+
+    @overload
+    async def request(
+        self,
+        topic: str,
+        key: Any = None,
+        value: Any = None,
+        *,
+        returns: type[V],
+        headers: Headers = (),
+        timeout_s: float = 30.0,
+    ) -> V: ...
+
+    async def request(
+        self,
+        topic: str,
+        key: Any = None,
+        value: Any = None,
+        *,
+        returns: Any = bytes,
+        headers: Headers = (),
+        timeout_s: float = 30.0,
+    ) -> Any:
+        """Send a record, and return what a function with `reply=True` answers, as a value of type `returns`.
+
+        It is sent at once, whatever becomes of the function that asks. The reply comes by the topic that has the
+        application's name and `.replies`, which is created. Raises TimedOut if there is none.
+
+        >>> app = App("tea-shop")
+        >>> @app.subscribe("questions", reply=True)
+        ... def price(item: str) -> float:
+        ...     return 2.5
+        >>> @app.subscribe("baskets", publish="bills")
+        ... async def bill(item: str) -> str:
+        ...     return f"{item}: {await app.request('questions', item, item, returns=float)}"
+        >>> from penstock.testing import AppHarness
+        >>> with AppHarness(app) as harness:
+        ...     harness.send("baskets", "alice", "green tea")
+        ...     harness.run()
+        ...     harness.values("bills", str)
+        ['green tea: 2.5']
+        """
+        if self._requests is None:
+            self.open_requests(self.connection)
+        assert self._requests is not None
+        return await self._requests.ask(Message(topic, key, value, headers), returns, timeout_s)
+
+    def open_requests(self, connection: Connection, replies: Replies | None = None) -> None:
+        """Let requests go to a cluster, or to where `replies` come from."""
+        schemas = self.make_schemas(connection) if replies is None else None
+        encode = encode_any if schemas is None else schemas.encode_by_type
+        self._requests = Requests(self.name, replies or KafkaReplies(connection), encode)
+
     @property
     def is_healthy(self) -> bool:
         """Whether all lines run; False while one is starting again after a failure.
@@ -233,21 +325,37 @@ class App:
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[Any]:
-        """The application's lifespan; yields its state."""
+        """The application's lifespan, for a program that is no worker but makes requests; yields its state.
+
+        >>> async def main():
+        ...     async with App("web").living() as state:
+        ...         return state  # and await app.request(…)
+        >>> asyncio.run(main())
+        """
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._close_requests)
             yield await stack.enter_async_context(self._lifespan(self)) if self._lifespan is not None else None
 
-    def make_runner(self, subscription: Subscription, state: Any) -> Runner:
-        """What calls the handler of a subscription."""
-        is_async = subscription.binding.is_async
+    async def _close_requests(self) -> None:
+        if self._requests is not None:
+            await asyncio.to_thread(self._requests.close)
+            self._requests = None
+
+    def make_runner(self, subscription: Subscription, state: Any, connection: Connection | None = None) -> Runner:
+        """What calls the handler of a subscription. Without a connection, and so a registry, values are plain JSON."""
+        binding = subscription.binding
+        schemas = self.make_schemas(connection) if connection is not None else None
+        serde = schemas.serde(binding.value_type) if schemas is not None else None
+        is_async = binding.is_async
         middleware = [each for each in self._middleware if inspect.iscoroutinefunction(each) == is_async]
         runner = Runner(
-            subscription.binding,
+            binding if serde is None else replace(binding, decode=serde.decode),
             subscription.publish,
             middleware,
             Tracer(subscription.group, enabled=self._tracing),
             subscription.concurrency,
             subscription.reply,
+            encode_any if schemas is None else schemas.encode,
         )
         runner.state = state
         return runner

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 import json
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from penstock.app.application import App
-from penstock.app.binding import BATCHES
+from penstock.app.schemas import output_type
 from penstock.app.subscription import Subscription
 from penstock.client.application.serdes import json_schema_of
 
@@ -35,12 +35,12 @@ def describe(app: App) -> dict[str, Any]:
             if letters is not None:
                 _channel(channels, letters, schema)
         if subscription.publish is not None:
-            _channel(channels, subscription.publish, schema_of(_result(subscription)))
+            _channel(channels, subscription.publish, schema_of(output_type(subscription)))
             operations[f"{subscription.name}.publish"] = _operation(subscription, subscription.publish, "send")
     return {
         "asyncapi": SPECIFICATION,
         "info": {"title": app.title, "version": app.version},
-        "defaultContentType": "application/json",
+        "defaultContentType": "avro/binary" if app.schemas == "avro" else "application/json",
         "servers": {"cluster": {"host": app.connection.bootstrap, "protocol": "kafka"}},
         "channels": channels,
         "operations": operations,
@@ -90,14 +90,6 @@ def _operation(subscription: Subscription, topic: str, action: str) -> dict[str,
     if action == "receive":
         found["bindings"] = {"kafka": {"groupId": {"type": "string", "const": subscription.group}}}
     return found
-
-
-def _result(subscription: Subscription) -> Any:
-    """The type of what a function sends: its result, without None, of one record."""
-    kind = subscription.binding.result_type
-    while get_origin(kind) is list and subscription.binding.shape in BATCHES:
-        (kind,) = get_args(kind)
-    return kind
 
 
 def _pointer(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
 from penstock.client.application.consumer import REQUEST_TIMEOUT_S, consumer_properties
 from penstock.client.application.errors import ADVICE, ConnectionFailed, TransactionAborted, explained
+from penstock.client.application.group_offsets import read_group_positions
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
 from penstock.client.application.share import ShareConsumer
@@ -35,6 +37,9 @@ COMMIT_TRIES = 4
 COMMIT_PAUSE_S = 0.5
 STALE_EPOCH = "STALE_MEMBER_EPOCH"
 FLUSH_TIMEOUT_S = 60.0
+REPLY_POLL_S = 0.25
+# Replies are read when they come, or never.
+REPLY_RETENTION_MS = 3_600_000
 
 
 class KafkaSource:
@@ -236,8 +241,58 @@ class ShareSource:
             self._consumer.close()
 
 
+class KafkaReplies:
+    """Requests to a cluster, and the replies that come from it. See `requests.Replies`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._is_closed = threading.Event()
+        self._producer: Producer
+        self._reader: threading.Thread
+
+    def open(self, topic: str, received: Callable[[Any], None]) -> None:
+        """Read a topic from its present end on; it is created if it does not exist."""
+        with Admin(self._connection) as admin:
+            admin.create_topic(topic, 1, config={"retention.ms": str(REPLY_RETENTION_MS)}, exist_ok=True)
+            ends = admin.offsets(topic)
+        # Not a group's: all processes read all replies. The ends are known, so that nothing that comes is missed.
+        consumer = RawConsumer(consumer_properties(self._connection, None, "latest", "consumer", None))
+        consumer.assign([TopicPartition(*place, offset) for place, offset in ends.items()])
+        self._producer = Producer(self._connection)
+        self._reader = threading.Thread(
+            target=self._read, args=(consumer, received), name="penstock-replies", daemon=True
+        )
+        self._reader.start()
+
+    def send(self, message: Message) -> None:
+        """Store a request."""
+        self._producer.deliver(message.topic, message.key, message.value, headers=message.headers)
+
+    def close(self) -> None:
+        """Receive no more."""
+        self._is_closed.set()
+        self._reader.join()
+        self._producer.close()
+
+    def _read(self, consumer: RawConsumer, received: Callable[[Any], None]) -> None:
+        while not self._is_closed.is_set():
+            message = consumer.poll(REPLY_POLL_S)
+            if message is not None and message.error() is None:
+                received(message)
+        consumer.close()
+
+
 def _places(positions: Mapping[Partition, Position]) -> list[TopicPartition]:
     return [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in positions.items()]
+
+
+def done_ahead(connection: Connection, group: str) -> dict[Partition, int]:
+    """How many records are done behind the ones that a group has committed up to: they are no lag."""
+    positions = read_group_positions(connection.wire(), group, REQUEST_TIMEOUT_S)
+    return {
+        place: sum(last - first + 1 for first, last in decode_ranges(offset, metadata))
+        for place, (offset, metadata) in positions.items()
+    }
 
 
 def share_lag(connection: Connection, group: str) -> int | None:

@@ -49,14 +49,14 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         app = load(sys.argv[1])
+        try:
+            import uvloop
+        except ImportError:
+            asyncio.run(run(app, int(sys.argv[2])))
+        else:
+            uvloop.run(run(app, int(sys.argv[2])))
     except PenstockError as error:
         sys.exit(f"error: {error}")
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(run(app, int(sys.argv[2])))
-    else:
-        uvloop.run(run(app, int(sys.argv[2])))
 
 
 if __name__ == "__main__":

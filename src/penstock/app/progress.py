@@ -126,7 +126,8 @@ def decode_ranges(base: int, metadata: str | None) -> Ranges:
     if not metadata or not metadata.startswith(PREFIX):
         return ()
     try:
-        data = base64.b64decode(metadata[len(PREFIX) :], validate=True)
+        # confluent-kafka stores the zero byte that ends a text in C, and leaves it out when it reads.
+        data = base64.b64decode(metadata[len(PREFIX) :].rstrip("\0"), validate=True)
     except ValueError:
         return ()
     numbers = []

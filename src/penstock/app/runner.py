@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from penstock.app.binding import Binding, messages_of
 from penstock.app.context import Context, Message
 from penstock.app.lane import Job
+from penstock.app.requests import CORRELATION, REPLY_TOPIC
 from penstock.app.tracing import Trace, Tracer
 from penstock.client.application.delivery import encode_any
 from penstock.client.application.errors import SerializationFailed
 from penstock.client.application.records import Record
+from penstock.client.application.serdes import Encode
 
 # A lane looks up from its work after this time: offsets are to be committed, partitions may have to go.
 CHUNK_S_MAX = 0.2
@@ -45,8 +47,10 @@ class Runner:
         tracer: Tracer,
         concurrency: int,
         reply: bool = False,
+        encode: Encode = encode_any,
     ) -> None:
         self.binding = binding
+        self._encode = encode
         self.state: Any = None
         self._publish = publish
         self._reply = reply
@@ -89,7 +93,7 @@ class Runner:
             try:
                 if handler is not None:
                     result = handler(job.record.value)
-                    if result is not None:
+                    if result is not None or self._reply:
                         job.outputs = self._messages(result, job)
                 else:
                     self._one(job)
@@ -118,7 +122,7 @@ class Runner:
             try:
                 if handler is not None:
                     result = await handler(job.record.value)
-                    if result is not None:
+                    if result is not None or self._reply:
                         job.outputs = self._messages(result, job)
                 else:
                     await self._one_async(job)
@@ -155,15 +159,21 @@ class Runner:
     def _messages(self, result: Any, job: Job, before: Sequence[Message] = ()) -> list[Message]:
         """What to send: what the handler gave to its context, and its result."""
         record = job.record
-        if result is None:
-            found = list(before)
-        elif self._reply and (topic := record.header("reply-topic")) is not None:
-            headers = [("correlation-id", record.header("correlation-id"))]
+        if self._reply and (topic := record.header(REPLY_TOPIC)) is not None:
+            # Who asks is answered, if only that it is done.
+            headers = [(CORRELATION, record.header(CORRELATION))]
             found = [*before, Message(topic.decode(), record.key_bytes, result, headers)]
+        elif result is None:
+            found = list(before)
         else:
             found = [*before, *messages_of(result, self._publish, record.key_bytes)]
-        found = [_encoded(message) for message in found]
+        found = [self._encoded(message) for message in found]
         return found if self._tracer.makes_spans else self._tracer.pass_on(record, found)
+
+    def _encoded(self, message: Message) -> Message:
+        """A message as it is sent. What cannot be encoded is the failure of the record that it is sent for."""
+        value = message.value
+        return message if isinstance(value, bytes) else replace(message, value=self._encode(value, message.topic))
 
     def _chained(self, middleware: Sequence[Any]) -> Callable[[Context], Any]:
         binding = self.binding
@@ -226,7 +236,7 @@ class Runner:
         return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
 
     def _batch_messages(self, result: Any, context: Context, trace: Trace | None) -> list[Message]:
-        found = [_encoded(each) for each in (*context.messages, *messages_of(result, self._publish, None))]
+        found = [self._encoded(each) for each in (*context.messages, *messages_of(result, self._publish, None))]
         return found if trace is None else trace.carried(found)
 
     @staticmethod
@@ -252,12 +262,6 @@ class Runner:
             else:
                 readable.append(job)
         return readable, failed
-
-
-def _encoded(message: Message) -> Message:
-    """A message as it is sent. What cannot be encoded is the failure of the record that it is sent for."""
-    value = message.value
-    return message if isinstance(value, bytes) else replace(message, value=encode_any(value, message.topic))
 
 
 def _layered(layer: Any, inner: Callable[[Context], Any]) -> Callable[[Context], Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.app.application import WORKER_VARIABLE, App
 from penstock.app.counters import LineCounters
-from penstock.app.kafka import share_lag
+from penstock.app.kafka import done_ahead, share_lag
 from penstock.app.reloading import CodeWatch
 from penstock.app.scaling import Bounds, Scaler
 from penstock.client.application.admin import Admin
@@ -165,7 +165,8 @@ class Supervisor:
 
     async def _start(self, number: int) -> None:
         reading, writing = os.pipe()
-        identity = f"{socket.gethostname()}-{number}"
+        # A worker that replaces one fences what it left open; workers of another run here must not.
+        identity = f"{socket.gethostname()}-{os.getpid()}-{number}"
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -211,17 +212,18 @@ class Supervisor:
     def _read_lags(self) -> dict[str, int]:
         if self._admin is None:
             self._admin = Admin(self._app.connection)
-        shared = [each for each in self._app.subscriptions if each.share]
-        groups = [each for each in self._app.subscriptions if not each.share]
-        lags = {each.name: share_lag(self._app.connection, each.group) or 0 for each in shared}
-        return lags | {
-            each.name: sum(
-                lag
-                for (topic, _), lag in self._admin.group_lag(each.group, _named(each.topics)).items()
+        lags = {}
+        for each in self._app.subscriptions:
+            if each.share:
+                lags[each.name] = share_lag(self._app.connection, each.group) or 0
+                continue
+            ahead = done_ahead(self._app.connection, each.group)
+            lags[each.name] = sum(
+                max(0, lag - ahead.get((topic, partition), 0))
+                for (topic, partition), lag in self._admin.group_lag(each.group, _named(each.topics)).items()
                 if topic in each.topics or any(name.startswith("^") for name in each.topics)
             )
-            for each in groups
-        }
+        return lags
 
     async def _pause(self, pause_s: float) -> None:
         try:

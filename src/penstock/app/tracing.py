@@ -87,6 +87,17 @@ class Tracer:
             yield Trace(list(carried.items()))
 
 
+def current_trace() -> list[tuple[str, str]]:
+    """Headers with the span that the caller is in, if there is one."""
+    try:
+        from opentelemetry.propagate import inject
+    except ImportError:
+        return []
+    carried: dict[str, str] = {}
+    inject(carried)
+    return list(carried.items())
+
+
 def _texts(record: Record[Any]) -> dict[str, str]:
     """The headers as OpenTelemetry's propagators read them."""
     return {name: value.decode("utf-8", "replace") for name, value in record.headers if value}

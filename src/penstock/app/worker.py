@@ -51,8 +51,9 @@ class Worker:
         return list(self._lines.values())
 
     async def run(self, state: Any) -> None:
-        """Run until `stop`."""
+        """Run until `stop`. Raises PenstockError if the application's types cannot be registered."""
         if self._app.subscriptions and not self._stopping.is_set():
+            await asyncio.to_thread(self._app.register_schemas)
             await asyncio.to_thread(self._create_dead_letter_topics)
         async with asyncio.TaskGroup() as tasks:
             for subscription in self._app.subscriptions:
@@ -67,7 +68,7 @@ class Worker:
     def make_line(self, subscription: Subscription, state: Any, connection: Connection | None = None) -> AnyLine:
         """A line of a subscription, with connections of its own."""
         connection, counters = connection or self._app.connection, self._app.counters[subscription.name]
-        runner = self._app.make_runner(subscription, state)
+        runner = self._app.make_runner(subscription, state, connection)
         if subscription.share:
             shared = ShareSource(connection, subscription)
             return ShareLine(subscription, runner, shared, shared, counters)

@@ -104,12 +104,14 @@ def init(directory: Path) -> None:
 
 
 def _load(name: str, watch: CodeWatch | None) -> App:
-    """The application. With a watch, code that cannot be loaded is shown, and another try made when it has changed."""
+    """The application, its types registered. With a watch, code that cannot start is shown, until it changes."""
     from penstock.app.loading import load
     from penstock.app.reloading import begin_anew
 
     try:
-        return load(name)
+        app = load(name)
+        app.register_schemas()
+        return app
     except Exception:
         if watch is None:
             raise

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -20,8 +21,8 @@ from penstock.app.transport import Clock
 from penstock.app.worker import AnyLine, Worker
 from penstock.client.application.connection import Connection
 from penstock.client.application.records import Headers, Record
-from penstock.client.application.serdes import decoder_of
-from penstock.testing.memory import MemoryBroker, MemoryShare, MemorySource
+from penstock.client.application.serdes import decoder_of, is_record_type
+from penstock.testing.memory import MemoryBroker, MemoryReplies, MemoryShare, MemorySource
 
 if TYPE_CHECKING:
     from penstock.client.application.admin import Admin
@@ -74,10 +75,24 @@ class ManualClock(Clock):
 class AppHarness:
     """Runs an application's handlers in a test. Use it as a context manager.
 
-        with AppHarness(app) as harness:
-            harness.send("orders", "alice", {"amount": 2})
-            harness.run()
-            assert harness.values("invoices", dict) == [{"total": 4}]
+    >>> app = App("billing")
+    >>> @app.subscribe("orders", retries=2, delay_s=10, publish="invoices", reply=True)
+    ... def bill(order: dict) -> dict:
+    ...     return {"total": order["amount"] * 2}
+    >>> with AppHarness(app) as harness:
+    ...     harness.send("orders", "alice", {"amount": 2})
+    ...     harness.send("orders", "bob", {})
+    ...     harness.run()
+    ...     before = len(harness.dead_letters("orders"))
+    ...     harness.advance(60)
+    ...     after = harness.dead_letters("orders")[0].reason
+    ...     record = harness.records("invoices")[0]
+    ...     harness.values("invoices", dict), record.key, before, after
+    ...     harness.request("orders", "carol", {"amount": 4}, returns=dict)
+    ([{'total': 4}], 'alice', 0, "KeyError: 'amount'")
+    {'total': 8}
+
+    Without a broker there is no schema registry either: values are plain JSON, whatever `schemas` the application has.
 
     `run` returns when nothing is left to do but to wait; `advance` lets the time for retries pass, and runs. With a
     `cluster` of `penstock.testing` the same test runs on a real broker.
@@ -88,6 +103,8 @@ class AppHarness:
         self._clock = ManualClock()
         self._memory = MemoryBroker(lambda: int(time.time() * 1000), partitions) if cluster is None else None
         self._servers = cluster if isinstance(cluster, str) or cluster is None else cluster.bootstrap_servers
+        self._connection = replace(Connection.of(self._servers), registry=app.connection.registry)
+        self._schemas = app.make_schemas(self._connection) if cluster is not None else None
         self._partitions = partitions
         # In a thread of its own, so that groups go on while the test does something else.
         self._loop = asyncio.new_event_loop()
@@ -130,7 +147,16 @@ class AppHarness:
             self._memory.append(Message(topic, key, value, headers))  # type: ignore[arg-type]
         else:
             assert self._producer is not None
-            self._producer.deliver(topic, key, value, headers=headers or None)
+            serde = self._serde(type(value))
+            encoded = value if serde is None else serde.encode(value, topic)
+            self._producer.deliver(topic, key, encoded, headers=headers or None)
+
+    def request(
+        self, topic: str, key: Any = None, value: Any = None, *, returns: Any = bytes, timeout_s: float = 30.0
+    ) -> Any:
+        """What a function with `reply=True` answers, as `App.request` returns it. Its timeout is of real time."""
+        asked = self._app.request(topic, key, value, returns=returns, timeout_s=timeout_s)
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
 
     def run(self, timeout_s: float = SETTLE_S_MAX) -> None:
         """Process what is there, until nothing is left to do but to wait for time to pass."""
@@ -151,7 +177,7 @@ class AppHarness:
         decode = decoder_of(value)
         if self._memory is not None:
             return [Record(message, decode) for message in self._memory.records(topic)]
-        return self._read(topic, value)
+        return self._read(topic, self._serde(value) or value)
 
     def values(self, topic: str, value: Any = bytes) -> list[Any]:
         """The values of all committed records of a topic."""
@@ -161,6 +187,10 @@ class AppHarness:
         """The records of a topic that were put aside."""
         letters = self.records(f"dlq.{topic}")
         return [DeadLetter(record, (record.header(REASON) or b"").decode()) for record in letters]
+
+    def _serde(self, kind: Any) -> Any | None:
+        """The serde of the application's schemas for a type with fields."""
+        return self._schemas.serde(kind) if self._schemas is not None and is_record_type(kind) else None
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -179,6 +209,9 @@ class AppHarness:
                 self._admin.alter_group(subscription.group, {"share.auto.offset.reset": "earliest"})
 
     async def _start(self) -> None:
+        if self._servers is not None:
+            await asyncio.to_thread(self._app.register_schemas, self._connection)
+        self._app.open_requests(self._connection, MemoryReplies(self._memory) if self._memory is not None else None)
         living = self._app.living()
         state = await living.__aenter__()
         self._leave = living.__aexit__
@@ -190,7 +223,7 @@ class AppHarness:
     def _line(self, subscription: Subscription, state: Any) -> AnyLine:
         if self._memory is None:
             worker = Worker(self._app, uuid.uuid4().hex[:8], self._clock, knows_ends=True)
-            return worker.make_line(subscription, state, Connection.of(self._servers))
+            return worker.make_line(subscription, state, self._connection)
         runner = self._app.make_runner(subscription, state)
         counters = self._app.counters[subscription.name]
         if subscription.share:

@@ -83,6 +83,7 @@ class MemoryBroker:
         self._keyless = itertools.count()
         self.logs: dict[str, list[list[MemoryMessage]]] = {}
         self.commits: dict[str, dict[Partition, Position]] = defaultdict(dict)
+        self.listeners: dict[str, list[Callable[[MemoryMessage], None]]] = defaultdict(list)
 
     def create(self, topic: str, partitions: int | None = None) -> None:
         """Create a topic, unless it exists."""
@@ -98,6 +99,8 @@ class MemoryBroker:
         place = (message.topic, number)
         stored = MemoryMessage(place, len(log[number]), key, value, headers, self._now_ms())
         log[number].append(stored)
+        for tell in self.listeners.get(message.topic, ()):
+            tell(stored)
         return stored
 
     def records(self, topic: str) -> list[MemoryMessage]:
@@ -243,6 +246,27 @@ class MemoryShare:
             for message in self._broker.records(topic)
             if (topic, message.partition(), message.offset()) not in self._taken
         ]
+
+
+class MemoryReplies:
+    """Requests of an application, and the replies to them."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._topic = ""
+
+    def open(self, topic: str, received: Callable[[Any], None]) -> None:
+        """Tell of what is stored in a topic."""
+        self._topic = topic
+        self._broker.listeners[topic].append(received)
+
+    def send(self, message: Message) -> None:
+        """Store a request."""
+        self._broker.append(message)
+
+    def close(self) -> None:
+        """Tell no more."""
+        self._broker.listeners.pop(self._topic, None)
 
 
 def _as_bytes(value: bytes | str | None) -> bytes | None:

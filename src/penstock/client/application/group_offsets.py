@@ -17,6 +17,8 @@ from penstock.model.errors import ErrorCode, error_name
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
+Positions = dict[tuple[str, int], tuple[int, str | None]]
+
 GROUP = 0
 PAUSE_S = 0.1
 LATER = {
@@ -30,6 +32,12 @@ LATER = {
 
 def read_group_offsets(settings: ConnectionSettings, group: str, timeout_s: float) -> dict[tuple[str, int], int]:
     """The offsets that a group has committed; coordinators may change meanwhile. Raises PenstockError."""
+    positions = read_group_positions(settings, group, timeout_s)
+    return {place: offset for place, (offset, _) in positions.items()}
+
+
+def read_group_positions(settings: ConnectionSettings, group: str, timeout_s: float) -> Positions:
+    """The same with the metadata of the commits."""
     what = f"the offsets of {group} cannot be read"
     deadline = time.monotonic() + timeout_s
     why = ""
@@ -53,14 +61,14 @@ def read_group_offsets(settings: ConnectionSettings, group: str, timeout_s: floa
     raise TimedOut(what, why or "no answer in time", "try again")
 
 
-def _ask(client: ClusterClient, group: str) -> tuple[int, dict[tuple[str, int], int]]:
+def _ask(client: ClusterClient, group: str) -> tuple[int, Positions]:
     (coordinator,) = client.ask(FindCoordinatorRequest("", GROUP, [group])).coordinators
     if coordinator.error_code:
         return coordinator.error_code, {}
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, None, -1, None)], require_stable=False)
     (found,) = client.ask_at(Address(coordinator.host, coordinator.port), request).groups
     return found.error_code, {
-        (topic.name, each.partition_index): each.committed_offset
+        (topic.name, each.partition_index): (each.committed_offset, each.metadata)
         for topic in found.topics
         for each in topic.partitions
         if not each.error_code and each.committed_offset >= 0

@@ -72,12 +72,20 @@ class Registry:
                 found: dict[str, Any] = json.load(answer)
                 return found
         except urllib.error.HTTPError as error:
-            said = error.read().decode("utf-8", "replace")
+            said = _message(error.read().decode("utf-8", "replace"))
             advice = "make the schema compatible, or change the subject's rule" if error.code == 409 else ""
             raise PenstockError(what, said, advice, code=str(error.code)) from error
         except OSError as error:
             advice = "start it with `penstock gateway`, or correct PENSTOCK_REGISTRY"
             raise ConnectionFailed(f"the schema registry at {self.url} does not answer", str(error), advice) from error
+
+
+def _message(body: str) -> str:
+    """What a registry says went wrong, out of its JSON."""
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body
 
 
 def framed(number: int, payload: bytes) -> bytes:

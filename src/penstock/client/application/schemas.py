@@ -36,12 +36,16 @@ class JsonSchema(Generic[V]):
     def __init__(self, kind: type[V], *, registry: Registry | str | None = None) -> None:
         self._registry = registry if isinstance(registry, Registry) else Registry(registry)
         self._json = Json(kind)
-        self._schema = json.dumps(json_schema_of(kind))
+        self._schema = json.dumps(_closed(json_schema_of(kind)))
 
     def encode(self, value: V, topic: str) -> bytes | None:
         """The value as JSON, with its schema's id in front."""
         payload = self._json.encode(value, topic)
-        return framed(self._registry.register(SUBJECT.format(topic), self._schema, "JSON"), payload or b"")
+        return framed(self.register(topic), payload or b"")
+
+    def register(self, topic: str) -> int:
+        """The id of the schema for a topic's values; registered if it is new."""
+        return self._registry.register(SUBJECT.format(topic), self._schema, "JSON")
 
     def decode(self, data: bytes, topic: str) -> V:
         """The value, checked by its type."""
@@ -78,7 +82,11 @@ class Avro(Generic[V]):
             _fastavro().schemaless_writer(out, self._parsed, fields)
         except (ValueError, TypeError, KeyError) as error:
             raise SerializationFailed(f"a value for {topic} does not fit its Avro schema", str(error)) from error
-        return framed(self._registry.register(SUBJECT.format(topic), self._schema, "AVRO"), out.getvalue())
+        return framed(self.register(topic), out.getvalue())
+
+    def register(self, topic: str) -> int:
+        """The id of the schema for a topic's values; registered if it is new."""
+        return self._registry.register(SUBJECT.format(topic), self._schema, "AVRO")
 
     def decode(self, data: bytes, topic: str) -> V:
         """The value, from the schema it was written with."""
@@ -92,6 +100,24 @@ class Avro(Generic[V]):
             return msgspec.convert(fields, self._kind)
         except (ValueError, TypeError, EOFError, IndexError) as error:
             raise SerializationFailed(f"a value of {topic} is no {self._kind.__name__} in Avro", str(error)) from error
+
+
+class UntypedAvro:
+    """Avro as dicts, of any schema in the registry. For reading only."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._writers: dict[int, Any] = {}
+
+    def decode(self, data: bytes, topic: str) -> Any:
+        """The value, from the schema it was written with."""
+        number, payload = unframed(data, topic)
+        if number not in self._writers:
+            self._writers[number] = _fastavro().parse_schema(json.loads(self._registry.schema(number)))
+        try:
+            return _fastavro().schemaless_reader(io.BytesIO(payload), self._writers[number], None)
+        except (ValueError, TypeError, EOFError, IndexError) as error:
+            raise SerializationFailed(f"a value of {topic} is no Avro of its schema", str(error)) from error
 
 
 class Protobuf(Generic[V]):
@@ -114,8 +140,11 @@ class Protobuf(Generic[V]):
         """The message, with its schema's id and its place in the file in front."""
         if not isinstance(value, self._kind):
             raise SerializationFailed(f"a value for {topic} is no {self._kind.__name__}", type(value).__name__)
-        number = self._registry.register(SUBJECT.format(topic), self._schema, "PROTOBUF")
-        return framed(number, self._indexes + value.SerializeToString())  # type: ignore[attr-defined]
+        return framed(self.register(topic), self._indexes + value.SerializeToString())  # type: ignore[attr-defined]
+
+    def register(self, topic: str) -> int:
+        """The id of the schema for a topic's values; registered if it is new."""
+        return self._registry.register(SUBJECT.format(topic), self._schema, "PROTOBUF")
 
     def decode(self, data: bytes, topic: str) -> V:
         """The message."""
@@ -126,6 +155,28 @@ class Protobuf(Generic[V]):
             # Its own DecodeError is the only one, and not to be imported without protobuf.
             raise SerializationFailed(f"a value of {topic} is no {self._kind.__name__}", str(error)) from error
         return found
+
+
+def _closed(schema: Any) -> Any:
+    """A JSON Schema whose objects have their properties and no others, unless it says so.
+
+    Whoever allows others cannot add one later: somebody may have used its name for something else. So registries refuse
+    that, and Java's serializer closes its schemas too.
+    """
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    # Below "properties" and "$defs" are names, not keywords; a default is a value.
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in ("properties", "$defs"):
+            found[key] = {name: _closed(each) for name, each in value.items()}
+        else:
+            found[key] = value if key == "default" else _closed(value)
+    if "properties" in found:
+        found.setdefault("additionalProperties", False)
+    return found
 
 
 def avro_schema_of(kind: Any) -> dict[str, Any]:
