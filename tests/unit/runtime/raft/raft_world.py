@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from penstock.api.context import Client, RequestContext
 from penstock.api.update_raft_voter import make_update_raft_voter
 from penstock.client.frames import FrameStream
 from penstock.core.metadata.result import Result
@@ -171,7 +172,8 @@ class Session:
             case ApiKey.FETCH_SNAPSHOT:
                 return requests.fetch_snapshot(request, LISTENER)
             case ApiKey.UPDATE_RAFT_VOTER:
-                return asyncio.ensure_future(make_update_raft_voter(self.raft)(request, None))  # type: ignore[arg-type]
+                context = RequestContext(0, None, Client(("host", 1), LISTENER))
+                return asyncio.ensure_future(make_update_raft_voter(self.raft)(request, context))
         raise AssertionError(key)
 
     def flush(self, _: Any = None) -> None:
