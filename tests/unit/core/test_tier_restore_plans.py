@@ -23,6 +23,8 @@ def lineage(*epochs: tuple[int, int]) -> list[EpochStart]:
         # Whole, overlapping, and beginning where retention left it.
         ([(10, 19), (20, 29)], ((0, 0),), []),
         ([(10, 24), (20, 29)], ((0, 0),), []),
+        # What was deleted before it was copied is not missing.
+        ([(0, 19, (0, 15)), (20, 29)], ((0, 15),), []),
         # One segment is missing, or two that follow each other.
         ([(0, 9), (20, 29)], ((0, 0),), [(10, 19)]),
         ([(0, 4), (10, 14), (20, 29)], ((0, 0),), [(5, 9), (15, 19)]),

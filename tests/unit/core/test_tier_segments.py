@@ -151,3 +151,9 @@ def test_a_log_that_knows_too_little_learns_it_from_the_tier(
     if (1, 30) not in known:
         partition.update(bytes([4]) * 16, DELETING, 1, 1)
     assert list(partition.extended(lineage(*known), 0)) == lineage(*extended)
+
+
+def test_what_was_deleted_before_the_copy_is_not_in_the_tier() -> None:
+    partition = tier(segment(1, 0, 19, (0, 15)), segment(2, 20, 29))
+    assert partition.earliest_offset() == 15
+    assert partition.find(lineage((0, 15)), 15) is not None

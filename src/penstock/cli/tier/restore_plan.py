@@ -35,7 +35,7 @@ class PartitionPlan:
     @property
     def start_offset(self) -> int:
         """The first offset that comes back."""
-        return min((segment.start_offset for segment in self.segments), default=0)
+        return min((segment.first_offset for segment in self.segments), default=0)
 
 
 @dataclass(slots=True)

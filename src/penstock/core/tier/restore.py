@@ -36,7 +36,7 @@ def readable_partition(segments: Iterable[RemoteSegment]) -> RemotePartition:
 
 def holes(partition: RemotePartition, lineage: Sequence[EpochStart], end_offset: int) -> list[Hole]:
     """What is missing of this lineage between its first segment and `end_offset`."""
-    starts = [segment.start_offset for segment in partition.along(lineage)]
+    starts = [segment.first_offset for segment in partition.along(lineage)]
     found: list[Hole] = []
     offset = min(starts, default=end_offset)
     while offset < end_offset:

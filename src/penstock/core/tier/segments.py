@@ -83,6 +83,11 @@ class RemoteSegment:
         """Whether all of it is in object storage."""
         return self.state is SegmentState.COPY_SEGMENT_FINISHED
 
+    @property
+    def first_offset(self) -> int:
+        """The first offset that is read of it: what is before its first epoch was deleted when it was copied."""
+        return max(self.start_offset, self.epochs[0].start_offset) if self.epochs else self.start_offset
+
     def spans(self) -> Iterator[tuple[int, int, int]]:
         """Each epoch of the segment with its first and last offset in it."""
         for number, (epoch, start) in enumerate(self.epochs):
@@ -195,7 +200,7 @@ class RemotePartition:
 
     def earliest_offset(self) -> int | None:
         """The first offset in the tier, of whatever epoch; None when it has nothing."""
-        return min((one.start_offset for one in self._by_id.values() if one.is_readable), default=None)
+        return min((one.first_offset for one in self._by_id.values() if one.is_readable), default=None)
 
     def along(self, lineage: Sequence[EpochStart]) -> list[RemoteSegment]:
         """The readable segments with records of this lineage, in order."""

@@ -71,7 +71,7 @@ class RestoredPartitions:
         start = TierStart(known.restored_offset, known.restored_offset, TierHistory((), ()))
         if end.offset >= known.restored_offset:
             lineage = [EpochStart(*entry) for entry in end.history.epochs]
-            earliest = min(segment.start_offset for segment in remote.along(lineage))
+            earliest = min(segment.first_offset for segment in remote.along(lineage))
             kept = [entry for entry in end.history.producers if entry.producer_id >= known.kept_producer_id]
             start = TierStart(end.offset, earliest, TierHistory(end.history.epochs, kept))
         elif not remote.has_deleted:
