@@ -77,6 +77,14 @@ def prometheus_missing() -> str | None:
     return None if find_prometheus() else want("Prometheus", "install the package prometheus (Debian, Ubuntu)")
 
 
+@functools.cache
+def nginx_missing() -> str | None:
+    """None when nginx can be run, else the reason for the skip."""
+    if shutil.which("nginx") is None:
+        apt_install("nginx-light")
+    return None if shutil.which("nginx") else want("nginx", "install the package nginx-light (Debian, Ubuntu)")
+
+
 def kcat_missing() -> str | None:
     """None when kcat can be run, else the reason for the skip."""
     return None if find_kcat() else want("kcat", "install the package kcat (Debian, Ubuntu, Homebrew)")

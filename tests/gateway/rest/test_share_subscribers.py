@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from penstock.local.layout import free_ports
 from penstock.testing import Cluster
 from support.gateway_process import GatewayProcess
 from support.round_robin import RoundRobin
 from support.share_member import set_group, until
+from support.tools import REPOSITORY, nginx_missing
 from support.wire_client import WireClient, records_in
 
 SETTINGS = {"group.share.min.record.lock.duration.ms": "1000"}
@@ -115,6 +119,46 @@ def test_no_request_has_to_come_back_to_the_same_gateway(
             client.get("/status/alive").raise_for_status()
         assert seen == {str(number) for number in range(10)}
         assert [*balancer.served.values()] == [25, 25]
+
+
+@pytest.mark.skipif(nginx_missing() is not None, reason=nginx_missing() or "")
+def test_the_example_for_nginx_works_as_it_is_on_the_page(
+    cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], group: str, tmp_path: Path
+) -> None:
+    topic = cluster.create_topic()
+    page = (REPOSITORY / "docs" / "rest.md").read_text("utf-8").partition("## Behind a load balancer")[2]
+    example = page.split("```")[1]
+    (port,) = free_ports(1)
+    for host, gateway in zip(("10.0.0.11", "10.0.0.12"), gateways, strict=True):
+        example = example.replace(f"{host}:8080", f"127.0.0.1:{gateway.base_url.port}")
+    example = example.replace("listen 80;", f"listen 127.0.0.1:{port};")
+    places = "".join(f"{name}_temp_path {tmp_path};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    config = tmp_path / "nginx.conf"
+    config.write_text(
+        f"pid {tmp_path}/nginx.pid;\nerror_log stderr;\nevents {{}}\n"
+        f"http {{\naccess_log {tmp_path}/access.log;\n{places}{example}}}\n"
+    )
+    nginx = subprocess.Popen(["nginx", "-c", str(config), "-g", "daemon off;"])
+    try:
+        with httpx.Client(base_url=f"http://localhost:{port}", timeout=90) as client:
+            until(lambda: answers(client))
+            for number in range(4):
+                publish(client, topic, str(number))
+                message = receive(client, topic, group)
+                assert say(client, topic, "extend", message).status_code == 200
+                assert say(client, topic, "ack", message).status_code == 200
+                assert message["value"] == str(number)
+                client.get("/status/alive").raise_for_status()
+    finally:
+        nginx.terminate()
+        nginx.wait(30)
+
+
+def answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/status/alive").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_a_lock_that_ends_is_another_attempt(
