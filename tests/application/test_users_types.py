@@ -1,7 +1,8 @@
-"""Users' code passes mypy --strict."""
+"""Users' code passes mypy --strict and pyright's strict mode."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,3 +19,13 @@ def test_mypy_strict_is_content_with_users_code(tmp_path: Path) -> None:
     environment = {**os.environ, "MYPYPATH": str(SOURCE), "MYPY_CACHE_DIR": str(tmp_path)}
     checked = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=tmp_path)
     assert checked.returncode == 0, checked.stdout
+
+
+def test_pyright_is_content_with_users_code(tmp_path: Path) -> None:
+    (tmp_path / "users_code.py").write_text((HERE / "users_code.py").read_text())
+    settings = {"include": ["users_code.py"], "extraPaths": [str(SOURCE)], "typeCheckingMode": "strict"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "-p", str(tmp_path), "--pythonpath", sys.executable]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "0 errors" in checked.stdout
