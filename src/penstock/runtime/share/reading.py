@@ -19,6 +19,8 @@ from penstock.wire.records import Record, read_records
 
 # How much is looked through for delayed records before others get their turn.
 SCAN_BYTES_MAX = 256 * 1024
+# A log is read for delayed records in smaller parts, as it takes long and is not urgent.
+DELAYS_BYTES_MAX = 64 * 1024
 # A look for records passes over so much that nobody may have, then goes on in another turn.
 SKIPS_MAX = 4
 # Delayed records are scattered over the log: so many places are read for one answer.
@@ -195,7 +197,8 @@ class ShareReader:
                 offset = max(offset, partition.log.start_offset)
                 if offset >= min(end, partition.log.end_offset):
                     break
-                read = self._read(offset, SCAN_BYTES_MAX, committed_only=settings.committed_only)
+                began_ms = self._env.monotonic_ms()
+                read = self._read(offset, DELAYS_BYTES_MAX, committed_only=settings.committed_only)
                 batches = read.batches
                 if not batches.headers:
                     # It is on its way from object storage, or a leader begins with a high watermark that is behind
@@ -206,7 +209,8 @@ class ShareReader:
                     if offset <= one.offset < end:
                         tell(one)
                 offset = batches.end
-                await asyncio.sleep(0)
+                # Half of the time is for those who take records meanwhile.
+                await asyncio.sleep((self._env.monotonic_ms() - began_ms) / 1000)
         except BaseException:
             index.give_up_refill()
             raise
