@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import penstock
-from penstock.testing import Cluster
+from penstock.testing import AppHarness, Cluster
 from support.gateway_process import GatewayProcess
 
 
@@ -40,3 +41,18 @@ def shop(servers: str) -> str:
             producer.send("orders", "alice", "1 tea", partition=partition)
         producer.send("shipments", "alice", "1 tea")
     return servers
+
+
+@pytest.fixture(params=["memory", "broker"])
+def opened(request: pytest.FixtureRequest) -> Callable[[penstock.App], AppHarness]:
+    """Opens a harness of either kind."""
+    if request.param == "memory":
+        return AppHarness
+    servers = request.getfixturevalue("servers")
+    return lambda app: AppHarness(app, servers)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name of this test's own, for its topics and groups."""
+    return uuid.uuid4().hex[:8]

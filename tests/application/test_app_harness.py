@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -29,21 +28,6 @@ class Invoice:
 
 
 Open = Callable[[App], AppHarness]
-
-
-@pytest.fixture(params=["memory", "broker"])
-def opened(request: pytest.FixtureRequest) -> Open:
-    """Opens a harness of either kind."""
-    if request.param == "memory":
-        return AppHarness
-    servers = request.getfixturevalue("servers")
-    return lambda app: AppHarness(app, servers)
-
-
-@pytest.fixture
-def name() -> str:
-    """A name of this test's own, for its topics and groups."""
-    return uuid.uuid4().hex[:8]
 
 
 def orders(name: str) -> str:

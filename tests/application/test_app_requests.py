@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import uuid
 from collections.abc import Callable
 
 import pytest
@@ -27,20 +26,6 @@ class Question:
 class Price:
     item: str
     total: float
-
-
-@pytest.fixture(params=["memory", "broker"])
-def opened(request: pytest.FixtureRequest) -> Open:
-    """Opens a harness of either kind."""
-    if request.param == "memory":
-        return AppHarness
-    servers = request.getfixturevalue("servers")
-    return lambda app: AppHarness(app, servers)
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex[:8]
 
 
 def shop(name: str) -> App:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,6 @@ class Invoice:
     item: str
     total: int
     note: str | None = None
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex[:8]
 
 
 @pytest.fixture

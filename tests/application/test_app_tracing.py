@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -21,20 +20,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 Open = Callable[[App], AppHarness]
-
-
-@pytest.fixture(params=["memory", "broker"])
-def opened(request: pytest.FixtureRequest) -> Open:
-    """Opens a harness of either kind."""
-    if request.param == "memory":
-        return AppHarness
-    servers = request.getfixturevalue("servers")
-    return lambda app: AppHarness(app, servers)
-
-
-@pytest.fixture
-def name() -> str:
-    return uuid.uuid4().hex[:8]
 
 
 @pytest.fixture

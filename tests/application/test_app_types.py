@@ -25,15 +25,6 @@ class Order:
     amount: int = 1
 
 
-@pytest.fixture(params=["memory", "broker"])
-def opened(request: pytest.FixtureRequest) -> Open:
-    """Opens a harness of either kind."""
-    if request.param == "memory":
-        return AppHarness
-    servers = request.getfixturevalue("servers")
-    return lambda app: AppHarness(app, servers)
-
-
 @pytest.fixture
 def topic() -> str:
     return f"orders-{uuid.uuid4().hex[:8]}"
