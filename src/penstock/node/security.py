@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.api.context import Client
 from penstock.api.dispatch import ClientSession, Dispatcher
-from penstock.api.sign_in_session import SignInSession
+from penstock.api.security.sign_in_session import SignInSession
 from penstock.client.settings import MECHANISMS, Credentials
 from penstock.config.listeners import Listener
 from penstock.config.node import NodeSettings
