@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.app.progress import PartitionProgress
+from penstock.app.lines.progress import PartitionProgress
 from penstock.client.application.records import Record
 
 Partition = tuple[str, int]

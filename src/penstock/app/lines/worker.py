@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from penstock.app.kafka import KafkaSink, KafkaSource, ShareSource
-from penstock.app.line import Line
-from penstock.app.share_line import ShareLine
+from penstock.app.lines.kafka import KafkaSink, KafkaSource, ShareSource
+from penstock.app.lines.line import Line
+from penstock.app.lines.share_line import ShareLine
+from penstock.app.lines.transport import Clock
 from penstock.app.subscription import Subscription
-from penstock.app.transport import Clock
 from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
 from penstock.client.application.errors import PenstockError

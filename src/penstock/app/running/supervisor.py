@@ -15,9 +15,9 @@ from typing import Any
 
 from penstock.app.application import WORKER_VARIABLE, App
 from penstock.app.counters import LineCounters
-from penstock.app.kafka import done_ahead, share_lag
-from penstock.app.reloading import CodeWatch
-from penstock.app.scaling import Bounds, Scaler
+from penstock.app.lines.kafka import done_ahead, share_lag
+from penstock.app.running.reloading import CodeWatch
+from penstock.app.running.scaling import Bounds, Scaler
 from penstock.client.application.admin import Admin
 from penstock.client.application.errors import PenstockError
 
@@ -170,7 +170,7 @@ class Supervisor:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "penstock.app.process",
+            "penstock.app.running.process",
             self._name,
             str(writing),
             pass_fds=(writing,),

@@ -13,12 +13,12 @@ from typing import Any
 
 from penstock.app.context import Message
 from penstock.app.counters import LineCounters
-from penstock.app.lane import Job
+from penstock.app.lines.lane import Job
+from penstock.app.lines.progress import PartitionProgress
+from penstock.app.lines.runner import Finished, Runner
+from penstock.app.lines.transport import Outcomes, Sink, Source
 from penstock.app.policy import dead_letter_headers
-from penstock.app.progress import PartitionProgress
-from penstock.app.runner import Finished, Runner
 from penstock.app.subscription import Subscription
-from penstock.app.transport import Outcomes, Sink, Source
 from penstock.client.application.records import Record
 
 READ_S = 0.25

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from penstock.app.application import App
 from penstock.app.asyncapi import describe, page
 from penstock.app.counters import Workers, render
-from penstock.app.supervisor import Supervisor
+from penstock.app.running.supervisor import Supervisor
 from penstock.core.metrics.sheet import TEXT_TYPE
 from penstock.server.http import HttpAnswer, HttpHandler, HttpListener, HttpRequest
 

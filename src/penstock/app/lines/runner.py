@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.app.binding import Binding, messages_of
 from penstock.app.context import Context, Message
-from penstock.app.lane import Job
+from penstock.app.lines.lane import Job
 from penstock.app.requests import CORRELATION, REPLY_TOPIC
 from penstock.app.tracing import Trace, Tracer
 from penstock.client.application.delivery import encode_any

@@ -16,15 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.app.call_thread import CallThread
 from penstock.app.context import Message
 from penstock.app.counters import LineCounters
-from penstock.app.lane import Job, Lane, Partition
+from penstock.app.lines.call_thread import CallThread
+from penstock.app.lines.lane import Job, Lane, Partition
+from penstock.app.lines.progress import PartitionProgress, Ranges
+from penstock.app.lines.runner import Finished, Runner
+from penstock.app.lines.transport import Clock, Position, Sink, Source
 from penstock.app.policy import dead_letter_headers
-from penstock.app.progress import PartitionProgress, Ranges
-from penstock.app.runner import Finished, Runner
 from penstock.app.subscription import Subscription
-from penstock.app.transport import Clock, Position, Sink, Source
 from penstock.client.application.records import Record
 
 CHUNK_RECORDS = 200

@@ -1,6 +1,6 @@
 """A worker process of `penstock app run`: runs an application, and reports to its supervisor once a second.
 
-    python -m penstock.app.process module:app FD
+    python -m penstock.app.running.process module:app FD
 
 The reports are lines of JSON. When nobody reads them any more the supervisor is gone, and the worker stops too.
 """

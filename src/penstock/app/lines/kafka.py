@@ -11,10 +11,10 @@ from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import KafkaException, TopicPartition
 
 from penstock.app.context import Message
-from penstock.app.lane import Partition
-from penstock.app.progress import Ranges, decode_ranges
+from penstock.app.lines.lane import Partition
+from penstock.app.lines.progress import Ranges, decode_ranges
+from penstock.app.lines.transport import Outcomes, Position
 from penstock.app.subscription import Subscription
-from penstock.app.transport import Outcomes, Position
 from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
 from penstock.client.application.consumer import REQUEST_TIMEOUT_S, consumer_properties

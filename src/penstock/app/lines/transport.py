@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.app.context import Message
-from penstock.app.lane import Partition
-from penstock.app.progress import Ranges
+from penstock.app.lines.lane import Partition
+from penstock.app.lines.progress import Ranges
 
 # What becomes of a share group's record.
 Outcomes = list[tuple[Any, str]]
