@@ -18,6 +18,7 @@ SOURCE = REPOSITORY / "src" / "penstock"
 GENERATED = SOURCE / "wire" / "messages"
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
+FOLDER_FILES_MAX = 25
 IMPURE = {"asyncio", "time", "random", "socket", "threading", "selectors", "subprocess", "datetime"}
 # A type for an injected source of randomness is not randomness.
 TYPES_ALLOWED = {("random", "Random")}
@@ -98,6 +99,13 @@ def test_files_fit_in_a_head() -> None:
         if GENERATED not in path.parents and (lines := len(path.read_text("utf-8").splitlines())) > FILE_LINES_MAX
     }
     assert long == {}
+
+
+def test_folders_show_at_a_glance_what_is_there() -> None:
+    """One with more wants rooms by subject."""
+    counts = Counter(path.parent for path in modules() if path.parent != GENERATED)
+    full = {str(path.relative_to(REPOSITORY)): count for path, count in counts.items() if count > FOLDER_FILES_MAX}
+    assert full == {}
 
 
 def test_files_of_tests_have_names_of_their_own() -> None:
