@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
-from penstock.api.security.delegation_token_requests import check_may_use_tokens
-from penstock.model.errors import ApiError
-from penstock.runtime.controller.security import SecurityDecisions
-from penstock.runtime.security.sign_in import DelegationTokens
+from penstock.api.security.delegation_token_requests import make_expiry_change
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
+from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenResponse
 
 API = shared_api(
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     (1, 2),
-    lambda services: make_expire_delegation_token(services.controller.security, services.tokens),
+    lambda services: make_expiry_change(
+        services.tokens, services.controller.security.expire_token, ExpireDelegationTokenResponse
+    ),
     is_forwarded=True,
 )
-
-
-def make_expire_delegation_token(decisions: SecurityDecisions, tokens: DelegationTokens) -> Handler:
-    """The handler."""
-
-    async def expire_delegation_token(
-        request: ExpireDelegationTokenRequest, context: RequestContext
-    ) -> ExpireDelegationTokenResponse:
-        try:
-            check_may_use_tokens(tokens, context)
-            expiry_ms = await decisions.expire_token(
-                tokens.rules, bytes(request.hmac), context.client.principal, request.expiry_time_period_ms
-            )
-        except ApiError as error:
-            return ExpireDelegationTokenResponse(error.code)
-        return ExpireDelegationTokenResponse(0, expiry_ms)
-
-    return expire_delegation_token

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
-from penstock.api.security.delegation_token_requests import check_may_use_tokens
-from penstock.model.errors import ApiError
-from penstock.runtime.controller.security import SecurityDecisions
-from penstock.runtime.security.sign_in import DelegationTokens
+from penstock.api.security.delegation_token_requests import make_expiry_change
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+from penstock.wire.messages.renew_delegation_token import RenewDelegationTokenResponse
 
 API = shared_api(
     ApiKey.RENEW_DELEGATION_TOKEN,
     (1, 2),
-    lambda services: make_renew_delegation_token(services.controller.security, services.tokens),
+    lambda services: make_expiry_change(
+        services.tokens, services.controller.security.renew_token, RenewDelegationTokenResponse
+    ),
     is_forwarded=True,
 )
-
-
-def make_renew_delegation_token(decisions: SecurityDecisions, tokens: DelegationTokens) -> Handler:
-    """The handler."""
-
-    async def renew_delegation_token(
-        request: RenewDelegationTokenRequest, context: RequestContext
-    ) -> RenewDelegationTokenResponse:
-        try:
-            check_may_use_tokens(tokens, context)
-            expiry_ms = await decisions.renew_token(
-                tokens.rules, bytes(request.hmac), context.client.principal, request.renew_period_ms
-            )
-        except ApiError as error:
-            return RenewDelegationTokenResponse(error.code)
-        return RenewDelegationTokenResponse(0, expiry_ms)
-
-    return renew_delegation_token
