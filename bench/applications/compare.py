@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.app.kafka import share_lag
+from penstock.app.lines.kafka import share_lag
 from penstock.client.application.admin import Admin
 from penstock.client.application.consumer import Consumer
 from penstock.client.application.producer import Producer

@@ -14,9 +14,9 @@ import yaml
 
 import penstock
 from penstock.app.counters import LineCounters
-from penstock.app.pages import make_pages
-from penstock.app.scaling import Bounds
-from penstock.app.supervisor import Supervisor
+from penstock.app.running.pages import make_pages
+from penstock.app.running.scaling import Bounds
+from penstock.app.running.supervisor import Supervisor
 from penstock.testing import AppHarness
 
 PAGE = (Path(__file__).parents[2] / "docs" / "app.md").read_text()

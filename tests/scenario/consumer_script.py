@@ -29,11 +29,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from play import Play, number, pairs
+from play import Play, group_settings, number, pairs
 
 from penstock.core.group.consumer.members import MemberState
 from penstock.core.group.consumer.protocol import read_assignment
-from penstock.core.group.contract import Effects, GroupSettings
+from penstock.core.group.contract import Effects
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages import consumer_group_records as records
 from penstock.wire.messages.consumer_group_heartbeat import (
@@ -94,8 +94,7 @@ class ConsumerScript(Play):
         return self.names.get(member_id, member_id)
 
     def _set(self, arguments: list[str]) -> None:
-        values = {name: _setting(value) for name, value in pairs(arguments).items()}
-        self.world = ConsumerWorld(GroupSettings(**values))  # type: ignore[arg-type]
+        self.world = ConsumerWorld(group_settings(arguments))
         self.world.observer = self._observe
 
     def _topic(self, arguments: list[str]) -> None:
@@ -307,7 +306,3 @@ class ConsumerScript(Play):
             parts = [f"{name}/{','.join(map(str, numbers))}" for name, numbers in client.owned_by_name.items()]
             text = f"owns {' '.join(parts) or 'nothing'}"
         self.lines.append(f"{client.name} {verb}: {text}")
-
-
-def _setting(text: str) -> int | str:
-    return number(text) if text[0].isdigit() else text

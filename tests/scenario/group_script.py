@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from play import Play, number, pairs
+from play import Play, group_settings, number, pairs
 
-from penstock.core.group.contract import Effects, GroupSettings
+from penstock.core.group.contract import Effects
 from penstock.model.errors import ErrorCode
 from penstock.wire.codec import encode
 from penstock.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -82,8 +82,7 @@ class GroupScript(Play):
         return self.names.get(member_id or "", member_id or "-")
 
     def _set(self, arguments: list[str]) -> None:
-        values = {name: number(value) for name, value in pairs(arguments).items()}
-        self.world = GroupWorld(GroupSettings(**values))  # type: ignore[arg-type]
+        self.world = GroupWorld(group_settings(arguments))
         self.world.observer = self._observe
 
     def _join(self, arguments: list[str]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from penstock.core.group.contract import Bounded, GroupSettings
 
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -44,3 +47,14 @@ def number(text: str) -> int:
         if text.endswith(unit) and text.removesuffix(unit).isdigit():
             return int(text.removesuffix(unit)) * factor
     return int(text)
+
+
+def group_settings(words: list[str]) -> GroupSettings:
+    """The settings of a broker of groups, some of them set by `NAME=VALUE` words."""
+    usual = GroupSettings()
+    values: dict[str, Any] = {}
+    for name, text in pairs(words).items():
+        value = number(text) if text[0].isdigit() else text
+        bounds = getattr(usual, name)
+        values[name] = bounds._replace(default=value) if isinstance(bounds, Bounded) else value
+    return GroupSettings(**values)

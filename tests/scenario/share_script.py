@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from play import Play, number, pairs
+from play import Play, group_settings, number, pairs
 
 from penstock.core.group.assignors.contract import Partitions, group_by_topic
-from penstock.core.group.contract import Effects, GroupSettings
+from penstock.core.group.contract import Effects
 from penstock.core.group.share.partitions import NewState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages import alter_share_group_offsets as altering
@@ -56,8 +56,7 @@ class ShareScript(Play):
         self.state = state
 
     def _set(self, arguments: list[str]) -> None:
-        values = {name: number(value) for name, value in pairs(arguments).items()}
-        self.world = ConsumerWorld(GroupSettings(**values))  # type: ignore[arg-type]
+        self.world = ConsumerWorld(group_settings(arguments))
         self.world.observer = self._observe
 
     def _topic(self, arguments: list[str]) -> None:

@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from play import Play, number, pairs
+from play import Play, group_settings, number, pairs
 
-from penstock.core.group.contract import Effects, GroupSettings
+from penstock.core.group.contract import Effects
 from penstock.core.group.streams.internal_topics import InternalTopic
 from penstock.core.group.streams.members import MemberState
 from penstock.core.group.streams.status import StatusCode
@@ -90,8 +90,7 @@ class StreamsScript(Play):
         self.state = state
 
     def _set(self, arguments: list[str]) -> None:
-        values = {name: number(value) for name, value in pairs(arguments).items()}
-        self.world = ConsumerWorld(GroupSettings(**values))  # type: ignore[arg-type]
+        self.world = ConsumerWorld(group_settings(arguments))
         self.world.observer = self._observe
 
     def _config(self, arguments: list[str]) -> None:

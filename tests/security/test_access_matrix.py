@@ -15,6 +15,7 @@ from matrix import TOPICS, Matrix, secured
 from penstock.api.table import BROKER_APIS, CONTROLLER_APIS, FIRST_OWN_KEY
 from penstock.model.access import Operation, Permission, ResourceType
 from penstock.testing import Cluster
+from penstock.wire.apis import APIS
 from support.kafka_broker import free_port, kafka_broker
 from support.kafka_tools import java_missing, libraries_of
 from support.wire_client import KEYS
@@ -56,9 +57,9 @@ def penstock() -> Iterator[Matrix]:
 def test_every_api_has_a_probe() -> None:
     world = World({name: bytes(16) for name in TOPICS})
     probed = {(probe.at_controller, KEYS[type(probe.make(world)).__name__]) for probe in PROBES}
-    on_brokers = {key for key, row in BROKER_APIS.items() if row.module not in FREE and key < FIRST_OWN_KEY}
+    on_brokers = {key for key in BROKER_APIS if APIS[key].module not in FREE and key < FIRST_OWN_KEY}
     assert on_brokers == {key for at_controller, key in probed if not at_controller}
-    only_there = {key for key, row in CONTROLLER_APIS.items() if not row.on_broker and row.module not in FREE}
+    only_there = {key for key, row in CONTROLLER_APIS.items() if not row.on_broker and APIS[key].module not in FREE}
     # Both serve it, and mean something else.
     assert {key for at_controller, key in probed if at_controller} == only_there | {KEYS["DescribeClusterRequest"]}
 

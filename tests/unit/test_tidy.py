@@ -18,6 +18,7 @@ SOURCE = REPOSITORY / "src" / "penstock"
 GENERATED = SOURCE / "wire" / "messages"
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
+FOLDER_FILES_MAX = 25
 IMPURE = {"asyncio", "time", "random", "socket", "threading", "selectors", "subprocess", "datetime"}
 # A type for an injected source of randomness is not randomness.
 TYPES_ALLOWED = {("random", "Random")}
@@ -100,6 +101,13 @@ def test_files_fit_in_a_head() -> None:
     assert long == {}
 
 
+def test_folders_show_at_a_glance_what_is_there() -> None:
+    """One with more wants rooms by subject."""
+    counts = Counter(path.parent for path in modules() if path.parent != GENERATED)
+    full = {str(path.relative_to(REPOSITORY)): count for path, count in counts.items() if count > FOLDER_FILES_MAX}
+    assert full == {}
+
+
 def test_files_of_tests_have_names_of_their_own() -> None:
     """pytest imports them by their last name alone: the second of a name is not run."""
     names = Counter(path.name for path in (REPOSITORY / "tests").rglob("test_*.py"))
@@ -146,7 +154,8 @@ def test_modules_postpone_annotations() -> None:
 def test_handlers_open_with_their_versions() -> None:
     wrong = []
     for row in ROWS:
-        docstring = ast.get_docstring(tree(SOURCE / "api" / f"{row.module}.py")) or ""
+        path = SOURCE.joinpath("api", *row.module.split(".")).with_suffix(".py")
+        docstring = ast.get_docstring(tree(path)) or ""
         match = re.match(r"Versions? (\d+)(?:-(\d+))?\b", docstring)
         if match is None or int(match[2] or match[1]) != row.last_version:
             wrong.append(f"{row.module}: serves up to {row.last_version}, says {docstring[:40]!r}")

@@ -1,1 +1,4 @@
-"""One small file per Kafka API, named after it; `table.py` collects them, `dispatch.py` routes frames to them."""
+"""One small file per Kafka API, named after it, in rooms by subject.
+
+`table.py` collects them, `dispatch.py` routes frames to them.
+"""

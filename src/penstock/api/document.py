@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import NamedTuple
 
 from penstock.api.declaration import Api
 from penstock.wire.apis import APIS
 
 FOLDER = Path(__file__).parent
+PREFIX = "penstock.api."
 INDEX_PATH = FOLDER / "index.py"
 DOCUMENT_PATH = FOLDER.parents[2] / "docs" / "api_support.md"
 
@@ -39,7 +40,7 @@ HEAD = """\
 INDEX_HEAD = '''\
 """Every API that is served, and the module that declares it.
 
-Generated from the declarations in this folder by `make docs`; edit those instead.
+Generated from the declarations in this folder's rooms by `make docs`; edit those instead.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ class Declared(NamedTuple):
 
 
 def declared() -> list[Declared]:
-    """All declarations in this folder, by key."""
+    """All declarations in this folder's rooms, by key."""
     found = []
-    for name in sorted(module.name for module in iter_modules([str(FOLDER)])):
-        module = import_module(f"penstock.api.{name}")
+    for name in sorted(module.name for module in walk_packages([str(FOLDER)], PREFIX)):
+        module = import_module(name)
         api = getattr(module, "API", None)
         if isinstance(api, Api):
-            found.append(Declared(name, api, module.__doc__ or ""))
+            found.append(Declared(name.removeprefix(PREFIX), api, module.__doc__ or ""))
     return sorted(found, key=lambda one: one.api.key)
 
 
@@ -97,7 +98,8 @@ def _rows(found: Iterable[Declared]) -> str:
         first, last = api.versions
         versions = str(first) if first == last else f"{first}-{last}"
         name = APIS[api.key].name
-        rows.append(f"| {api.key:d} | [{name}](../src/penstock/api/{module}.py) | {versions} | {_cell(doc)} |\n")
+        path = module.replace(".", "/")
+        rows.append(f"| {api.key:d} | [{name}](../src/penstock/api/{path}.py) | {versions} | {_cell(doc)} |\n")
     return HEAD + "".join(rows)
 
 

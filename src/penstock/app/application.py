@@ -16,14 +16,14 @@ from typing import Any, Literal, TypeVar, overload
 from penstock.app.binding import bind
 from penstock.app.context import Message
 from penstock.app.counters import LineCounters
-from penstock.app.kafka import KafkaReplies
+from penstock.app.lines.kafka import KafkaReplies
+from penstock.app.lines.runner import Runner
+from penstock.app.lines.worker import Worker
 from penstock.app.policy import Backoff, RetryPolicy
 from penstock.app.requests import Replies, Requests
-from penstock.app.runner import Runner
 from penstock.app.schemas import AppSchemas, SchemaKind, output_type, register
 from penstock.app.subscription import Guarantee, Subscription
 from penstock.app.tracing import Tracer
-from penstock.app.worker import Worker
 from penstock.client.application.connection import Connection
 from penstock.client.application.delivery import encode_any
 from penstock.client.application.errors import PenstockError, SerializationFailed

@@ -18,8 +18,8 @@ from penstock.client.application.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.app.application import App
-    from penstock.app.reloading import CodeWatch
-    from penstock.app.scaling import Bounds
+    from penstock.app.running.reloading import CodeWatch
+    from penstock.app.running.scaling import Bounds
 
 
 class AppGroup(click.Group):
@@ -59,8 +59,8 @@ def run(
 
     Workers that die are started again. On SIGTERM each finishes what it does, commits it, and ends.
     """
-    from penstock.app.reloading import CodeWatch, begin_anew
-    from penstock.app.scaling import Bounds
+    from penstock.app.running.reloading import CodeWatch, begin_anew
+    from penstock.app.running.scaling import Bounds
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     bounds = Bounds(workers, max(workers, workers_max or workers), lag_records, lag_seconds, shrink_after)
@@ -106,7 +106,7 @@ def init(directory: Path) -> None:
 def _load(name: str, watch: CodeWatch | None) -> App:
     """The application, its types registered. With a watch, code that cannot start is shown, until it changes."""
     from penstock.app.loading import load
-    from penstock.app.reloading import begin_anew
+    from penstock.app.running.reloading import begin_anew
 
     try:
         app = load(name)
@@ -122,8 +122,8 @@ def _load(name: str, watch: CodeWatch | None) -> App:
 
 
 async def _supervise(app: App, name: str, bounds: Bounds, watch: CodeWatch | None, http: str | None) -> bool:
-    from penstock.app.pages import make_pages
-    from penstock.app.supervisor import Supervisor
+    from penstock.app.running.pages import make_pages
+    from penstock.app.running.supervisor import Supervisor
     from penstock.client.address import parse_addresses
 
     supervisor = Supervisor(app, name, bounds, watch)

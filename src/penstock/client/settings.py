@@ -7,19 +7,18 @@ connector.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.client.address import Address, parse_addresses
 from penstock.client.tokens import TokenEndpoint
+from penstock.core.security.jaas import InvalidJaas, parse_jaas
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 CLIENT_ID = "penstock"
 
-_JAAS_FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
 # What only the Java client has, and what belongs to (de)serializers.
 _JAVA_ONLY = (
     "sasl.jaas.config",
@@ -124,10 +123,11 @@ def _credentials(properties: Mapping[str, str]) -> Credentials:
     mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "").upper()
     if mechanism not in MECHANISMS:
         raise ValueError(f"sasl.mechanism is {mechanism or 'not set'}: use one of {', '.join(MECHANISMS)}")
-    fields = {
-        name: re.sub(r"\\(.)", r"\1", double or single or bare)
-        for name, double, single, bare in _JAAS_FIELD.findall(properties.get("sasl.jaas.config", ""))
-    }
+    login = properties.get("sasl.jaas.config", "").strip()
+    try:
+        fields = parse_jaas(login).options if login else {}
+    except InvalidJaas as error:
+        raise ValueError(f"sasl.jaas.config cannot be read: {error}") from None
     if mechanism == OAUTHBEARER:
         tokens = _token_endpoint(properties, fields)
         return Credentials(mechanism, tokens.client_id or "the bearer of a token", "", tokens)

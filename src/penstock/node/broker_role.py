@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.context import Client, RequestContext, settled
 from penstock.api.declaration import BrokerServices
 from penstock.api.dispatch import Dispatcher
 from penstock.api.forwarding import Forwarding
 from penstock.api.table import BROKER_VERSIONS, broker_handlers
-from penstock.api.write_txn_markers import answer_markers
+from penstock.api.transactions.add_partitions_to_txn import make_add_partitions_to_txn
+from penstock.api.transactions.write_txn_markers import answer_markers
 from penstock.client.protocol import Call
 from penstock.config.node import NodeSettings
 from penstock.core.metrics.counters import ReplicaCounters, RequestCounters

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.api.context import Client
 from penstock.api.dispatch import ClientSession, Dispatcher
-from penstock.api.sign_in_session import SignInSession
+from penstock.api.security.sign_in_session import SignInSession
 from penstock.client.settings import MECHANISMS, Credentials
 from penstock.config.listeners import Listener
 from penstock.config.node import NodeSettings
@@ -110,7 +110,7 @@ class NodeSecurity:
             self._contexts.append(self._tls[name])
             self._mappings[name] = PrincipalMapping(look_up("ssl.principal.mapping.rules") or "DEFAULT")
         if protocol.startswith("SASL"):
-            read = SignInSettings.read(look_up, partial(self.jaas, name))
+            read = SignInSettings.read(look_up, partial(self._settings.login, name))
             self._sign_in[name] = SignIn(self._env, read, self._known, self.tokens)
 
     def _prepare_metrics(self) -> ssl.SSLContext | None:
@@ -135,7 +135,7 @@ class NodeSecurity:
         self._refresh_certificates()
         for name, sign_in in self._sign_in.items():
             try:
-                sign_in.settings = SignInSettings.read(self._look_up(name), partial(self.jaas, name))
+                sign_in.settings = SignInSettings.read(self._look_up(name), partial(self._settings.login, name))
             except SignInUnusable as error:
                 logger.error("listener %s keeps its mechanisms: %s", name, error)
 
@@ -159,7 +159,7 @@ class NodeSecurity:
     def _credentials(self, listener_name: str, mechanism: str) -> Credentials:
         if mechanism not in MECHANISMS:
             raise SignInUnusable(f"nodes sign in to each other by one of {', '.join(MECHANISMS)}, not by {mechanism}")
-        text = self.jaas(listener_name, mechanism)
+        text = self._settings.login(listener_name, mechanism)
         name = f"listener.name.{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
         if text is None:
             raise SignInUnusable(f"{name} is missing: it has the username and password of this node")
@@ -170,12 +170,6 @@ class NodeSecurity:
         if "username" not in options or "password" not in options:
             raise SignInUnusable(f"{name} needs a username and a password, with which this node signs in to others")
         return Credentials(mechanism, options["username"], options["password"])
-
-    def jaas(self, listener_name: str, mechanism: str) -> str | None:
-        """The `sasl.jaas.config` of one mechanism on a listener."""
-        properties = self._settings.properties
-        own = f"listener.name.{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
-        return properties.get(own, properties.get("sasl.jaas.config"))
 
     def tls(self, listener_name: str) -> Callable[[], ssl.SSLContext] | None:
         """What returns the context for a listener's next connection; None for plain text."""

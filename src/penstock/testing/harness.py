@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock.app.application import App
 from penstock.app.context import Message
-from penstock.app.line import Line
+from penstock.app.lines.line import Line
+from penstock.app.lines.share_line import ShareLine
+from penstock.app.lines.transport import Clock
+from penstock.app.lines.worker import AnyLine, Worker
 from penstock.app.policy import REASON
-from penstock.app.share_line import ShareLine
 from penstock.app.subscription import Subscription
-from penstock.app.transport import Clock
-from penstock.app.worker import AnyLine, Worker
 from penstock.client.application.connection import Connection
 from penstock.client.application.records import Headers, Record
 from penstock.client.application.serdes import decoder_of, is_record_type

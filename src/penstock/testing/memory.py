@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.app.context import Message
-from penstock.app.lane import Partition
-from penstock.app.progress import Ranges, decode_ranges
+from penstock.app.lines.lane import Partition
+from penstock.app.lines.progress import Ranges, decode_ranges
+from penstock.app.lines.transport import Outcomes, Position
 from penstock.app.subscription import Subscription
-from penstock.app.transport import Outcomes, Position
 from penstock.client.application.delivery import encode_any
 from penstock.client.application.serdes import plain_key
 from penstock.wire.partitioner import partition_for_key

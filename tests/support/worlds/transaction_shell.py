@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.api.context import Client, Handler, RequestContext
-from penstock.api.write_txn_markers import answer_markers
+from penstock.api.transactions.write_txn_markers import answer_markers
 from penstock.config.broker import node_settings
 from penstock.config.topic import broker_defaults
 from penstock.core.contract import Caller, ProducerIdentity

@@ -6,7 +6,7 @@ import uuid
 
 from api_world import Ask, World, fresh_name
 
-from penstock.api.api_versions import TELEMETRY
+from penstock.api.cluster.api_versions import TELEMETRY
 from penstock.api.table import ADVERTISED
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages import alter_configs, incremental_alter_configs

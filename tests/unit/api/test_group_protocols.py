@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.api.group_requests import check_consumer_protocol, check_streams_protocol
+from penstock.api.groups.group_requests import check_consumer_protocol, check_streams_protocol
 from penstock.core.metadata.features import GROUP_VERSION, STREAMS_VERSION
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.api.streams_group_heartbeat import make_streams_group_heartbeat
-from penstock.api.streams_internal_topics import StreamsInternalTopics
+from penstock.api.groups.streams_group_heartbeat import make_streams_group_heartbeat
+from penstock.api.groups.streams_internal_topics import StreamsInternalTopics
 from penstock.core.group.streams.heartbeat import HeartbeatResult
 from penstock.core.group.streams.internal_topics import InternalTopic
 from penstock.core.group.streams.status import StatusCode

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api.add_offsets_to_txn import make_add_offsets_to_txn
-from penstock.api.add_partitions_to_txn import make_add_partitions_to_txn
-from penstock.api.describe_transactions import make_describe_transactions
-from penstock.api.end_txn import make_end_txn
-from penstock.api.list_transactions import make_list_transactions
-from penstock.api.transaction_pattern import compile_pattern
-from penstock.api.txn_offset_commit import make_txn_offset_commit
-from penstock.api.write_txn_markers import make_write_txn_markers
+from penstock.api.transactions.add_offsets_to_txn import make_add_offsets_to_txn
+from penstock.api.transactions.add_partitions_to_txn import make_add_partitions_to_txn
+from penstock.api.transactions.describe_transactions import make_describe_transactions
+from penstock.api.transactions.end_txn import make_end_txn
+from penstock.api.transactions.list_transactions import make_list_transactions
+from penstock.api.transactions.transaction_pattern import compile_pattern
+from penstock.api.transactions.txn_offset_commit import make_txn_offset_commit
+from penstock.api.transactions.write_txn_markers import make_write_txn_markers
 from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode

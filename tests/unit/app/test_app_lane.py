@@ -6,8 +6,8 @@ import random
 
 from confluent_kafka import Message
 
-from penstock.app.lane import Job, Lane
-from penstock.app.progress import PartitionProgress
+from penstock.app.lines.lane import Job, Lane
+from penstock.app.lines.progress import PartitionProgress
 from penstock.client.application.records import Record
 
 

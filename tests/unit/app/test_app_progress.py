@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.app.progress import METADATA_CHARACTERS_MAX, PartitionProgress, decode_ranges, encode_ranges
+from penstock.app.lines.progress import METADATA_CHARACTERS_MAX, PartitionProgress, decode_ranges, encode_ranges
 
 
 def test_a_commit_names_the_first_record_that_is_not_done_and_those_done_after_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.app.policy import RetryPolicy
-from penstock.app.scaling import Bounds, Scaler
+from penstock.app.running.scaling import Bounds, Scaler
 
 
 def test_it_grows_at_once_and_shrinks_after_a_while_within_bounds() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.app.call_thread import CallThread
-from penstock.app.reloading import CodeWatch
+from penstock.app.lines.call_thread import CallThread
+from penstock.app.running.reloading import CodeWatch
 
 
 def test_calls_are_made_in_order_by_one_thread_and_tell_of_failures() -> None:

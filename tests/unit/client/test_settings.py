@@ -61,6 +61,10 @@ def test_passwords_are_not_shown() -> None:
         ({"security.protocol": "sasl_ssl"}, "sasl.mechanism is not set"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanisms": "GSSAPI"}, "sasl.mechanism is GSSAPI: use one of PLAIN"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "set sasl.username"),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": 'X required a="b"'},
+            "sasl.jaas.config cannot be read: one login is expected, ended by a semicolon",
+        ),
         ({"request.timeout.ms": "soon"}, "request.timeout.ms is 'soon': write a number of milliseconds"),
         ({"socket.connection.setup.timeout.ms": "0"}, "setup.timeout.ms is '0'"),
     ],

@@ -81,12 +81,8 @@ def check_certificate(
 def _check_mechanisms(
     settings: NodeSettings, listener: Listener, look_up: Callable[[str], str | None]
 ) -> list[Finding]:
-    def jaas(mechanism: str) -> str | None:
-        name = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
-        return settings.properties.get(name, settings.properties.get("sasl.jaas.config"))
-
     try:
-        enabled = SignInSettings.read(look_up, jaas).mechanisms
+        enabled = SignInSettings.read(look_up, partial(settings.login, listener.name)).mechanisms
     except SignInUnusable as error:
         return [Finding(WRONG, f"nobody could sign in on listener {listener.name}", str(error))]
     name = None

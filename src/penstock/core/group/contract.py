@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.core.contract import Caller, Effects, ProducerIdentity, Record, Reply, Timer, TimerKey, Token
 from penstock.model.ids import Uuid
 
 __all__ = [
+    "Bounded",
     "Caller",
     "Effects",
     "GroupSettings",
@@ -20,7 +21,6 @@ __all__ = [
     "TimerKey",
     "Token",
     "Topics",
-    "bounded",
 ]
 
 
@@ -43,6 +43,24 @@ class Topics(Protocol):
         """The racks that hold a replica of a partition; empty where brokers have none."""
 
 
+class Bounded(NamedTuple):
+    """A number that the broker sets, and the bounds of those that groups set themselves."""
+
+    default: int
+    least: int
+    most: int
+
+    def of(self, own: str | None) -> int:
+        """A group's own number within the bounds, or the broker's."""
+        return self.default if own is None else min(max(int(own), self.least), self.most)
+
+
+_SESSION_TIMEOUT = Bounded(45_000, 45_000, 60_000)
+_HEARTBEAT_INTERVAL = Bounded(5_000, 5_000, 15_000)
+_ASSIGNMENT_INTERVAL = Bounded(1_000, 0, 15_000)
+_STANDBY_REPLICAS = Bounded(0, 0, 2)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
     """The broker's group settings, in milliseconds and with Kafka's defaults."""
@@ -51,40 +69,20 @@ class GroupSettings:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
-    consumer_session_timeout_ms: int = 45_000
-    consumer_min_session_timeout_ms: int = 45_000
-    consumer_max_session_timeout_ms: int = 60_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    consumer_min_heartbeat_interval_ms: int = 5_000
-    consumer_max_heartbeat_interval_ms: int = 15_000
+    consumer_session_timeout_ms: Bounded = _SESSION_TIMEOUT
+    consumer_heartbeat_interval_ms: Bounded = _HEARTBEAT_INTERVAL
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
-    share_session_timeout_ms: int = 45_000
-    share_min_session_timeout_ms: int = 45_000
-    share_max_session_timeout_ms: int = 60_000
-    share_heartbeat_interval_ms: int = 5_000
-    share_min_heartbeat_interval_ms: int = 5_000
-    share_max_heartbeat_interval_ms: int = 15_000
+    share_session_timeout_ms: Bounded = _SESSION_TIMEOUT
+    share_heartbeat_interval_ms: Bounded = _HEARTBEAT_INTERVAL
     share_max_size: int = 200
-    streams_session_timeout_ms: int = 45_000
-    streams_min_session_timeout_ms: int = 45_000
-    streams_max_session_timeout_ms: int = 60_000
-    streams_heartbeat_interval_ms: int = 5_000
-    streams_min_heartbeat_interval_ms: int = 5_000
-    streams_max_heartbeat_interval_ms: int = 15_000
+    streams_session_timeout_ms: Bounded = _SESSION_TIMEOUT
+    streams_heartbeat_interval_ms: Bounded = _HEARTBEAT_INTERVAL
     streams_initial_rebalance_delay_ms: int = 3_000
-    streams_assignment_interval_ms: int = 1_000
-    streams_min_assignment_interval_ms: int = 0
-    streams_max_assignment_interval_ms: int = 15_000
+    streams_assignment_interval_ms: Bounded = _ASSIGNMENT_INTERVAL
     streams_max_size: int = 2**31 - 1
-    streams_num_standby_replicas: int = 0
-    streams_max_standby_replicas: int = 2
+    streams_num_standby_replicas: Bounded = _STANDBY_REPLICAS
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     offset_metadata_max_bytes: int = 4096
-
-
-def bounded(own: str | None, default: int, least: int, most: int) -> int:
-    """A group's own number within the broker's bounds, or the broker's default."""
-    return default if own is None else min(max(int(own), least), most)

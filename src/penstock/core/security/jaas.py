@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_HEAD = re.compile(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\s*")
+_HEAD = re.compile(r"\s*([\w.$]+)\s+(?i:required|requisite|sufficient|optional)\s*")
 _OPTION = re.compile(r"""([\w.\-@]+)\s*=\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s;"']+)\s*""")
 USER_OPTION = "user_"
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from penstock.config.node import NodeSettings
 from penstock.core.contract import ProducerIdentity
-from penstock.core.group.contract import Effects, GroupSettings, Token
+from penstock.core.group.contract import Bounded, Effects, GroupSettings, Token
 from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.metadata.topics import NewTopic
@@ -139,36 +139,51 @@ def _group_settings(settings: NodeSettings) -> GroupSettings:
         min_session_timeout_ms=settings.group_min_session_timeout_ms,
         max_session_timeout_ms=settings.group_max_session_timeout_ms,
         max_size=settings.group_max_size,
-        consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
-        consumer_min_session_timeout_ms=settings.group_consumer_min_session_timeout_ms,
-        consumer_max_session_timeout_ms=settings.group_consumer_max_session_timeout_ms,
-        consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
-        consumer_min_heartbeat_interval_ms=settings.group_consumer_min_heartbeat_interval_ms,
-        consumer_max_heartbeat_interval_ms=settings.group_consumer_max_heartbeat_interval_ms,
+        consumer_session_timeout_ms=Bounded(
+            settings.group_consumer_session_timeout_ms,
+            settings.group_consumer_min_session_timeout_ms,
+            settings.group_consumer_max_session_timeout_ms,
+        ),
+        consumer_heartbeat_interval_ms=Bounded(
+            settings.group_consumer_heartbeat_interval_ms,
+            settings.group_consumer_min_heartbeat_interval_ms,
+            settings.group_consumer_max_heartbeat_interval_ms,
+        ),
         consumer_max_size=settings.group_consumer_max_size,
         consumer_assignors=tuple(settings.group_consumer_assignors),
         consumer_migration_policy=settings.group_consumer_migration_policy.lower(),
         consumer_regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
-        share_session_timeout_ms=settings.group_share_session_timeout_ms,
-        share_min_session_timeout_ms=settings.group_share_min_session_timeout_ms,
-        share_max_session_timeout_ms=settings.group_share_max_session_timeout_ms,
-        share_heartbeat_interval_ms=settings.group_share_heartbeat_interval_ms,
-        share_min_heartbeat_interval_ms=settings.group_share_min_heartbeat_interval_ms,
-        share_max_heartbeat_interval_ms=settings.group_share_max_heartbeat_interval_ms,
+        share_session_timeout_ms=Bounded(
+            settings.group_share_session_timeout_ms,
+            settings.group_share_min_session_timeout_ms,
+            settings.group_share_max_session_timeout_ms,
+        ),
+        share_heartbeat_interval_ms=Bounded(
+            settings.group_share_heartbeat_interval_ms,
+            settings.group_share_min_heartbeat_interval_ms,
+            settings.group_share_max_heartbeat_interval_ms,
+        ),
         share_max_size=settings.group_share_max_size,
-        streams_assignment_interval_ms=settings.group_streams_assignment_interval_ms,
-        streams_heartbeat_interval_ms=settings.group_streams_heartbeat_interval_ms,
+        streams_assignment_interval_ms=Bounded(
+            settings.group_streams_assignment_interval_ms,
+            settings.group_streams_min_assignment_interval_ms,
+            settings.group_streams_max_assignment_interval_ms,
+        ),
+        streams_heartbeat_interval_ms=Bounded(
+            settings.group_streams_heartbeat_interval_ms,
+            settings.group_streams_min_heartbeat_interval_ms,
+            settings.group_streams_max_heartbeat_interval_ms,
+        ),
         streams_initial_rebalance_delay_ms=settings.group_streams_initial_rebalance_delay_ms,
-        streams_max_assignment_interval_ms=settings.group_streams_max_assignment_interval_ms,
-        streams_max_heartbeat_interval_ms=settings.group_streams_max_heartbeat_interval_ms,
-        streams_max_session_timeout_ms=settings.group_streams_max_session_timeout_ms,
         streams_max_size=settings.group_streams_max_size,
-        streams_max_standby_replicas=settings.group_streams_max_standby_replicas,
-        streams_min_assignment_interval_ms=settings.group_streams_min_assignment_interval_ms,
-        streams_min_heartbeat_interval_ms=settings.group_streams_min_heartbeat_interval_ms,
-        streams_min_session_timeout_ms=settings.group_streams_min_session_timeout_ms,
-        streams_num_standby_replicas=settings.group_streams_num_standby_replicas,
-        streams_session_timeout_ms=settings.group_streams_session_timeout_ms,
+        streams_num_standby_replicas=Bounded(
+            settings.group_streams_num_standby_replicas, 0, settings.group_streams_max_standby_replicas
+        ),
+        streams_session_timeout_ms=Bounded(
+            settings.group_streams_session_timeout_ms,
+            settings.group_streams_min_session_timeout_ms,
+            settings.group_streams_max_session_timeout_ms,
+        ),
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
     )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penstock.config.node import NodeSettings
 from penstock.config.offset_reset import OffsetReset, parse_offset_reset
-from penstock.core.group.contract import bounded
+from penstock.core.group.contract import Bounded
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.share.contract import ShareSettings
 
@@ -31,24 +31,21 @@ def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSetti
     own = image.overrides(ResourceType.GROUP, group)
     topic = own.get("errors.deadletterqueue.topic.name", "")
     partition = ShareSettings(
-        bounded(
-            own.get("share.delivery.count.limit"),
+        Bounded(
             node.group_share_delivery_count_limit,
             node.group_share_min_delivery_count_limit,
             node.group_share_max_delivery_count_limit,
-        ),
-        bounded(
-            own.get("share.record.lock.duration.ms"),
+        ).of(own.get("share.delivery.count.limit")),
+        Bounded(
             node.group_share_record_lock_duration_ms,
             node.group_share_min_record_lock_duration_ms,
             node.group_share_max_record_lock_duration_ms,
-        ),
-        bounded(
-            own.get("share.partition.max.record.locks"),
+        ).of(own.get("share.record.lock.duration.ms")),
+        Bounded(
             node.group_share_partition_max_record_locks,
             node.group_share_min_partition_max_record_locks,
             node.group_share_max_partition_max_record_locks,
-        ),
+        ).of(own.get("share.partition.max.record.locks")),
         own.get("share.renew.acknowledge.enable", "true") == "true",
         bool(topic),
         int(own.get("penstock.share.retry.backoff.ms", 0)),

@@ -39,9 +39,7 @@ class Group:
     """A group with its clients, looked at after every event."""
 
     def __init__(self, clients: list[str]) -> None:
-        self.world = ConsumerWorld(
-            GroupSettings(initial_rebalance_delay_ms=0, consumer_session_timeout_ms=45_000), t=3, u=2
-        )
+        self.world = ConsumerWorld(GroupSettings(initial_rebalance_delay_ms=0), t=3, u=2)
         kinds = {"new": NewClient, "old": OldClient}
         self.clients: list[Client] = []
         for number, kind in enumerate(clients):

@@ -93,10 +93,10 @@ def test_an_empty_group_does_not_expire(world: ShareWorld) -> None:
 def test_a_group_has_its_own_intervals_within_bounds(world: ShareWorld) -> None:
     world.configs[GROUP] = {"share.heartbeat.interval.ms": "7000", "share.session.timeout.ms": "10"}
     assert world.beat("a", 2).heartbeat_interval_ms == 7000
-    least_ms = world.settings.share_min_session_timeout_ms
+    least_ms = world.settings.share_session_timeout_ms.least
     assert world.timers["share-session", GROUP, "a"] == world.now_ms + least_ms
     world.configs[GROUP] = {"share.heartbeat.interval.ms": "1000000"}
-    assert world.beat("a", 3).heartbeat_interval_ms == world.settings.share_max_heartbeat_interval_ms
+    assert world.beat("a", 3).heartbeat_interval_ms == world.settings.share_heartbeat_interval_ms.most
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_messages_without_a_token(message: bytes) -> None:
 
 def test_jaas_has_options_that_matter() -> None:
     login = parse_jaas(
-        "org.apache.kafka.common.security.plain.PlainLoginModule required\n"
+        "org.apache.kafka.common.security.plain.PlainLoginModule Required\n"
         ' username="admin" password="a\\"b;c" user_admin=\'x y\' user_bob=plain ;'
     )
     assert login.module.endswith("PlainLoginModule")

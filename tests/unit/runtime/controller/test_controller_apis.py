@@ -8,18 +8,18 @@ from typing import Any
 
 from controller_world import QUICK, ControllerWorld, play
 
-from penstock.api.allocate_producer_ids import make_allocate_producer_ids
-from penstock.api.alter_partition import make_alter_partition
-from penstock.api.alter_partition_reassignments import make_alter_partition_reassignments
-from penstock.api.assign_replicas_to_dirs import make_assign_replicas_to_dirs
-from penstock.api.broker_heartbeat import make_broker_heartbeat
-from penstock.api.broker_registration import make_broker_registration
+from penstock.api.cluster.broker_heartbeat import make_broker_heartbeat
+from penstock.api.cluster.broker_registration import make_broker_registration
+from penstock.api.cluster.controller_registration import make_controller_registration
+from penstock.api.cluster.unregister_broker import make_unregister_broker
+from penstock.api.cluster.update_features import make_update_features
 from penstock.api.context import Client, Handler, RequestContext
-from penstock.api.controller_registration import make_controller_registration
-from penstock.api.elect_leaders import make_elect_leaders
-from penstock.api.list_partition_reassignments import make_list_partition_reassignments
-from penstock.api.unregister_broker import make_unregister_broker
-from penstock.api.update_features import make_update_features
+from penstock.api.replicas.alter_partition import make_alter_partition
+from penstock.api.replicas.alter_partition_reassignments import make_alter_partition_reassignments
+from penstock.api.replicas.assign_replicas_to_dirs import make_assign_replicas_to_dirs
+from penstock.api.replicas.elect_leaders import make_elect_leaders
+from penstock.api.replicas.list_partition_reassignments import make_list_partition_reassignments
+from penstock.api.transactions.allocate_producer_ids import make_allocate_producer_ids
 from penstock.core.metadata.image import METADATA_VERSION
 from penstock.model.errors import ErrorCode
 from penstock.runtime.controller.controller import Controller

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.produce import Produce
-from penstock.api.txn_offset_commit import make_txn_offset_commit
+from penstock.api.records.produce import Produce
+from penstock.api.transactions.txn_offset_commit import make_txn_offset_commit
 from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ErrorCode

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.describe_log_dirs import make_describe_log_dirs
+from penstock.api.replicas.describe_log_dirs import make_describe_log_dirs
 from penstock.model.errors import ApiError
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.logs.housekeeping import Housekeeping

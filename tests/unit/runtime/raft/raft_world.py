@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.update_raft_voter import make_update_raft_voter
+from penstock.api.quorum.update_raft_voter import make_update_raft_voter
 from penstock.client.frames import FrameStream
 from penstock.core.metadata.result import Result
 from penstock.core.raft.events import QuorumTimes, Role

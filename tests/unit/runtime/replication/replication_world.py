@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.api.api_versions import make_api_versions
+from penstock.api.cluster.api_versions import make_api_versions
 from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
-from penstock.api.fetch import make_fetch
-from penstock.api.list_offsets import make_list_offsets
-from penstock.api.produce import Produce
+from penstock.api.records.fetch import make_fetch
+from penstock.api.records.list_offsets import make_list_offsets
+from penstock.api.records.produce import Produce
 from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, partition_record
 from penstock.core.replica.fetch_session import SessionCache

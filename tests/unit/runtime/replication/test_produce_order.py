@@ -10,7 +10,7 @@ import pytest
 
 from penstock.api.context import Client
 from penstock.api.dispatch import Dispatcher
-from penstock.api.produce import Produce
+from penstock.api.records.produce import Produce
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.schema_ids import Registered, Rules
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError

@@ -12,9 +12,9 @@ import pytest
 from replication_world import LISTENER, TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, until
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.delete_records import make_delete_records
-from penstock.api.list_offsets import make_list_offsets
-from penstock.api.offset_for_leader_epoch import make_offset_for_leader_epoch
+from penstock.api.records.delete_records import make_delete_records
+from penstock.api.records.list_offsets import make_list_offsets
+from penstock.api.records.offset_for_leader_epoch import make_offset_for_leader_epoch
 from penstock.core.group.contract import Effects
 from penstock.core.metadata.image import ResourceType
 from penstock.core.replica.fetch_session import Wanted

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from penstock.core.group.consumer.group import ConsumerGroup
-from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey, bounded
+from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey
 from penstock.core.group.group import Random
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.ids import format_uuid
@@ -41,23 +41,11 @@ class ConsumerContext:
 
     def session_timeout_ms(self, group_id: str) -> int:
         """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""
-        settings = self.settings
-        return bounded(
-            self._configs(group_id).get(_SESSION_TIMEOUT),
-            settings.consumer_session_timeout_ms,
-            settings.consumer_min_session_timeout_ms,
-            settings.consumer_max_session_timeout_ms,
-        )
+        return self.settings.consumer_session_timeout_ms.of(self._configs(group_id).get(_SESSION_TIMEOUT))
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of the group's members."""
-        settings = self.settings
-        return bounded(
-            self._configs(group_id).get(_HEARTBEAT_INTERVAL),
-            settings.consumer_heartbeat_interval_ms,
-            settings.consumer_min_heartbeat_interval_ms,
-            settings.consumer_max_heartbeat_interval_ms,
-        )
+        return self.settings.consumer_heartbeat_interval_ms.of(self._configs(group_id).get(_HEARTBEAT_INTERVAL))
 
     def new_member_id(self) -> str:
         """A random id in the form of Kafka's uuids; none starts with a dash, which would look like an option."""

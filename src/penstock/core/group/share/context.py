@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey, bounded
+from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey
 from penstock.core.group.share.group import ShareGroup
 from penstock.core.group.subscription.topics import TopicCatalog
 
@@ -27,23 +27,11 @@ class ShareContext(NamedTuple):
 
     def session_timeout_ms(self, group_id: str) -> int:
         """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""
-        settings = self.settings
-        return bounded(
-            self.configs(group_id).get(_SESSION_TIMEOUT),
-            settings.share_session_timeout_ms,
-            settings.share_min_session_timeout_ms,
-            settings.share_max_session_timeout_ms,
-        )
+        return self.settings.share_session_timeout_ms.of(self.configs(group_id).get(_SESSION_TIMEOUT))
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of the group's members."""
-        settings = self.settings
-        return bounded(
-            self.configs(group_id).get(_HEARTBEAT_INTERVAL),
-            settings.share_heartbeat_interval_ms,
-            settings.share_min_heartbeat_interval_ms,
-            settings.share_max_heartbeat_interval_ms,
-        )
+        return self.settings.share_heartbeat_interval_ms.of(self.configs(group_id).get(_HEARTBEAT_INTERVAL))
 
     def keep_session(self, group: ShareGroup, member_id: str, effects: Effects, now_ms: int) -> None:
         """Restart a member's session timeout."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from penstock.core.group.contract import Effects, GroupSettings, Timer, bounded
+from penstock.core.group.contract import Effects, GroupSettings, Timer
 from penstock.core.group.streams.group import StreamsGroup
 from penstock.core.group.subscription.topics import TopicCatalog
 
@@ -36,33 +36,15 @@ class StreamsContext(NamedTuple):
 
     def session_timeout_ms(self, group_id: str) -> int:
         """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""
-        settings = self.settings
-        return bounded(
-            self.configs(group_id).get(_SESSION_TIMEOUT),
-            settings.streams_session_timeout_ms,
-            settings.streams_min_session_timeout_ms,
-            settings.streams_max_session_timeout_ms,
-        )
+        return self.settings.streams_session_timeout_ms.of(self.configs(group_id).get(_SESSION_TIMEOUT))
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The heartbeat interval of the group's members."""
-        settings = self.settings
-        return bounded(
-            self.configs(group_id).get(_HEARTBEAT_INTERVAL),
-            settings.streams_heartbeat_interval_ms,
-            settings.streams_min_heartbeat_interval_ms,
-            settings.streams_max_heartbeat_interval_ms,
-        )
+        return self.settings.streams_heartbeat_interval_ms.of(self.configs(group_id).get(_HEARTBEAT_INTERVAL))
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """How long a target assignment stands before the next is computed."""
-        settings = self.settings
-        return bounded(
-            self.configs(group_id).get(_ASSIGNMENT_INTERVAL),
-            settings.streams_assignment_interval_ms,
-            settings.streams_min_assignment_interval_ms,
-            settings.streams_max_assignment_interval_ms,
-        )
+        return self.settings.streams_assignment_interval_ms.of(self.configs(group_id).get(_ASSIGNMENT_INTERVAL))
 
     def initial_delay_ms(self, group_id: str) -> int:
         """How long a group that was empty waits for more members before its first assignment."""
@@ -71,13 +53,7 @@ class StreamsContext(NamedTuple):
 
     def assignment_configs(self, group_id: str) -> dict[str, str]:
         """The settings that an assignment depends on, as the group's record names them."""
-        settings = self.settings
-        replicas = bounded(
-            self.configs(group_id).get(_STANDBY_REPLICAS),
-            settings.streams_num_standby_replicas,
-            0,
-            settings.streams_max_standby_replicas,
-        )
+        replicas = self.settings.streams_num_standby_replicas.of(self.configs(group_id).get(_STANDBY_REPLICAS))
         return {STANDBY_REPLICAS_CONFIG: str(replicas)}
 
     def keep_session(self, group: StreamsGroup, member_id: str, effects: Effects, now_ms: int) -> None:

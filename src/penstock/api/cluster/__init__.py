@@ -1,0 +1,1 @@
+"""The cluster and its nodes: metadata, versions, registration, heartbeats, features."""

@@ -1,0 +1,1 @@
+"""Settings of topics, brokers, groups and client metrics."""

@@ -1,0 +1,56 @@
+"""Versions 0-2. Replaces all settings of a resource; IncrementalAlterConfigs is the gentler one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.api.configs.config_resources import alter_each, check_right, scope_of
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
+from penstock.config.alter import validate_overrides
+from penstock.model.access import Operation
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller.controller import Controller
+from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+API = shared_api(
+    ApiKey.ALTER_CONFIGS,
+    (0, 2),
+    lambda services: make_alter_configs(services.controller, services.settings, services.access),
+    is_forwarded=True,
+)
+
+
+def make_alter_configs(controller: Controller, settings: LiveSettings, access: AccessControl) -> Handler:
+    """The handler."""
+
+    async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+        outcomes = await alter_each(request.resources, lambda resource: alter(resource, request.validate_only, context))
+        return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes])
+
+    async def alter(resource: AlterConfigsResource, validate_only: bool, context: RequestContext) -> None:
+        check_right(access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+        kind, scope = scope_of(resource.resource_type, resource.resource_name)
+        wanted: dict[str, str] = {}
+        for row in resource.configs:
+            if row.value is None:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} has no value: give one, or leave it out")
+            if row.name in wanted:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} is named twice")
+            wanted[row.name] = row.value
+
+        def change(current: Mapping[str, str]) -> Mapping[str, str]:
+            validate_overrides(wanted, scope, defaults=settings.topic_defaults(), before=current)
+            return wanted
+
+        await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
+
+    return alter_configs

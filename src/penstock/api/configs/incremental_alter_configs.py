@@ -1,0 +1,62 @@
+"""Versions 0-1. KIP-339: set, delete, append to or subtract from single settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.api.configs.config_resources import alter_each, check_right, scope_of
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import shared_api
+from penstock.config.alter import Alteration, AlterOperation, apply_incremental
+from penstock.model.access import Operation
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller.controller import Controller
+from penstock.runtime.live_settings import LiveSettings
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+API = shared_api(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    (0, 1),
+    lambda services: make_incremental_alter_configs(services.controller, services.settings, services.access),
+    is_forwarded=True,
+)
+
+
+def make_incremental_alter_configs(controller: Controller, settings: LiveSettings, access: AccessControl) -> Handler:
+    """The handler."""
+
+    async def incremental_alter_configs(
+        request: IncrementalAlterConfigsRequest, context: RequestContext
+    ) -> IncrementalAlterConfigsResponse:
+        outcomes = await alter_each(request.resources, lambda resource: alter(resource, request.validate_only, context))
+        return IncrementalAlterConfigsResponse(
+            responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
+        )
+
+    async def alter(resource: AlterConfigsResource, validate_only: bool, context: RequestContext) -> None:
+        check_right(access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+        kind, scope = scope_of(resource.resource_type, resource.resource_name)
+        operations = [Alteration(row.name, _operation(row.config_operation), row.value) for row in resource.configs]
+
+        def change(current: Mapping[str, str]) -> Mapping[str, str]:
+            return apply_incremental(current, operations, scope, settings.topic_defaults())
+
+        await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
+
+    return incremental_alter_configs
+
+
+def _operation(code: int) -> AlterOperation:
+    try:
+        return AlterOperation(code)
+    except ValueError:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{code} is no operation: 0 to 3 are set, delete, append, subtract"
+        ) from None

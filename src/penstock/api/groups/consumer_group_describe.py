@@ -1,0 +1,60 @@
+"""Versions 0-1. KIP-848: consumer groups with their members, epochs and assignments."""
+
+from __future__ import annotations
+
+from penstock.api.access import check
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.groups.group_requests import check_consumer_protocol, check_described_topics, with_operations
+from penstock.core.metadata.image import Image
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+
+API = Api(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    (0, 1),
+    on_broker=lambda services: make_consumer_group_describe(services.image, services.groups, services.access),
+)
+
+
+def make_consumer_group_describe(image: Image, groups: Groups, access: AccessControl) -> Handler:
+    """The handler."""
+
+    async def consumer_group_describe(
+        request: ConsumerGroupDescribeRequest, context: RequestContext
+    ) -> ConsumerGroupDescribeResponse:
+        found = [await describe(group, context) for group in request.group_ids]
+        if request.include_authorized_operations:
+            found = [with_operations(group, access, context) for group in found]
+        return ConsumerGroupDescribeResponse(groups=found)
+
+    async def describe(group: str, context: RequestContext) -> DescribedGroup:
+        try:
+            check_consumer_protocol(image, groups)
+            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
+            found: DescribedGroup = await groups.read(group, lambda shard: shard.consumer_group_describe(group))
+            if access.is_on:
+                check_described_topics(access, context, _topics(found))
+            return found
+        except ApiError as error:
+            return DescribedGroup(error.code, error.message, group)
+
+    return consumer_group_describe
+
+
+def _topics(group: DescribedGroup) -> set[str]:
+    """Every topic in a description of a group."""
+    names: set[str] = set()
+    for member in group.members:
+        names.update(member.subscribed_topic_names)
+        for assignment in (member.assignment, member.target_assignment):
+            names.update(row.topic_name for row in assignment.topic_partitions)
+    return names

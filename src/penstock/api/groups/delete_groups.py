@@ -1,0 +1,46 @@
+"""Versions 0-2. KIP-229: delete groups that have no members, with their offsets or the state of share groups."""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.groups.group_requests import answer_or
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.share.share_groups import ShareGroups
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+API = Api(
+    ApiKey.DELETE_GROUPS,
+    (0, 2),
+    on_broker=lambda services: make_delete_groups(services.groups, services.share_groups, services.access),
+)
+
+
+def make_delete_groups(groups: Groups, share_groups: ShareGroups, access: AccessControl) -> Handler:
+    """The handler."""
+
+    async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            results=[await delete(group, context) for group in dict.fromkeys(request.groups_names)]
+        )
+
+    async def delete(group: str, context: RequestContext) -> DeletableGroupResult:
+        if not access.allows(context.client, Operation.DELETE, ResourceType.GROUP, group):
+            return DeletableGroupResult(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        try:
+            await share_groups.delete_state(group)
+        except ApiError as error:
+            return DeletableGroupResult(group, error.code)
+        code: ErrorCode = await answer_or(
+            groups,
+            group,
+            lambda shard, token, now_ms: shard.delete_group(group, token, now_ms),
+            lambda code: code,
+        )
+        return DeletableGroupResult(group, code)
+
+    return delete_groups

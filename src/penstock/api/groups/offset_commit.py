@@ -1,0 +1,123 @@
+"""Versions 2-10. KIP-320 leader epochs and commit metadata are kept; KIP-848 member epochs and topic ids.
+
+An offset for a partition that does not exist is rejected; the others of the request are committed. From version 10 on
+topics are named by their ids, and an offset for a deleted topic is not taken for one of its successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.groups.group_requests import answer_or, answered, caller_of
+from penstock.core.metadata.image import Image
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Uuid
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+API = Api(
+    ApiKey.OFFSET_COMMIT,
+    (2, 10),
+    on_broker=lambda services: make_offset_commit(services.image, services.groups, services.access),
+)
+
+TOPIC_IDS_SINCE = 10
+
+Rows = list[OffsetCommitResponsePartition]
+# By the topic's name and id; of an unknown id there is no name, before version 10 there is no id.
+RowsByTopic = dict[tuple[str, Uuid], Rows]
+
+
+def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> Handler:
+    """The handler."""
+
+    def offset_commit(
+        request: OffsetCommitRequest, context: RequestContext
+    ) -> asyncio.Future[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
+        if not access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
+            return answered(refuse_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        known, refused = divide(request, context)
+        if not known:
+            return answered(OffsetCommitResponse(topics=_topics(refused)))
+        if refused:
+            return commit_known(request._replace(topics=known), refused, context)
+        return ask(request._replace(topics=known), context)
+
+    async def commit_known(
+        request: OffsetCommitRequest, refused: RowsByTopic, context: RequestContext
+    ) -> OffsetCommitResponse:
+        response: OffsetCommitResponse = await ask(request, context)
+        rows = {(topic.name, topic.topic_id): [*topic.partitions] for topic in response.topics}
+        for topic, more in refused.items():
+            rows.setdefault(topic, []).extend(more)
+        return response._replace(topics=_topics(rows))
+
+    def ask(request: OffsetCommitRequest, context: RequestContext) -> asyncio.Future[OffsetCommitResponse]:
+        caller = caller_of(context)
+        return answer_or(
+            groups,
+            request.group_id,
+            lambda shard, token, now_ms: shard.offset_commit(request, caller, token, now_ms),
+            lambda code: refuse_all(request, code),
+        )
+
+    def divide(
+        request: OffsetCommitRequest, context: RequestContext
+    ) -> tuple[list[OffsetCommitRequestTopic], RowsByTopic]:
+        known = []
+        refused: RowsByTopic = {}
+        for asked in request.topics:
+            topic = asked
+            if context.api_version >= TOPIC_IDS_SINCE:
+                named = image.topics_by_id.get(asked.topic_id)
+                if named is None:
+                    unknown = _rows(asked.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+                    refused.setdefault(("", asked.topic_id), []).extend(unknown)
+                    continue
+                topic = asked._replace(name=named.name)
+            if not access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
+                refused[topic.name, topic.topic_id] = _rows(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                continue
+            found = image.topics.get(topic.name)
+            count = len(found.partitions) if found is not None else 0
+            good = [row for row in topic.partitions if 0 <= row.partition_index < count]
+            bad = [row for row in topic.partitions if not 0 <= row.partition_index < count]
+            if good:
+                known.append(topic._replace(partitions=good))
+            if bad:
+                refused[topic.name, topic.topic_id] = _rows(bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return known, refused
+
+    return offset_commit
+
+
+def refuse_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition of a request."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(topic.name, topic.topic_id, _rows(topic.partitions, code))
+            for topic in request.topics
+        ]
+    )
+
+
+def _rows(partitions: Iterable[OffsetCommitRequestPartition], code: ErrorCode) -> Rows:
+    return [OffsetCommitResponsePartition(row.partition_index, code) for row in partitions]
+
+
+def _topics(rows: RowsByTopic) -> list[OffsetCommitResponseTopic]:
+    return [OffsetCommitResponseTopic(*topic, partitions) for topic, partitions in rows.items()]

@@ -1,0 +1,53 @@
+"""Version 0. KIP-496: forget a group's offsets of topics it no longer reads."""
+
+from __future__ import annotations
+
+from penstock.api.access import split_by_right
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.groups.group_requests import answer_or, caller_of
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ErrorCode
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+API = Api(ApiKey.OFFSET_DELETE, (0, 0), on_broker=lambda services: make_offset_delete(services.groups, services.access))
+
+
+def make_offset_delete(groups: Groups, access: AccessControl) -> Handler:
+    """The handler."""
+
+    async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+        if not access.allows(context.client, Operation.DELETE, ResourceType.GROUP, request.group_id):
+            return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        allowed, refused = split_by_right(
+            access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
+        )
+        asked = request._replace(topics=allowed)
+        caller = caller_of(context)
+        response: OffsetDeleteResponse = await answer_or(
+            groups,
+            request.group_id,
+            lambda shard, token, now_ms: shard.offset_delete(asked, caller, token, now_ms),
+            lambda code: OffsetDeleteResponse(error_code=code),
+        )
+        if response.error_code or not refused:
+            return response
+        return response._replace(topics=[*response.topics, *map(_refused, refused)])
+
+    return offset_delete
+
+
+def _refused(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetDeleteResponseTopic(
+        topic.name, [OffsetDeleteResponsePartition(row.partition_index, code) for row in topic.partitions]
+    )

@@ -1,0 +1,146 @@
+"""Versions 1-10. KIP-709 many groups in one request, KIP-447 stable offsets only, KIP-848 member epochs, topic ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from penstock.api.access import check, split_by_right
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.groups.group_requests import caller_of
+from penstock.core.metadata.image import Image
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+API = Api(
+    ApiKey.OFFSET_FETCH,
+    (1, 10),
+    on_broker=lambda services: make_offset_fetch(services.image, services.groups, services.access),
+)
+
+MANY_SINCE = 8
+TOPIC_IDS_SINCE = 10
+GROUP_ERROR_SINCE = 2
+NO_OFFSET = -1
+
+T = TypeVar("T", OffsetFetchRequestTopics, OffsetFetchResponseTopics)
+
+
+def make_offset_fetch(image: Image, groups: Groups, access: AccessControl) -> Handler:
+    """The handler."""
+
+    async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+        if context.api_version >= MANY_SINCE:
+            ask = fetch_by_id if context.api_version >= TOPIC_IDS_SINCE else fetch
+            return OffsetFetchResponse(groups=[await ask(group, request, context) for group in request.groups])
+        topics = None
+        if request.topics is not None:
+            topics = [
+                OffsetFetchRequestTopics(topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            ]
+        found = await fetch(OffsetFetchRequestGroup(request.group_id, topics=topics), request, context)
+        return _single(found, request, context.api_version)
+
+    async def fetch(
+        wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+    ) -> OffsetFetchResponseGroup:
+        caller = caller_of(context)
+        try:
+            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
+            if not wanted.group_id:
+                # A consumer without a group asks about an empty name; it has committed nothing.
+                raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+            asked, refused = wanted, list[OffsetFetchRequestTopics]()
+            if wanted.topics is not None:
+                allowed, refused = may_describe(wanted.topics, context)
+                asked = wanted._replace(topics=allowed)
+            found: OffsetFetchResponseGroup = await groups.read(
+                wanted.group_id, lambda shard: shard.offset_fetch_group(asked, request.require_stable, caller)
+            )
+        except ApiError as error:
+            return OffsetFetchResponseGroup(wanted.group_id, error_code=error.code)
+        if not access.is_on or found.error_code:
+            return found
+        if wanted.topics is None:
+            seen, _ = may_describe(found.topics, context)
+            return found._replace(topics=seen)
+        denied = (_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused)
+        return found._replace(topics=[*found.topics, *denied])
+
+    async def fetch_by_id(
+        wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+    ) -> OffsetFetchResponseGroup:
+        """As `fetch`, of topics that are named by their ids. Without any, those that still exist are told."""
+        unknown = list[OffsetFetchRequestTopics]()
+        if wanted.topics is not None:
+            known = []
+            for topic in wanted.topics:
+                found = image.topics_by_id.get(topic.topic_id)
+                if found is None:
+                    unknown.append(topic)
+                else:
+                    known.append(topic._replace(name=found.name))
+            wanted = wanted._replace(topics=known)
+        answer = await fetch(wanted, request, context)
+        if answer.error_code:
+            return answer
+        rows = list[OffsetFetchResponseTopics]()
+        for row in answer.topics:
+            named = image.topics.get(row.name)
+            if wanted.topics is not None:
+                rows.append(row)
+            elif named is not None:
+                rows.append(row._replace(topic_id=named.topic_id))
+        return answer._replace(topics=[*rows, *(_refused(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in unknown)])
+
+    def may_describe(topics: Iterable[T], context: RequestContext) -> tuple[list[T], list[T]]:
+        return split_by_right(access, context, Operation.DESCRIBE, ResourceType.TOPIC, topics, lambda topic: topic.name)
+
+    return offset_fetch
+
+
+def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic.name,
+        topic.topic_id,
+        [
+            OffsetFetchResponsePartitions(index, NO_OFFSET, metadata="", error_code=code)
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    """The response to a request for one group. Before version 2 its error is in every partition."""
+    topics = [
+        OffsetFetchResponseTopic(topic.name, [OffsetFetchResponsePartition(*row) for row in topic.partitions])
+        for topic in group.topics
+    ]
+    if group.error_code and version < GROUP_ERROR_SINCE:
+        topics = [
+            OffsetFetchResponseTopic(
+                topic.name,
+                [
+                    OffsetFetchResponsePartition(index, NO_OFFSET, metadata="", error_code=group.error_code)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    return OffsetFetchResponse(topics=topics, error_code=group.error_code if version >= GROUP_ERROR_SINCE else 0)

@@ -1,0 +1,126 @@
+"""Version 0. KIP-1071: join, stay in and leave a streams group whose coordinator assigns tasks.
+
+Internal topics that the application lacks are created with its own rights. As in Kafka 4.3, requests with an instance
+id, warm-up tasks, task offsets or patterns of source topics are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.api.access import check, split_by_right
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.groups.group_requests import caller_of, check_streams_protocol
+from penstock.api.groups.streams_internal_topics import StreamsInternalTopics
+from penstock.core.group.streams.heartbeat import HeartbeatResult
+from penstock.core.group.streams.internal_topics import InternalTopic
+from penstock.core.group.streams.status import StatusCode
+from penstock.core.metadata.image import Image
+from penstock.core.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.streams_group_heartbeat import (
+    Status,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Topology,
+)
+
+API = Api(
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    (0, 0),
+    on_broker=lambda services: make_streams_group_heartbeat(
+        services.image, services.groups, StreamsInternalTopics(services.env, services.decide), services.access
+    ),
+)
+
+# How many topics that could not be created a status names at most.
+FAILURES_SHOWN_MAX = 3
+
+
+def make_streams_group_heartbeat(
+    image: Image, groups: Groups, internal_topics: StreamsInternalTopics, access: AccessControl
+) -> Handler:
+    """The handler."""
+
+    async def streams_group_heartbeat(
+        request: StreamsGroupHeartbeatRequest, context: RequestContext
+    ) -> StreamsGroupHeartbeatResponse:
+        try:
+            check_streams_protocol(image, groups)
+            check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+            if request.topology is not None:
+                check_topics(request.topology, context)
+            result: HeartbeatResult = await groups.ask(
+                request.group_id,
+                lambda shard, token, now_ms: shard.streams_group_heartbeat(request, caller_of(context), token, now_ms),
+                gather=True,
+            )
+        except ApiError as error:
+            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+        return create_missing(result, context) if result.missing else result.response
+
+    def check_topics(topology: Topology, context: RequestContext) -> None:
+        names = _topics(topology)
+        internal = [name for name in names if name in INTERNAL_TOPICS]
+        if internal:
+            reason = f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited."
+            raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+        invalid = [name for name in names if not _is_valid(name)]
+        if invalid:
+            reason = f"Topic names {','.join(invalid)} are not valid topic names."
+            raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+        for name in names if access.is_on else ():
+            check(access, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def create_missing(result: HeartbeatResult, context: RequestContext) -> StreamsGroupHeartbeatResponse:
+        response = result.response
+        refused: list[InternalTopic] = []
+        if not access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
+            _, refused = split_by_right(
+                access, context, Operation.CREATE, ResourceType.TOPIC, result.missing, lambda topic: topic.name
+            )
+        if refused:
+            names = ", ".join(topic.name for topic in refused)
+            return _explained(response, f"Unauthorized to CREATE on topics {names}.")
+        internal_topics.create(result.missing, context, 2 * response.heartbeat_interval_ms)
+        failures = internal_topics.failures(topic.name for topic in result.missing)
+        if not failures:
+            return response
+        shown = ", ".join(f"{name} ({reason})" for name, reason in [*failures.items()][:FAILURES_SHOWN_MAX])
+        more = f" and {len(failures) - FAILURES_SHOWN_MAX} more" if len(failures) > FAILURES_SHOWN_MAX else ""
+        return _explained(response, f"Creation failed: {shown}{more}.")
+
+    return streams_group_heartbeat
+
+
+def _topics(topology: Topology) -> Iterable[str]:
+    """Every topic that a topology names, once."""
+    names: dict[str, None] = {}
+    for row in topology.subtopologies:
+        names |= dict.fromkeys((*row.source_topics, *row.repartition_sink_topics))
+        names |= dict.fromkeys(topic.name for topic in (*row.repartition_source_topics, *row.state_changelog_topics))
+    return list(names)
+
+
+def _is_valid(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except ApiError:
+        return False
+    return True
+
+
+def _explained(response: StreamsGroupHeartbeatResponse, reason: str) -> StreamsGroupHeartbeatResponse:
+    """The response, saying why internal topics are still missing."""
+    rows = [
+        Status(row.status_code, f"{row.status_detail}; {reason}")
+        if row.status_code == StatusCode.MISSING_INTERNAL_TOPICS
+        else row
+        for row in response.status or ()
+    ]
+    return response._replace(status=rows)

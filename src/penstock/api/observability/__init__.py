@@ -1,0 +1,1 @@
+"""What is going on: clients' metrics, lag, hot keys."""

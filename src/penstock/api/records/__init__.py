@@ -1,0 +1,1 @@
+"""What is done with records: append, read, look up offsets, delete."""

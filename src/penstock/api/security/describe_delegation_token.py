@@ -1,0 +1,73 @@
+"""Versions 1-3. KIP-48 delegation tokens, KIP-373 those of others.
+
+Clients see the tokens that they own, requested, or may renew; others with DESCRIBE on the token, or DESCRIBE_TOKENS on
+its owner.
+"""
+
+from __future__ import annotations
+
+from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.declaration import shared_api
+from penstock.api.security.delegation_token_requests import check_may_use_tokens, requester_parts, split
+from penstock.core.metadata.image import Image
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError
+from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.sign_in import DelegationTokens
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+from penstock.wire.messages.metadata_records import DelegationTokenRecord
+
+API = shared_api(
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    (1, 3),
+    lambda services: make_describe_delegation_token(services.image, services.access, services.tokens),
+)
+
+
+def make_describe_delegation_token(image: Image, access: AccessControl, tokens: DelegationTokens) -> Handler:
+    """The handler."""
+
+    def describe_delegation_token(
+        request: DescribeDelegationTokenRequest, context: RequestContext
+    ) -> DescribeDelegationTokenResponse:
+        try:
+            check_may_use_tokens(tokens, context)
+        except ApiError as error:
+            return DescribeDelegationTokenResponse(error.code)
+        owners = None
+        if request.owners is not None:
+            owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
+        found = [
+            _row(token, tokens, context)
+            for token in image.security.tokens.values()
+            if (owners is None or token.owner in owners) and may_see(token, context.client)
+        ]
+        return DescribeDelegationTokenResponse(0, found)
+
+    def may_see(token: DelegationTokenRecord, client: Client) -> bool:
+        if client.principal in (token.owner, token.requester, *token.renewers):
+            return True
+        return access.allows(
+            client, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, quiet=True
+        ) or access.allows(client, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, quiet=True)
+
+    return describe_delegation_token
+
+
+def _row(token: DelegationTokenRecord, tokens: DelegationTokens, context: RequestContext) -> DescribedDelegationToken:
+    return DescribedDelegationToken(
+        *split(token.owner),
+        *requester_parts(token.requester, context),
+        token.issue_timestamp,
+        token.expiration_timestamp,
+        token.max_timestamp,
+        token.token_id,
+        tokens.secret(token.token_id),
+        [DescribedDelegationTokenRenewer(*split(renewer)) for renewer in token.renewers],
+    )

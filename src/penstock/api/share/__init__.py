@@ -1,0 +1,1 @@
+"""Share groups: membership, records, acknowledgements, offsets, and the state that is kept for them."""

@@ -1,0 +1,36 @@
+"""Version 0. KIP-932: have a share group without members start elsewhere."""
+
+from __future__ import annotations
+
+from penstock.api.declaration import Api
+from penstock.api.share.offset_changes import TOPIC_REFUSED, make_offset_change
+from penstock.core.metadata.image import Image
+from penstock.model.access import Operation
+from penstock.model.ids import ZERO_UUID
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+
+API = Api(
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+    (0, 0),
+    on_broker=lambda services: make_offset_change(
+        services.image,
+        services.access,
+        Operation.READ,
+        services.share_groups.alter_offsets,
+        AlterShareGroupOffsetsResponse,
+        lambda topic: _refused(topic, services.image),
+    ),
+)
+
+
+def _refused(topic: AlterShareGroupOffsetsRequestTopic, image: Image) -> AlterShareGroupOffsetsResponseTopic:
+    rows = [AlterShareGroupOffsetsResponsePartition(row.partition_index, *TOPIC_REFUSED) for row in topic.partitions]
+    # As in Kafka, the id is told all the same.
+    found = image.topics.get(topic.topic_name)
+    return AlterShareGroupOffsetsResponseTopic(topic.topic_name, found.topic_id if found else ZERO_UUID, rows)

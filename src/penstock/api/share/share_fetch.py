@@ -1,0 +1,266 @@
+"""Versions 1-2. KIP-932: records for a member of a share group. KIP-1206 strict limits, KIP-1222 renewed locks.
+
+A fetch that finds less than `min_bytes` waits up to `max_wait_ms`, for records that are appended or come back from
+other members. Acknowledgements that come along are carried out first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.share.share_requests import NO_ERROR, Said, ShareRequests, message_of
+from penstock.config.offset_reset import OffsetReset
+from penstock.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
+from penstock.runtime.env import Env
+from penstock.runtime.replication.leader_hints import LeaderHints
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.share.led_partition import Delivery, LedSharePartition
+from penstock.runtime.share.reading import Found
+from penstock.runtime.share.settings import ShareGroupSettings
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.share_fetch import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+API = Api(
+    ApiKey.SHARE_FETCH,
+    (1, 2),
+    on_broker=lambda services: make_share_fetch(
+        services.env,
+        ShareRequests(services.image, services.shares, services.access),
+        services.partitions,
+        services.settings.node.fetch_max_bytes,
+    ),
+)
+
+# A partition is not read further ahead than this; a member seldom takes more records than fit.
+PARTITION_BYTES_MAX = 1024 * 1024
+STRICT = 1
+
+
+class Row(NamedTuple):
+    """What there is to say of one partition: an error, or records."""
+
+    error: ApiError = NO_ERROR
+    delivery: Delivery = Delivery([], [])
+
+
+def make_share_fetch(env: Env, requests: ShareRequests, partitions: Partitions, response_bytes_max: int) -> Handler:
+    """The handler; `response_bytes_max` is fetch.max.bytes."""
+    shares = requests.shares
+
+    async def share_fetch(request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
+        try:
+            group, member = requests.check(request, context)
+            _check(request)
+            session = shares.sessions.fetch(
+                group, member, request.share_session_epoch, _places(request), _forgotten(request)
+            )
+        except ApiError as error:
+            if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+                # Who comes too many waits as if there were nothing to read, instead of asking again at once.
+                await asyncio.sleep(max(0, request.max_wait_ms) / 1000)
+            return ShareFetchResponse(error_code=error.code, error_message=error.message)
+        if request.share_session_epoch == INITIAL_EPOCH:
+            context.client.when_closed(f"share {group} {member}", lambda: shares.session_closed(session))
+        said = [one for one in _said(request) if one.batches]
+        outcomes = await requests.acknowledge(said, session, context, is_renewal=request.is_renew_ack)
+        rows: Mapping[Place, Row] = {}
+        if request.share_session_epoch == FINAL_EPOCH:
+            await shares.end_session(session)
+        elif request.max_records > 0:
+            rows = await ShareFetch(env, requests, session, request, context, response_bytes_max).rows()
+        lock_ms = shares.settings_of(group).partition.lock_ms
+        return respond(rows, outcomes, context.client.listener_name, lock_ms)
+
+    def respond(
+        rows: Mapping[Place, Row], outcomes: Mapping[Place, ApiError], listener_name: str, lock_ms: int
+    ) -> ShareFetchResponse:
+        hints = LeaderHints(partitions)
+        topics: dict[Uuid, list[PartitionData]] = {}
+        for place in dict.fromkeys((*rows, *outcomes)):
+            error, delivery = rows.get(place, Row())
+            outcome = outcomes.get(place, NO_ERROR)
+            leader = hints.leader(error.code or outcome.code, "", *place, by_id=True)
+            data = PartitionData(
+                place.partition,
+                error.code,
+                message_of(error),
+                outcome.code,
+                message_of(outcome),
+                LeaderIdAndEpoch(*leader),
+                delivery.records,
+                [AcquiredRecords(*one) for one in delivery.acquired],
+            )
+            topics.setdefault(place.topic_id, []).append(data)
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=lock_ms,
+            responses=[ShareFetchableTopicResponse(topic_id, found) for topic_id, found in topics.items()],
+            node_endpoints=hints.endpoints(listener_name, NodeEndpoint),
+        )
+
+    return share_fetch
+
+
+class ShareFetch:
+    """One fetch: looks at its partitions until there is enough, or its time is up."""
+
+    def __init__(
+        self,
+        env: Env,
+        requests: ShareRequests,
+        session: ShareSession,
+        request: ShareFetchRequest,
+        context: RequestContext,
+        response_bytes_max: int,
+        offset_reset: OffsetReset | None = None,
+    ) -> None:
+        """`offset_reset` is where share-partitions start that never did, and whose group does not say.
+
+        A request for no records waits until there are some, and takes none.
+        """
+        self._env = env
+        self._requests = requests
+        self._session = session
+        self._request = request
+        self._context = context
+        self._offset_reset = offset_reset
+        self._bytes_max = min(request.max_bytes, response_bytes_max)
+        self._changed = asyncio.Event()
+        self._loading: dict[Place, asyncio.Future[LedSharePartition]] = {}
+
+    async def rows(self) -> Mapping[Place, Row]:
+        """Partitions with records or an error."""
+        deadline_ms = self._env.monotonic_ms() + max(0, self._request.max_wait_ms)
+        while True:
+            self._changed.clear()
+            settings = self._requests.shares.settings_of(self._session.group)
+            led, errors = self._find()
+            found = self._look(led, settings, errors)
+            size = sum(len(one.batches.data) for one in found.values())
+            left_ms = deadline_ms - self._env.monotonic_ms()
+            is_last = bool(errors) or left_ms <= 0
+            if found and not self._request.max_records:
+                return errors | {place: Row() for place in found}
+            if found and (is_last or size >= self._request.min_bytes):
+                rows = self._acquire(led, found)
+                if rows or is_last:
+                    return errors | rows
+            elif is_last:
+                return errors
+            await self._wait([*led.values()], left_ms)
+
+    def _find(self) -> tuple[dict[Place, LedSharePartition], dict[Place, Row]]:
+        """The partitions that can be looked at, and the errors of others; some are still being loaded."""
+        led: dict[Place, LedSharePartition] = {}
+        errors: dict[Place, Row] = {}
+        for place in self._session.in_turn():
+            try:
+                self._requests.check_topic(place, self._context)
+                loading = self._loading.pop(place, None)
+                if loading is not None and loading.done():
+                    # Raises what went wrong.
+                    loading.result()
+                found = self._requests.shares.get(self._session.group, place, self._offset_reset)
+            except ApiError as error:
+                errors[place] = Row(error)
+                continue
+            if isinstance(found, LedSharePartition):
+                led[place] = found
+            else:
+                self._loading[place] = found
+        return led, errors
+
+    def _look(
+        self, led: Mapping[Place, LedSharePartition], settings: ShareGroupSettings, errors: dict[Place, Row]
+    ) -> dict[Place, Found]:
+        found: dict[Place, Found] = {}
+        room = self._bytes_max
+        for place, one in led.items():
+            if room <= 0 and found:
+                break
+            try:
+                read = one.find(min(room, PARTITION_BYTES_MAX), settings, minimum_one_batch=not found)
+            except ApiError as error:
+                errors[place] = Row(error)
+                continue
+            if read is not None:
+                found[place] = read
+                room -= len(read.batches.data)
+        return found
+
+    def _acquire(self, led: Mapping[Place, LedSharePartition], found: Mapping[Place, Found]) -> dict[Place, Row]:
+        rows: dict[Place, Row] = {}
+        left = self._request.max_records
+        for place, read in found.items():
+            if left <= 0:
+                break
+            delivery = led[place].acquire(
+                self._session.member,
+                read,
+                left,
+                batch_size=self._request.batch_size,
+                is_strict=self._request.share_acquire_mode == STRICT,
+            )
+            if delivery.acquired:
+                rows[place] = Row(delivery=delivery)
+                left -= sum(one.last - one.first + 1 for one in delivery.acquired)
+        return rows
+
+    async def _wait(self, led: Sequence[LedSharePartition], wait_ms: int) -> None:
+        """Until something changes, or the time is up."""
+        loading = [*self._loading.values()]
+        for one in led:
+            one.listen(self._changed.set)
+            one.partition.listen(self._grown)
+        for future in loading:
+            future.add_done_callback(self._loaded)
+        try:
+            await asyncio.wait_for(self._changed.wait(), wait_ms / 1000)
+        except TimeoutError:
+            return
+        finally:
+            for one in led:
+                one.unlisten(self._changed.set)
+                one.partition.unlisten(self._grown)
+            for future in loading:
+                future.remove_done_callback(self._loaded)
+
+    def _grown(self, _: int) -> None:
+        self._changed.set()
+
+    def _loaded(self, _: asyncio.Future[LedSharePartition]) -> None:
+        self._changed.set()
+
+
+def _check(request: ShareFetchRequest) -> None:
+    if request.is_renew_ack and any((request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a request that renews locks fetches nothing: its limits must be 0")
+    if request.share_session_epoch == INITIAL_EPOCH and any(one.batches for one in _said(request)):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the first request of a session acknowledges nothing")
+
+
+def _said(request: ShareFetchRequest) -> Iterator[Said]:
+    for topic in request.topics:
+        for row in topic.partitions:
+            yield Said(Place(topic.topic_id, row.partition_index), row.acknowledgement_batches)
+
+
+def _places(request: ShareFetchRequest) -> list[Place]:
+    return [one.place for one in _said(request)]
+
+
+def _forgotten(request: ShareFetchRequest) -> list[Place]:
+    return [Place(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]

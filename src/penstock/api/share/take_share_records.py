@@ -1,0 +1,80 @@
+"""Version 0. Penstock's own: records of a share group, for a member without a share session.
+
+Not advertised: Kafka's clients have no use for it. What is taken is held by the member until its lock ends, whatever
+becomes of the connection, and settled with SettleShareRecord, by anybody who may read for the group. With `max_records`
+0 it waits until there are records, names their partitions, and takes none. It needs the rights of ShareFetch.
+"""
+
+from __future__ import annotations
+
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.share.share_fetch import STRICT, Row, ShareFetch
+from penstock.api.share.share_requests import ShareRequests, message_of
+from penstock.config.offset_reset import OffsetReset, parse_offset_reset
+from penstock.core.share.sessions import Place, ShareSession
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.env import Env
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.share_fetch import ShareFetchRequest
+from penstock.wire.messages.take_share_records import (
+    TakenPartition,
+    TakenRecords,
+    TakeShareRecordsRequest,
+    TakeShareRecordsResponse,
+)
+
+API = Api(
+    ApiKey.TAKE_SHARE_RECORDS,
+    (0, 0),
+    on_broker=lambda services: make_take_share_records(
+        services.env,
+        ShareRequests(services.image, services.shares, services.access),
+        services.settings.node.fetch_max_bytes,
+    ),
+)
+
+
+def make_take_share_records(env: Env, requests: ShareRequests, response_bytes_max: int) -> Handler:
+    """The handler; `response_bytes_max` is fetch.max.bytes."""
+    shares = requests.shares
+
+    async def take_share_records(request: TakeShareRecordsRequest, context: RequestContext) -> TakeShareRecordsResponse:
+        try:
+            group, member = requests.check(request, context)
+            reset = _offset_reset(request)
+            shares.taker_seen(group, member)
+        except ApiError as error:
+            return TakeShareRecordsResponse(error_code=error.code, error_message=error.message)
+        session = ShareSession(group, member, [Place(request.topic_id, index) for index in request.partitions])
+        fetch = ShareFetchRequest(
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=1,
+            max_bytes=request.max_bytes,
+            max_records=max(0, request.max_records),
+            share_acquire_mode=STRICT,
+        )
+        rows = await ShareFetch(env, requests, session, fetch, context, response_bytes_max, reset).rows()
+        return TakeShareRecordsResponse(
+            lock_ms=shares.settings_of(group).partition.lock_ms,
+            partitions=[_taken(place, row) for place, row in rows.items()],
+        )
+
+    return take_share_records
+
+
+def _offset_reset(request: TakeShareRecordsRequest) -> OffsetReset | None:
+    try:
+        return None if request.offset_reset is None else parse_offset_reset(request.offset_reset)
+    except ValueError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _taken(place: Place, row: Row) -> TakenPartition:
+    return TakenPartition(
+        place.partition,
+        row.error.code,
+        message_of(row.error),
+        row.delivery.records,
+        [TakenRecords(*one) for one in row.delivery.acquired],
+    )

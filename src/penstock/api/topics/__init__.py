@@ -1,0 +1,1 @@
+"""Topics and their partitions: create, grow, describe, delete, restore."""

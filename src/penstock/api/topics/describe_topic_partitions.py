@@ -1,0 +1,108 @@
+"""Version 0. KIP-966: topics with their partitions, a page at a time."""
+
+from __future__ import annotations
+
+from penstock.api.access import split_by_right
+from penstock.api.cluster.metadata import brokers_on, leader_error, offline_replicas
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.core.metadata.image import Image, Topic
+from penstock.core.metadata.topic_names import INTERNAL_TOPICS
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_LEADER
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+API = Api(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    (0, 0),
+    on_broker=lambda services: make_describe_topic_partitions(
+        services.image, services.access, services.settings.node.max_request_partition_size_limit
+    ),
+)
+
+
+def make_describe_topic_partitions(image: Image, access: AccessControl, partitions_max: int) -> Handler:
+    """The handler; a page has at most `partitions_max` partitions."""
+
+    def describe_topic_partitions(
+        request: DescribeTopicPartitionsRequest, context: RequestContext
+    ) -> DescribeTopicPartitionsResponse:
+        asked = {topic.name for topic in request.topics}
+        if asked:
+            seen, refused = split_by_right(access, context, Operation.DESCRIBE, ResourceType.TOPIC, sorted(asked), str)
+        else:
+            seen = access.allowed(context.client, Operation.DESCRIBE, ResourceType.TOPIC, sorted(image.topics))
+            refused = []
+        page = describe(seen, request, context)
+        hidden = [
+            DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+            for name in refused
+            if request.cursor is None or name >= request.cursor.topic_name
+        ]
+        return page._replace(topics=[*page.topics, *hidden]) if hidden else page
+
+    def describe(
+        names: list[str], request: DescribeTopicPartitionsRequest, context: RequestContext
+    ) -> DescribeTopicPartitionsResponse:
+        start = 0
+        if request.cursor is not None:
+            names = [name for name in names if name >= request.cursor.topic_name]
+            if names and names[0] == request.cursor.topic_name:
+                start = max(0, request.cursor.partition_index)
+        room = max(1, min(request.response_partition_limit, partitions_max))
+        topics: list[DescribeTopicPartitionsResponseTopic] = []
+        for name in names:
+            if room <= 0:
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))
+            topic = image.topics.get(name)
+            if topic is None:
+                topics.append(
+                    DescribeTopicPartitionsResponseTopic(
+                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        name,
+                        topic_authorized_operations=access.operations(context.client, ResourceType.TOPIC, name),
+                    )
+                )
+                continue
+            end = min(len(topic.partitions), start + room)
+            allowed = access.operations(context.client, ResourceType.TOPIC, name)
+            topics.append(_describe(image, topic, start, end, context.client.listener_name, allowed))
+            if end < len(topic.partitions):
+                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
+            room -= end - start
+            start = 0
+        return DescribeTopicPartitionsResponse(topics=topics)
+
+    return describe_topic_partitions
+
+
+def _describe(
+    image: Image, topic: Topic, start: int, end: int, listener_name: str, allowed: int
+) -> DescribeTopicPartitionsResponseTopic:
+    reachable = frozenset(row[0] for row in brokers_on(image, listener_name))
+    partitions = [
+        DescribeTopicPartitionsResponsePartition(
+            error_code=leader_error(image, state.leader, reachable),
+            partition_index=index,
+            leader_id=state.leader if state.leader in reachable else NO_LEADER,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.in_sync_replicas,
+            eligible_leader_replicas=state.eligible_leader_replicas,
+            last_known_elr=state.last_known_leader_replicas,
+            offline_replicas=offline_replicas(image, state.replicas),
+        )
+        for index, state in enumerate(topic.partitions[start:end], start)
+    ]
+    return DescribeTopicPartitionsResponseTopic(
+        ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, allowed
+    )

@@ -1,0 +1,186 @@
+"""Versions 0-5. KIP-98 offsets inside a transaction, KIP-447 with the group's generation, KIP-890: from 5 on committing
+offsets adds them to the transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.api.access import check, split_by_right
+from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import Api
+from penstock.api.groups.group_requests import caller_of
+from penstock.core.contract import ProducerIdentity
+from penstock.core.group.offsets.requests import transactional_commit_refused
+from penstock.core.metadata.image import Image
+from penstock.core.replica.producer_state import NO_SEQUENCE
+from penstock.model.access import Operation, ResourceType
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.shards import partition_for
+from penstock.runtime.coordinator.transaction_verifier import Verify, is_verification_enabled
+from penstock.runtime.env import Env
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.security.access_control import AccessControl
+from penstock.wire.apis import ApiKey
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+API = Api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    (0, 5),
+    on_broker=lambda services: make_txn_offset_commit(
+        services.env,
+        services.image,
+        services.partitions,
+        services.groups,
+        services.verify,
+        services.access,
+        lambda: is_verification_enabled(services.settings),
+    ),
+)
+
+LOADING_SINCE = 2
+ABORTABLE_SINCE = 4
+ADDS_SINCE = 5
+
+# While the transaction's coordinator is unreachable, producers look up the group's coordinator again.
+_COME_AGAIN = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+
+
+def make_txn_offset_commit(
+    env: Env,
+    image: Image,
+    partitions: Partitions,
+    groups: Groups,
+    verify: Verify,
+    access: AccessControl,
+    must_verify: Callable[[], bool] = lambda: True,
+) -> Handler:
+    """The handler; `must_verify` is transaction.partition.verification.enable."""
+
+    async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+        try:
+            check(access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+            check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        except ApiError as error:
+            return transactional_commit_refused(request, error.code)
+        allowed, refused = split_by_right(
+            access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
+        )
+        if refused:
+            unread = transactional_commit_refused(
+                request._replace(topics=refused), ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+            read = await commit_known(request._replace(topics=allowed), context)
+            return read._replace(topics=[*read.topics, *unread.topics])
+        return await commit_known(request, context)
+
+    async def commit_known(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+        known = request._replace(topics=_known(image, request))
+        response = TxnOffsetCommitResponse()
+        if known.topics:
+            try:
+                response = await commit(known, context)
+            except ApiError as error:
+                response = transactional_commit_refused(known, _error_for_client(error.code, context.api_version))
+        return _merged(request, response)
+
+    async def commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+        topic = image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"there is no {OFFSETS_TOPIC} yet; ask FindCoordinator first")
+        partition = partitions.get(OFFSETS_TOPIC, partition_for(request.group_id, len(topic.partitions)))
+        if partition is None or not partition.is_leader:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"another broker coordinates {request.group_id}")
+        await admit(request, partition, context.api_version)
+        caller = caller_of(context)
+        answer: TxnOffsetCommitResponse = await groups.ask(
+            request.group_id, lambda shard, token, now_ms: shard.txn_offset_commit(request, caller, token, now_ms)
+        )
+        return answer
+
+    async def admit(request: TxnOffsetCommitRequest, partition: Partition, version: int) -> None:
+        """Admit offsets of an open transaction; it must not have ended while that was verified."""
+        adds = version >= ADDS_SINCE
+        if not adds and not must_verify():
+            return
+        producers = partition.log.producers
+        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+        verification = producers.begin_verification(*producer, NO_SEQUENCE, env.now_ms(), bumps_epoch=adds)
+        if verification is None:
+            return
+        error = await verify(request.transactional_id, producer, partition.name, adds)
+        if error is ErrorCode.NONE and not producers.is_verified(*producer, verification):
+            error = ErrorCode.INVALID_TXN_STATE
+        if error is not ErrorCode.NONE:
+            raise ApiError(error, f"{partition.name} could not be verified as part of {request.transactional_id}")
+
+    return txn_offset_commit
+
+
+def _known(image: Image, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitRequestTopic]:
+    """The topics and partitions of a request that exist."""
+    topics = [
+        TxnOffsetCommitRequestTopic(
+            topic.name,
+            [row for row in topic.partitions if image.partition(topic.name, row.partition_index) is not None],
+        )
+        for topic in request.topics
+    ]
+    return [topic for topic in topics if topic.partitions]
+
+
+def _error_for_client(error: ErrorCode, version: int) -> ErrorCode:
+    """An error as a client of this version knows it."""
+    if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version >= LOADING_SINCE:
+        return error
+    if error in _COME_AGAIN and error is not ErrorCode.NOT_COORDINATOR:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.INVALID_PRODUCER_EPOCH if error is ErrorCode.PRODUCER_FENCED else error
+
+
+def _merged(request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    """A row for everything that was requested; partitions that were not passed on don't exist."""
+    errors = {
+        TopicPartition(topic.name, row.partition_index): row.error_code
+        for topic in response.topics
+        for row in topic.partitions
+    }
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                topic.name,
+                [
+                    TxnOffsetCommitResponsePartition(
+                        row.partition_index,
+                        errors.get(
+                            TopicPartition(topic.name, row.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,321 @@
+"""Sources and sinks on a real broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import KafkaException, TopicPartition
+
+from penstock.app.context import Message
+from penstock.app.lines.lane import Partition
+from penstock.app.lines.progress import Ranges, decode_ranges
+from penstock.app.lines.transport import Outcomes, Position
+from penstock.app.subscription import Subscription
+from penstock.client.application.admin import Admin
+from penstock.client.application.connection import Connection
+from penstock.client.application.consumer import REQUEST_TIMEOUT_S, consumer_properties
+from penstock.client.application.errors import ADVICE, ConnectionFailed, TransactionAborted, explained
+from penstock.client.application.group_offsets import read_group_positions
+from penstock.client.application.producer import Producer
+from penstock.client.application.records import Record
+from penstock.client.application.share import ShareConsumer
+from penstock.client.cluster import LATEST, ClusterClient
+from penstock.client.failures import NoAnswer
+from penstock.model.ids import TopicPartition as PartitionId
+from penstock.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+
+# Readers of what is sent wait so long for a worker that died within a commit.
+TRANSACTION_TIMEOUT_S = 20.0
+COMMIT_TRIES = 4
+COMMIT_PAUSE_S = 0.5
+STALE_EPOCH = "STALE_MEMBER_EPOCH"
+FLUSH_TIMEOUT_S = 60.0
+REPLY_POLL_S = 0.25
+# Replies are read when they come, or never.
+REPLY_RETENTION_MS = 3_600_000
+
+
+class KafkaSource:
+    """A member of a consumer group. `knows_ends` is for tests, which ask whether everything has been read."""
+
+    def __init__(self, connection: Connection, subscription: Subscription, *, knows_ends: bool = False) -> None:
+        settings = consumer_properties(connection, subscription.group, subscription.start, "consumer", None)
+        self._admin: Admin | None = None
+        if knows_ends:
+            settings |= {"enable.partition.eof": True, "fetch.wait.max.ms": 20}
+            self._admin = Admin(connection)
+        self.raw: RawConsumer = RawConsumer(settings)
+        self._topics = list(subscription.topics)
+        self._ends: dict[Partition, int] = {}
+        self._places: set[Partition] = set()
+        self._is_closing = False
+        # Asked for in the reader's thread: elsewhere librdkafka would wait for the reader, and all threads with it.
+        self.group_metadata: Any = None
+        self._assigned: Callable[[dict[Partition, Ranges]], None]
+        self._revoked: Callable[[list[Partition]], None]
+
+    def open(
+        self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
+    ) -> None:
+        """Join the group."""
+        self._assigned, self._revoked = assigned, revoked
+        self.raw.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
+
+    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+        """Messages, as soon as there is one."""
+        first = self.raw.poll(timeout_s)
+        messages = [] if first is None else [first, *self.raw.consume(max_records - 1, 0)]
+        self.group_metadata = self.raw.consumer_group_metadata()
+        if any(message.error() is not None for message in messages):
+            return [message for message in messages if self._is_record(message)]
+        return messages
+
+    def pause(self, paused: bool) -> None:
+        """Stop fetching, or go on."""
+        (self.raw.pause if paused else self.raw.resume)(self.raw.assignment())
+
+    def is_at_end(self) -> bool:
+        """Whether every partition has been read to its present end."""
+        assert self._admin is not None
+        ends = {place: end for topic in self._topics for place, end in self._admin.offsets(topic).items()}
+        return bool(self._places) and all(self._ends.get(place, -1) >= ends.get(place, 0) for place in self._places)
+
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Commit. In the reader's thread: elsewhere confluent-kafka waits until nobody polls or handles a rebalance."""
+        for attempt in range(1, COMMIT_TRIES + 1):
+            try:
+                results = self.raw.commit(offsets=_places(positions), asynchronous=False)
+                break
+            except KafkaException as error:
+                # The member's epoch has changed with the group's: librdkafka asks for it at once.
+                if error.args[0].name() != STALE_EPOCH or attempt == COMMIT_TRIES:
+                    raise explained(error.args[0], "offsets cannot be committed") from error
+                time.sleep(COMMIT_PAUSE_S)
+        for result in results or ():
+            if result.error is not None:
+                raise explained(result.error, f"the offset of {result.topic}-{result.partition} cannot be committed")
+
+    def close(self) -> None:
+        """Leave the group. What is done was committed before; assignments on the way out mean nothing."""
+        self._is_closing = True
+        self.raw.close()
+
+    def _is_record(self, message: Any) -> bool:
+        error = message.error()
+        if error is None:
+            return True
+        if error.name() == "_PARTITION_EOF":
+            self._ends[message.topic(), message.partition()] = message.offset()
+        elif error.fatal() or (not error.retriable() and error.name() != "UNKNOWN_TOPIC_OR_PART"):
+            raise explained(error, f"cannot read {', '.join(self._topics)}")
+        return False
+
+    def _on_assign(self, consumer: RawConsumer, partitions: list[TopicPartition]) -> None:
+        if self._is_closing:
+            return
+        self._places |= {(each.topic, each.partition) for each in partitions}
+        committed = consumer.committed(partitions, timeout=REQUEST_TIMEOUT_S) if partitions else []
+        self._assigned({(each.topic, each.partition): decode_ranges(each.offset, each.metadata) for each in committed})
+
+    def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
+        places = [(each.topic, each.partition) for each in partitions]
+        self._places -= set(places)
+        for place in places:
+            self._ends.pop(place, None)
+        if places and not self._is_closing:
+            self._revoked(places)
+
+
+class KafkaSink:
+    """Sends and commits for a source; with a `transactional_id` exactly once."""
+
+    def __init__(self, connection: Connection, source: KafkaSource, transactional_id: str | None) -> None:
+        self._source = source
+        self._is_exact = transactional_id is not None
+        self._producer = Producer(
+            connection, transactional_id=transactional_id, transaction_timeout_s=TRANSACTION_TIMEOUT_S
+        )
+        self._has_sent = False
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Put messages into the producer's buffer."""
+        self._has_sent = True
+        send = self._producer.send
+        for message in messages:
+            send(message.topic, message.key, message.value, headers=message.headers or None)
+
+    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
+        """Store messages; exactly once, with the offsets in one transaction."""
+        if self._is_exact:
+            self._commit_transaction(messages, _places(positions))
+            return
+        self.send(messages)
+        if self._has_sent:
+            self._producer.flush(FLUSH_TIMEOUT_S)
+            self._has_sent = False
+
+    def acknowledge(self, outcomes: Outcomes) -> None:
+        """Consumer groups commit instead."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._producer.close()
+
+    def _commit_transaction(self, messages: Sequence[Message], positions: list[TopicPartition]) -> None:
+        for attempt in range(1, COMMIT_TRIES + 1):
+            try:
+                with self._producer.transaction():
+                    self.send(messages)
+                    if positions:
+                        self._producer.send_offsets(positions, self._source.group_metadata)
+                return
+            except TransactionAborted:
+                if attempt == COMMIT_TRIES:
+                    raise
+                # The member's epoch may have changed: the reader learns of it.
+                time.sleep(COMMIT_PAUSE_S)
+
+
+class ShareSource:
+    """A member of a share group, and the sink of what its handlers send."""
+
+    def __init__(self, connection: Connection, subscription: Subscription) -> None:
+        self._topics = list(subscription.topics)
+        self._consumer: ShareConsumer[bytes] = ShareConsumer(connection, group=subscription.group)
+        self._producer = Producer(connection)
+        self._connection = connection
+        self._group = subscription.group
+
+    def open(
+        self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
+    ) -> None:
+        """Join the group; its partitions are everybody's."""
+        del assigned, revoked
+        self._consumer.subscribe(self._topics)
+
+    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+        """Messages, as soon as there is one. Those before must be acknowledged."""
+        return [record.message for record in self._consumer.poll_many(max_records, timeout_s)]
+
+    def pause(self, paused: bool) -> None:
+        """Who does not read takes nothing."""
+
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Share groups acknowledge instead."""
+        raise NotImplementedError
+
+    def is_at_end(self) -> bool:
+        """Whether the group has finished everything there is."""
+        return share_lag(self._connection, self._group) == 0
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Put messages into the producer's buffer."""
+        for message in messages:
+            self._producer.send(message.topic, message.key, message.value, headers=message.headers or None)
+
+    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
+        """Store the messages; a share group has no positions."""
+        del positions
+        self.send(messages)
+        self._producer.flush(FLUSH_TIMEOUT_S)
+
+    def acknowledge(self, outcomes: Outcomes) -> None:
+        """Tell the broker what became of the records."""
+        for message, outcome in outcomes:
+            self._consumer.acknowledge(Record(message), outcome)  # type: ignore[arg-type]
+        self._consumer.commit_offsets()
+
+    def close(self) -> None:
+        """Leave the group: what is not acknowledged goes to others."""
+        try:
+            self._producer.close()
+        finally:
+            self._consumer.close()
+
+
+class KafkaReplies:
+    """Requests to a cluster, and the replies that come from it. See `requests.Replies`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._is_closed = threading.Event()
+        self._producer: Producer
+        self._reader: threading.Thread
+
+    def open(self, topic: str, received: Callable[[Any], None]) -> None:
+        """Read a topic from its present end on; it is created if it does not exist."""
+        with Admin(self._connection) as admin:
+            admin.create_topic(topic, 1, config={"retention.ms": str(REPLY_RETENTION_MS)}, exist_ok=True)
+            ends = admin.offsets(topic)
+        # Not a group's: all processes read all replies. The ends are known, so that nothing that comes is missed.
+        consumer = RawConsumer(consumer_properties(self._connection, None, "latest", "consumer", None))
+        consumer.assign([TopicPartition(*place, offset) for place, offset in ends.items()])
+        self._producer = Producer(self._connection)
+        self._reader = threading.Thread(
+            target=self._read, args=(consumer, received), name="penstock-replies", daemon=True
+        )
+        self._reader.start()
+
+    def send(self, message: Message) -> None:
+        """Store a request."""
+        self._producer.deliver(message.topic, message.key, message.value, headers=message.headers)
+
+    def close(self) -> None:
+        """Receive no more."""
+        self._is_closed.set()
+        self._reader.join()
+        self._producer.close()
+
+    def _read(self, consumer: RawConsumer, received: Callable[[Any], None]) -> None:
+        while not self._is_closed.is_set():
+            message = consumer.poll(REPLY_POLL_S)
+            if message is not None and message.error() is None:
+                received(message)
+        consumer.close()
+
+
+def _places(positions: Mapping[Partition, Position]) -> list[TopicPartition]:
+    return [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in positions.items()]
+
+
+def done_ahead(connection: Connection, group: str) -> dict[Partition, int]:
+    """How many records are done behind the ones that a group has committed up to: they are no lag."""
+    positions = read_group_positions(connection.wire(), group, REQUEST_TIMEOUT_S)
+    return {
+        place: sum(last - first + 1 for first, last in decode_ranges(offset, metadata))
+        for place, (offset, metadata) in positions.items()
+    }
+
+
+def share_lag(connection: Connection, group: str) -> int | None:
+    """How many records a share group has not finished; None while that is not known. Raises PenstockError."""
+    try:
+        return _share_lag(connection, group)
+    except NoAnswer as error:
+        raise ConnectionFailed(f"the lag of {group} cannot be read", str(error), ADVICE["_TRANSPORT"]) from error
+
+
+def _share_lag(connection: Connection, group: str) -> int | None:
+    wanted = [DescribeShareGroupOffsetsRequestGroup(group, None)]
+    lag = 0
+    with ClusterClient(connection.wire()) as client:
+        (found,) = client.ask(DescribeShareGroupOffsetsRequest(wanted)).groups
+        for topic in found.topics:
+            for each in topic.partitions:
+                if each.error_code or each.start_offset < 0:
+                    return None
+                if each.lag >= 0:
+                    lag += each.lag
+                    continue
+                # Nothing was ever delivered from here, so nobody has counted.
+                place = PartitionId(topic.topic_name, each.partition_index)
+                lag += client.offsets({place: LATEST})[place] - each.start_offset
+    return lag if found.topics else None

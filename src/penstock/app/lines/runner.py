@@ -1,0 +1,273 @@
+"""Calls handlers: one record after the other, in a thread or on the loop, and says what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from penstock.app.binding import Binding, messages_of
+from penstock.app.context import Context, Message
+from penstock.app.lines.lane import Job
+from penstock.app.requests import CORRELATION, REPLY_TOPIC
+from penstock.app.tracing import Trace, Tracer
+from penstock.client.application.delivery import encode_any
+from penstock.client.application.errors import SerializationFailed
+from penstock.client.application.records import Record
+from penstock.client.application.serdes import Encode
+
+# A lane looks up from its work after this time: offsets are to be committed, partitions may have to go.
+CHUNK_S_MAX = 0.2
+
+SyncMiddleware = Callable[[Callable[[Context], Any], Context], Any]
+AsyncMiddleware = Callable[[Callable[[Context], Awaitable[Any]], Context], Awaitable[Any]]
+
+
+class Finished(NamedTuple):
+    """What became of some records: done, failed, or left, because they wait behind a failure or time is up."""
+
+    done: list[Job]
+    failed: list[tuple[Job, Exception]]
+    left: list[Job]
+    busy_s: float
+
+
+class Runner:
+    """Runs one handler for one line. `state` is what the application's lifespan made."""
+
+    def __init__(
+        self,
+        binding: Binding,
+        publish: str | None,
+        middleware: Sequence[Any],
+        tracer: Tracer,
+        concurrency: int,
+        reply: bool = False,
+        encode: Encode = encode_any,
+    ) -> None:
+        self.binding = binding
+        self._encode = encode
+        self.state: Any = None
+        self._publish = publish
+        self._reply = reply
+        self._tracer = tracer
+        self._is_stopping = False
+        self._is_simple = binding.shape == "value" and binding.is_plain and not middleware and not tracer.makes_spans
+        self._call = self._chained(middleware)
+        self._threads = (
+            None if binding.is_async else ThreadPoolExecutor(concurrency, thread_name_prefix="penstock-handler")
+        )
+
+    async def run(self, jobs: list[Job]) -> Finished:
+        """Process records in order; those behind a failed one with the same key are left."""
+        if self._threads is None:
+            return await (self._run_batch_async(jobs) if self.binding.is_batch else self._run_async(jobs))
+        call = self._run_batch if self.binding.is_batch else self._run_sync
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, jobs)
+
+    def stop(self) -> None:
+        """Let running handlers be the last ones."""
+        self._is_stopping = True
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+
+    def _run_sync(self, jobs: list[Job]) -> Finished:
+        started = time.perf_counter()
+        done: list[Job] = []
+        failed: list[tuple[Job, Exception]] = []
+        left: list[Job] = []
+        blocked: set[Any] = set()
+        deadline = started + CHUNK_S_MAX
+        handler = self.binding.handler if self._is_simple else None
+        for place, job in enumerate(jobs):
+            if blocked and job.key in blocked:
+                left.append(job)
+                continue
+            try:
+                if handler is not None:
+                    result = handler(job.record.value)
+                    if result is not None or self._reply:
+                        job.outputs = self._messages(result, job)
+                else:
+                    self._one(job)
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises is the record's failure
+                failed.append((job, error))
+                blocked.add(job.key)
+            else:
+                done.append(job)
+            if time.perf_counter() > deadline or self._is_stopping:
+                left += jobs[place + 1 :]
+                break
+        return Finished(done, failed, left, time.perf_counter() - started)
+
+    async def _run_async(self, jobs: list[Job]) -> Finished:
+        started = time.perf_counter()
+        done: list[Job] = []
+        failed: list[tuple[Job, Exception]] = []
+        left: list[Job] = []
+        blocked: set[Any] = set()
+        deadline = started + CHUNK_S_MAX
+        handler = self.binding.handler if self._is_simple else None
+        for place, job in enumerate(jobs):
+            if blocked and job.key in blocked:
+                left.append(job)
+                continue
+            try:
+                if handler is not None:
+                    result = await handler(job.record.value)
+                    if result is not None or self._reply:
+                        job.outputs = self._messages(result, job)
+                else:
+                    await self._one_async(job)
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises is the record's failure
+                failed.append((job, error))
+                blocked.add(job.key)
+            else:
+                done.append(job)
+            if time.perf_counter() > deadline or self._is_stopping:
+                left += jobs[place + 1 :]
+                break
+        return Finished(done, failed, left, time.perf_counter() - started)
+
+    def _one(self, job: Job) -> None:
+        context = Context(job.record, job.attempt, self.state)
+        if not self._tracer.makes_spans:
+            result = self._call(context)
+            job.outputs = self._messages(result, job, context.messages)
+            return
+        with self._tracer.processing([job.record]) as trace:
+            result = self._call(context)
+            job.outputs = trace.carried(self._messages(result, job, context.messages))
+
+    async def _one_async(self, job: Job) -> None:
+        context = Context(job.record, job.attempt, self.state)
+        if not self._tracer.makes_spans:
+            result = await self._call(context)
+            job.outputs = self._messages(result, job, context.messages)
+            return
+        with self._tracer.processing([job.record]) as trace:
+            result = await self._call(context)
+            job.outputs = trace.carried(self._messages(result, job, context.messages))
+
+    def _messages(self, result: Any, job: Job, before: Sequence[Message] = ()) -> list[Message]:
+        """What to send: what the handler gave to its context, and its result."""
+        record = job.record
+        if self._reply and (topic := record.header(REPLY_TOPIC)) is not None:
+            # Who asks is answered, if only that it is done.
+            headers = [(CORRELATION, record.header(CORRELATION))]
+            found = [*before, Message(topic.decode(), record.key_bytes, result, headers)]
+        elif result is None:
+            found = list(before)
+        else:
+            found = [*before, *messages_of(result, self._publish, record.key_bytes)]
+        found = [self._encoded(message) for message in found]
+        return found if self._tracer.makes_spans else self._tracer.pass_on(record, found)
+
+    def _encoded(self, message: Message) -> Message:
+        """A message as it is sent. What cannot be encoded is the failure of the record that it is sent for."""
+        value = message.value
+        return message if isinstance(value, bytes) else replace(message, value=self._encode(value, message.topic))
+
+    def _chained(self, middleware: Sequence[Any]) -> Callable[[Context], Any]:
+        binding = self.binding
+
+        def call(context: Context) -> Any:
+            assert context.record is not None
+            return binding.handler(binding.argument([context.record]), **binding.extras(context))
+
+        async def call_async(context: Context) -> Any:
+            assert context.record is not None
+            return await binding.handler(binding.argument([context.record]), **await binding.async_extras(context))
+
+        chained: Callable[[Context], Any] = call_async if binding.is_async else call
+        for layer in reversed(middleware):
+            chained = _layered(layer, chained)
+        return chained
+
+    # A batch that fails is halved until the record that fails is alone: the others are done, and it is tried again.
+
+    def _run_batch(self, jobs: list[Job]) -> Finished:
+        started = time.perf_counter()
+        jobs, failed = self._readable(jobs)
+        done: list[Job] = []
+        pieces = [jobs] if jobs else []
+        while pieces:
+            piece = pieces.pop()
+            context = Context(None, piece[0].attempt, self.state)
+            try:
+                records = [job.record for job in piece]
+                with self._tracing(records) as trace:
+                    result = self.binding.handler(self.binding.argument(records), **self.binding.extras(context))
+                piece[0].outputs = self._batch_messages(result, context, trace)
+            except Exception as error:  # noqa: BLE001
+                self._halve(piece, error, pieces, failed)
+            else:
+                done += piece
+        return _in_order(done, failed, time.perf_counter() - started)
+
+    async def _run_batch_async(self, jobs: list[Job]) -> Finished:
+        started = time.perf_counter()
+        jobs, failed = self._readable(jobs)
+        done: list[Job] = []
+        pieces = [jobs] if jobs else []
+        while pieces:
+            piece = pieces.pop()
+            context = Context(None, piece[0].attempt, self.state)
+            try:
+                records = [job.record for job in piece]
+                with self._tracing(records) as trace:
+                    extras = await self.binding.async_extras(context)
+                    result = await self.binding.handler(self.binding.argument(records), **extras)
+                piece[0].outputs = self._batch_messages(result, context, trace)
+            except Exception as error:  # noqa: BLE001
+                self._halve(piece, error, pieces, failed)
+            else:
+                done += piece
+        return _in_order(done, failed, time.perf_counter() - started)
+
+    def _tracing(self, records: list[Record[Any]]) -> AbstractContextManager[Trace | None]:
+        return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
+
+    def _batch_messages(self, result: Any, context: Context, trace: Trace | None) -> list[Message]:
+        found = [self._encoded(each) for each in (*context.messages, *messages_of(result, self._publish, None))]
+        return found if trace is None else trace.carried(found)
+
+    @staticmethod
+    def _halve(
+        piece: list[Job], error: Exception, pieces: list[list[Job]], failed: list[tuple[Job, Exception]]
+    ) -> None:
+        if len(piece) == 1:
+            failed.append((piece[0], error))
+        else:
+            middle = len(piece) // 2
+            pieces += [piece[middle:], piece[:middle]]
+
+    @staticmethod
+    def _readable(jobs: list[Job]) -> tuple[list[Job], list[tuple[Job, Exception]]]:
+        """The records whose values can be decoded, and the others with the reason."""
+        readable: list[Job] = []
+        failed: list[tuple[Job, Exception]] = []
+        for job in jobs:
+            try:
+                _ = job.record.value
+            except SerializationFailed as error:
+                failed.append((job, error))
+            else:
+                readable.append(job)
+        return readable, failed
+
+
+def _layered(layer: Any, inner: Callable[[Context], Any]) -> Callable[[Context], Any]:
+    return lambda context: layer(inner, context)
+
+
+def _in_order(done: list[Job], failed: list[tuple[Job, Exception]], busy_s: float) -> Finished:
+    """A later record with the key of a failed one was in the same batch: it is done, there is nothing to leave."""
+    return Finished(done, failed, [], busy_s)

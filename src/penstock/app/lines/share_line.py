@@ -1,0 +1,147 @@
+"""A line of a share group: takes records with other workers, processes them, and says of each what became of it.
+
+The broker counts deliveries and hands out what was released again, to whoever comes; so a record's tries are its
+deliveries, and a worker keeps nothing in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from penstock.app.context import Message
+from penstock.app.counters import LineCounters
+from penstock.app.lines.lane import Job
+from penstock.app.lines.progress import PartitionProgress
+from penstock.app.lines.runner import Finished, Runner
+from penstock.app.lines.transport import Outcomes, Sink, Source
+from penstock.app.policy import dead_letter_headers
+from penstock.app.subscription import Subscription
+from penstock.client.application.records import Record
+
+READ_S = 0.25
+BATCH_S_MIN = 0.25
+BATCH_S_MAX = 1.0
+BATCH_RECORDS_MAX = 500
+logger = logging.getLogger("penstock.app")
+
+
+class ShareLine:
+    """Runs until `stop`."""
+
+    def __init__(
+        self, subscription: Subscription, runner: Runner, source: Source, sink: Sink, counters: LineCounters
+    ) -> None:
+        self._subscription = subscription
+        self._runner = runner
+        self._source = source
+        self._sink = sink
+        self._counters = counters
+        self._is_stopping = False
+        self._is_busy = False
+        self._is_fixed = runner.binding.is_batch
+        self._batch = subscription.batch_size if self._is_fixed else subscription.concurrency
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-share")
+
+    async def run(self) -> None:
+        """Work until `stop`, then acknowledge what is done. Raises what is not a handler's failure."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, self._source.open, _ignore, _ignore)
+            while not self._is_stopping:
+                messages = await loop.run_in_executor(self._thread, self._source.read, self._batch, READ_S)
+                if messages:
+                    started = loop.time()
+                    self._is_busy = True
+                    sent, outcomes = await self._process(messages)
+                    if sent:
+                        await loop.run_in_executor(self._thread, self._sink.commit, sent, {})
+                    await loop.run_in_executor(self._thread, self._sink.acknowledge, outcomes)
+                    self._counters.commits += 1
+                    self._is_busy = False
+                    self._adapt(len(messages), loop.time() - started)
+        finally:
+            self._runner.close()
+            await loop.run_in_executor(self._thread, self._source.close)
+            self._thread.shutdown(wait=False)
+
+    def stop(self) -> None:
+        """Take nothing more, finish what runs, and end."""
+        self._is_stopping = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do. For tests."""
+        return not self._is_busy and self._source.is_at_end()
+
+    def _adapt(self, taken: int, elapsed_s: float) -> None:
+        """Quick jobs are taken many at a time; of slow ones no more than run: what waits here is locked for others."""
+        if self._is_fixed:
+            return
+        if elapsed_s < BATCH_S_MIN and taken == self._batch:
+            self._batch = min(self._batch * 2, BATCH_RECORDS_MAX)
+        elif elapsed_s > BATCH_S_MAX:
+            self._batch = max(self._subscription.concurrency, self._batch // 4)
+
+    async def _process(self, messages: list[Any]) -> tuple[list[Message], Outcomes]:
+        decode = self._runner.binding.decode
+        jobs = []
+        for message in messages:
+            record: Record[Any] = Record(message, decode)
+            job = Job(record, (record.topic, record.partition), record.offset, None, PartitionProgress())
+            job.attempt = record.deliveries
+            jobs.append(job)
+        if self._runner.binding.is_batch:
+            results = [await self._runner.run(jobs)]
+        else:
+            lanes = min(self._subscription.concurrency, len(jobs))
+            chunks = await asyncio.gather(*(self._run_all(jobs[place::lanes]) for place in range(lanes)))
+            results = [finished for chunk in chunks for finished in chunk]
+        sent: list[Message] = []
+        outcomes: Outcomes = []
+        for finished in results:
+            self._judge(finished, sent, outcomes)
+        return sent, outcomes
+
+    async def _run_all(self, jobs: list[Job]) -> list[Finished]:
+        """One job after the other; those that a chunk has no time for are the next chunk."""
+        found = []
+        while jobs:
+            finished = await self._runner.run(jobs)
+            jobs = finished.left
+            found.append(finished._replace(left=[]))
+        return found
+
+    def _judge(self, finished: Finished, sent: list[Message], outcomes: Outcomes) -> None:
+        counters = self._counters
+        counters.processed += len(finished.done)
+        counters.failed += len(finished.failed)
+        counters.busy_s += finished.busy_s
+        if finished.done:
+            counters.observe_age(finished.done[-1].record.timestamp_ms)
+        for job in finished.done:
+            sent += job.outputs
+            outcomes.append((job.record.message, "accept"))
+        for job in finished.left:
+            outcomes.append((job.record.message, "release"))
+        for job, error in finished.failed:
+            record = job.record
+            if self._subscription.policy.tries_again(job.attempt, error):
+                outcomes.append((record.message, "release"))
+                continue
+            counters.dead += 1
+            logger.warning("%r failed at all %d attempts: %s", record, job.attempt, error, exc_info=error)
+            topic = self._subscription.policy.dead_letter_topic(record.topic)
+            if topic is not None:
+                where = (record.topic, record.partition, record.offset)
+                headers = dead_letter_headers(*where, job.attempt, self._subscription.group, error)
+                sent.append(Message(topic, record.key_bytes, record.value_bytes, [*record.headers, *headers]))
+            # It is kept in the dead letters; the broker must not put it aside a second time.
+            outcomes.append((record.message, "accept" if topic is not None else "reject"))
+        counters.sent += len(sent)
+
+
+def _ignore(_: Any) -> None:
+    return

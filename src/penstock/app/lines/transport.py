@@ -1,0 +1,86 @@
+"""What a line needs of a broker, and of time: real ones, and those of the test harness."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from penstock.app.context import Message
+from penstock.app.lines.lane import Partition
+from penstock.app.lines.progress import Ranges
+
+# What becomes of a share group's record.
+Outcomes = list[tuple[Any, str]]
+Position = tuple[int, str]
+
+
+class Source(Protocol):
+    """Records of a subscription. Everything is called in one thread; `revoked` is too, before others get them."""
+
+    def open(
+        self,
+        assigned: Callable[[dict[Partition, Ranges]], None],
+        revoked: Callable[[list[Partition]], None],
+    ) -> None:
+        """Join the group; assigned partitions come with what a predecessor did behind its commit."""
+        ...
+
+    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+        """Raw messages, as soon as there is one; none after the time. Assignments change in here."""
+        ...
+
+    def pause(self, paused: bool) -> None:
+        """Stop fetching, while staying a member: `read` must go on."""
+        ...
+
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Make durable what is done. Not for exactly once, nor for share groups."""
+        ...
+
+    def is_at_end(self) -> bool:
+        """Whether everything that is in the partitions now has been read. For tests."""
+        ...
+
+    def close(self) -> None:
+        """Leave the group."""
+        ...
+
+
+class Sink(Protocol):
+    """Sends messages, at least once or, together with offsets, exactly once. Called in one thread."""
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send at once, without waiting for acknowledgements. Not for exactly once."""
+        ...
+
+    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
+        """Store the messages, for exactly once with the positions in one transaction. Returns when they are durable."""
+        ...
+
+    def acknowledge(self, outcomes: Outcomes) -> None:
+        """What became of a share group's records: accept, release, reject. Returns when it is durable."""
+        ...
+
+    def close(self) -> None:
+        """Deliver what is on its way, and close."""
+        ...
+
+
+class Clock:
+    """Time as it passes."""
+
+    def now(self) -> float:
+        """Seconds."""
+        return asyncio.get_running_loop().time()
+
+    async def wait(self, event: asyncio.Event, until: float | None) -> None:
+        """Wait for an event, or until a time."""
+        if until is None:
+            await event.wait()
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await event.wait()
+        except TimeoutError:
+            pass

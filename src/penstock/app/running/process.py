@@ -1,0 +1,63 @@
+"""A worker process of `penstock app run`: runs an application, and reports to its supervisor once a second.
+
+    python -m penstock.app.running.process module:app FD
+
+The reports are lines of JSON. When nobody reads them any more the supervisor is gone, and the worker stops too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+
+from penstock.app.application import App
+from penstock.app.loading import load
+from penstock.client.application.errors import PenstockError
+
+REPORT_S = 1.0
+logger = logging.getLogger("penstock.app")
+
+
+async def report(app: App, descriptor: int) -> None:
+    """Write what the lines count, until the other end is closed."""
+    try:
+        while True:
+            lines = {name: counters.as_dict() for name, counters in app.counters.items()}
+            os.write(descriptor, json.dumps({"healthy": app.is_healthy, "lines": lines}).encode() + b"\n")
+            await asyncio.sleep(REPORT_S)
+    except BrokenPipeError:
+        logger.warning("the supervisor is gone: stopping")
+        app.stop()
+    finally:
+        os.close(descriptor)
+
+
+async def run(app: App, descriptor: int) -> None:
+    """Run an application, and report."""
+    reports = asyncio.create_task(report(app, descriptor))
+    try:
+        await app.serve()
+    finally:
+        reports.cancel()
+
+
+def main() -> None:
+    """Run the application in the arguments."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        app = load(sys.argv[1])
+        try:
+            import uvloop
+        except ImportError:
+            asyncio.run(run(app, int(sys.argv[2])))
+        else:
+            uvloop.run(run(app, int(sys.argv[2])))
+    except PenstockError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
