@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from penstock.node.metrics.topics import TopicCollector
 from penstock.node.registration import broker_registration
 from penstock.node.security import NodeSecurity
 from penstock.node.tiering import open_tier
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle, RegistrationRefused
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
@@ -170,8 +171,7 @@ class BrokerRole:
             self._live,
             self.partitions,
             self._requests,
-            self._make_peer,
-            self._ask_itself,
+            self._brokers(),
             self._directories.cluster_id,
         )
         self._coordinate()
@@ -179,10 +179,9 @@ class BrokerRole:
         keeper = self._replicate()
         self._tenants = Tenants(
             env,
-            settings.node_id,
+            self._brokers(),
             self.partitions,
             self._security.quotas,
-            self._make_peer,
             settings.penstock_tenant_usage_interval_ms,
         )
         self._tenants.start()
@@ -222,22 +221,15 @@ class BrokerRole:
         self._lag = LagView(env, self.partitions)
         self._groups = Groups(env, raft.image, self._requests, self.partitions, settings)
         raft.on_commit(self._groups.follow)
-        self._backpressure = BackPressure(
-            env, settings.node_id, raft.image, self._groups, self._make_peer, self._live.current
-        )
+        self._backpressure = BackPressure(env, self._brokers(), raft.image, self._groups, self._live.current)
         self.partitions.on_change(self._backpressure.note)
         self.partitions.on_removed(self._backpressure.forget)
         for partition in self.partitions:
             self._backpressure.note(partition)
         self._producer_ids = ProducerIds(self._requests.ask, settings.node_id, self._broker_epoch)
         self._marker_writer = MarkerWriter(env, self.partitions, self._groups)
-        markers = TransactionMarkers(
-            env,
-            settings.node_id,
-            self._leader_of,
-            self._make_peer,
-            lambda request: answer_markers(self._marker_writer.write, request),
-        )
+        leaders = self._brokers(lambda request: answer_markers(self._marker_writer.write, request))
+        markers = TransactionMarkers(env, leaders, self._leader_of)
         self._transactions = Transactions(
             env, raft.image, self._requests, self.partitions, self._producer_ids.take, markers, settings
         )
@@ -245,10 +237,8 @@ class BrokerRole:
         here = Client(("127.0.0.1", 0), "")
         self._verifier = TransactionVerifier(
             env,
-            settings.node_id,
+            self._brokers(lambda request: add_partitions(request, RequestContext(5, None, here))),
             self._coordinator_of,
-            self._make_peer,
-            lambda request: add_partitions(request, RequestContext(5, None, here)),
             retry_ms=settings.add_partitions_to_txn_retry_backoff_ms,
             retry_max_ms=settings.add_partitions_to_txn_retry_backoff_max_ms,
         )
@@ -263,23 +253,12 @@ class BrokerRole:
         )
         raft.on_commit(self._share_states.follow)
         self._persister = RemotePersister(
-            env,
-            settings.node_id,
-            self._share_states.leader_of,
-            self._make_peer,
-            self._ask_itself,
-            settings.share_coordinator_write_timeout_ms,
+            env, self._brokers(), self._share_states.leader_of, settings.share_coordinator_write_timeout_ms
         )
-        ends = EndOffsets(settings.node_id, self._leader_of, self._make_peer, self._ask_itself)
+        ends = EndOffsets(self._brokers(), self._leader_of)
         self._share_groups = ShareGroups(env, raft.image, self._groups, self._persister, ends)
         dead_letters = DeadLetterTopics(
-            settings.node_id,
-            raft.image,
-            self._requests,
-            self._make_peer,
-            self._ask_itself,
-            self._producer_ids.take,
-            self._live.current,
+            self._brokers(), raft.image, self._requests, self._producer_ids.take, self._live.current
         )
         self._shares = SharePartitions(
             env, raft.image, self.partitions, self._persister, dead_letters, self._live.current, self._tier
@@ -386,14 +365,8 @@ class BrokerRole:
             self._security.audit.start()
             return
         here = RequestContext(AUDIT_PRODUCE_VERSION, None, Client(("127.0.0.1", 0), ""))
-        topic = AuditTopic(
-            settings.node_id,
-            raft.image,
-            self._requests,
-            self._make_peer,
-            lambda request: settled(self._own_handlers[ApiKey.PRODUCE](request, here)),
-            settings.penstock_audit_retention_ms,
-        )
+        leaders = self._brokers(lambda request: settled(self._own_handlers[ApiKey.PRODUCE](request, here)))
+        topic = AuditTopic(leaders, raft.image, self._requests, settings.penstock_audit_retention_ms)
         self._security.audit.start(topic.write)
 
     async def leave(self) -> None:
@@ -489,6 +462,10 @@ class BrokerRole:
         if topic is None:
             return NO_LEADER
         return topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+
+    def _brokers(self, ask_itself: Callable[[Any], Awaitable[Any]] | None = None) -> Brokers:
+        """All brokers, over connections that nobody else uses."""
+        return Brokers(self._settings.node_id, self._make_peer, ask_itself or self._ask_itself)
 
     def _make_peer(self, broker_id: int) -> Peer:
         def address() -> tuple[str, int] | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.config.node import NodeSettings
 from penstock.node.failures import CannotStart
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
@@ -16,7 +17,7 @@ from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.tier.cache import DiskCache
 from penstock.runtime.tier.counters import TierCounters
-from penstock.runtime.tier.metadata import Brokers, MetadataTopicSettings, RemoteLogMetadata, Sender
+from penstock.runtime.tier.metadata import MetadataTopicSettings, RemoteLogMetadata
 from penstock.runtime.tier.reader import TierReader
 from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.storage.tier.object_store import ObjectStore, StoreError
@@ -34,8 +35,7 @@ async def open_tier(
     live: LiveSettings,
     partitions: Partitions,
     creator: TopicCreator,
-    make_peer: Callable[[int], Sender],
-    ask_itself: Callable[[Any], Awaitable[Any]],
+    brokers: Brokers,
     cluster_id: str,
 ) -> RemoteLogs | None:
     """The tier of a broker, not started yet; None if it has none. Raises CannotStart."""
@@ -65,7 +65,7 @@ async def open_tier(
         settings.rlmm_config_remote_log_metadata_topic_replication_factor,
         settings.rlmm_config_remote_log_metadata_topic_retention_ms,
     )
-    metadata = RemoteLogMetadata(env, raft.image, creator, Brokers(settings.node_id, make_peer, ask_itself), topic)
+    metadata = RemoteLogMetadata(env, raft.image, creator, brokers, topic)
     reader = TierReader(env, store, parts, indexes, live.current, counters, seals)
     tier = RemoteLogs(
         env,

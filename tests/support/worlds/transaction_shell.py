@@ -19,6 +19,7 @@ from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
 from penstock.runtime.env import SystemEnv
@@ -73,9 +74,8 @@ class TransactionShell:
             state = self.image.partition(topic, partition)
             return None if state is None else state.leader
 
-        markers = TransactionMarkers(
-            self.env, BROKER, leader_of, self._no_peer, lambda request: answer_markers(self.write_marker, request)
-        )
+        brokers = Brokers(BROKER, self._no_peer, lambda request: answer_markers(self.write_marker, request))
+        markers = TransactionMarkers(self.env, brokers, leader_of)
         return Transactions(self.env, self.image, self, self.partitions, self.take_producer_id, markers, self.settings)
 
     def _no_peer(self, broker_id: int) -> Any:

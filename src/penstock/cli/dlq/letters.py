@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +11,7 @@ from penstock.cli.client import client_settings, explain
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.cli.records.consume import RangeReader
+from penstock.cli.records.format import json_bytes
 from penstock.core.share.dead_letters import Account, original_headers, read_account
 from penstock.gateway.kafka.records import headers_of
 
@@ -101,19 +101,10 @@ def as_document(letter: Letter) -> dict[str, Any]:
         "member": account.member,
         "delivery_count": account.delivery_count,
         "message": account.message,
-        **_bytes("key", letter.key),
-        **_bytes("value", letter.value),
-        "headers": [{"name": name, **_bytes("value", value)} for name, value in letter.headers],
+        **json_bytes("key", letter.key),
+        **json_bytes("value", letter.value),
+        "headers": [{"name": name, **json_bytes("value", value)} for name, value in letter.headers],
     }
-
-
-def _bytes(name: str, data: bytes | None) -> dict[str, object]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {name: base64.b64encode(data).decode(), f"{name}_encoding": "base64"}
 
 
 class Replay:

@@ -224,22 +224,23 @@ def _text(data: bytes) -> str:
 
 
 def record_as_json(record: PrintableRecord) -> str:
-    """One line of JSON. Bytes that are not valid UTF-8 are base64, and a field `…_encoding` says so."""
+    """One line of JSON."""
     document: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
     }
-    document |= _json_bytes("key", record.key)
-    document |= _json_bytes("value", record.value)
-    document["headers"] = [{"name": name, **_json_bytes("value", value)} for name, value in record.headers]
+    document |= json_bytes("key", record.key)
+    document |= json_bytes("value", record.value)
+    document["headers"] = [{"name": name, **json_bytes("value", value)} for name, value in record.headers]
     if record.unreadable:
         document["unreadable"] = record.unreadable
     return json.dumps(document, ensure_ascii=False)
 
 
-def _json_bytes(name: str, data: bytes | None) -> dict[str, object]:
+def json_bytes(name: str, data: bytes | None) -> dict[str, object]:
+    """The field of a JSON document with these bytes, and `…_encoding` where they are not valid UTF-8."""
     if data is None:
         return {name: None}
     try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
 
 from penstock.config.node import NodeSettings
 from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.image import Image
 from penstock.core.security.backpressure import STALE_INTERVALS, GroupProgress, Name, throttle_ms
 from penstock.model.errors import ApiError
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.shards import partition_for
 from penstock.runtime.env import Env
@@ -31,31 +31,22 @@ from penstock.wire.messages.offset_fetch import (
 logger = logging.getLogger("penstock.coordinator")
 
 
-class Sender(Protocol):
-    """A connection to another broker."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
-
-
 class BackPressure:
     """Knows which partitions led here are watched, and what their groups have read."""
 
     def __init__(
         self,
         env: Env,
-        node_id: int,
+        brokers: Brokers,
         image: Image,
         groups: Groups,
-        make_peer: Callable[[int], Sender],
         settings: Callable[[], NodeSettings],
     ) -> None:
         self._env = env
-        self._node_id = node_id
+        self._brokers = brokers
         self._image = image
         self._groups = groups
-        self._make_peer = make_peer
         self._settings = settings
-        self._peers: dict[int, Sender] = {}
         self._progress = GroupProgress()
         # The partitions here whose topics name groups.
         self.watched: dict[Name, Partition] = {}
@@ -117,7 +108,7 @@ class BackPressure:
         coordinator = topic.partitions[partition_for(group, len(topic.partitions))].leader
         asked_ms = self._env.monotonic_ms()
         try:
-            if coordinator == self._node_id:
+            if coordinator == self._brokers.node_id:
                 offsets = await self._groups.read(group, lambda shard: _committed(shard, group))
             elif coordinator >= 0:
                 offsets = await self._fetch(coordinator, group, names)
@@ -129,9 +120,6 @@ class BackPressure:
         self._progress.heard(group, offsets, asked_ms)
 
     async def _fetch(self, broker_id: int, group: str, names: list[Name]) -> Mapping[Name, int]:
-        peer = self._peers.get(broker_id)
-        if peer is None:
-            peer = self._peers[broker_id] = self._make_peer(broker_id)
         by_topic: dict[str, list[int]] = {}
         for topic, partition in names:
             by_topic.setdefault(topic, []).append(partition)
@@ -140,7 +128,8 @@ class BackPressure:
             for topic, partitions in by_topic.items()
             if topic in self._image.topics
         ]
-        response: OffsetFetchResponse = await peer.send(
+        response: OffsetFetchResponse = await self._brokers.ask(
+            broker_id,
             OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, None, -1, topics)]),
             timeout_ms=STALE_INTERVALS * self._settings().penstock_backpressure_check_interval_ms,
         )

@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from penstock.core.transaction.contract import Markers
 from penstock.core.transaction.transaction import by_topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.write_txn_markers import (
@@ -56,12 +56,6 @@ _EXPECTED = frozenset(
 )
 
 
-class Sender(Protocol):
-    """The part of a Peer that is used here."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
-
-
 @dataclass(slots=True)
 class Delivery:
     """Markers to deliver. `report` is called with partitions that have theirs, `is_wanted` says whether to go on."""
@@ -86,18 +80,13 @@ class TransactionMarkers:
     def __init__(
         self,
         env: Env,
-        broker_id: int,
+        brokers: Brokers,
         leader_of: Callable[[str, int], int | None],
-        make_peer: Callable[[int], Sender],
-        write_locally: Callable[[WriteTxnMarkersRequest], Awaitable[WriteTxnMarkersResponse]],
     ) -> None:
         """`leader_of` returns a partition's leader: NO_LEADER for none at the moment, None for an unknown partition."""
         self._env = env
-        self._broker_id = broker_id
+        self._brokers = brokers
         self._leader_of = leader_of
-        self._make_peer = make_peer
-        self._write_locally = write_locally
-        self._peers: dict[int, Sender] = {}
         self._queues: dict[int, deque[Portion]] = {}
         # Brokers that have a delivery task.
         self._busy: set[int] = set()
@@ -146,7 +135,7 @@ class TransactionMarkers:
                 if not portions:
                     continue
                 try:
-                    response = await self._ask(broker_id, _request(portions))
+                    response = await self._brokers.ask(broker_id, _request(portions))
                 except (PeerLost, ApiError) as error:
                     logger.info("resending transaction markers to broker %d: %s", broker_id, error)
                     for portion in portions:
@@ -155,15 +144,6 @@ class TransactionMarkers:
                     self._note(portions, response)
         finally:
             self._busy.discard(broker_id)
-
-    async def _ask(self, broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-        if broker_id == self._broker_id:
-            return await self._write_locally(request)
-        peer = self._peers.get(broker_id)
-        if peer is None:
-            peer = self._peers[broker_id] = self._make_peer(broker_id)
-        response: WriteTxnMarkersResponse = await peer.send(request)
-        return response
 
     def _note(self, portions: Sequence[Portion], response: WriteTxnMarkersResponse) -> None:
         """Report the partitions that have their marker, and resend the rest."""

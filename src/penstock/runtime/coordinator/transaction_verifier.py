@@ -15,12 +15,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
 
 from penstock.core.contract import ProducerIdentity
 from penstock.core.transaction.transaction import by_topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import Env
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.peer import PeerLost
@@ -40,12 +40,6 @@ logger = logging.getLogger("penstock.transactions")
 def is_verification_enabled(settings: LiveSettings) -> bool:
     """transaction.partition.verification.enable, which may change while the cluster runs."""
     return settings.current().transaction_partition_verification_enable
-
-
-class Sender(Protocol):
-    """The part of a Peer that is used here."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -70,10 +64,8 @@ class TransactionVerifier:
     def __init__(
         self,
         env: Env,
-        broker_id: int,
+        brokers: Brokers,
         coordinator_of: Callable[[str], int],
-        make_peer: Callable[[int], Sender],
-        ask_locally: Callable[[AddPartitionsToTxnRequest], Awaitable[AddPartitionsToTxnResponse]],
         *,
         retry_ms: int,
         retry_max_ms: int,
@@ -82,13 +74,10 @@ class TransactionVerifier:
 
         `retry_ms` and `retry_max_ms` are the retry pause and time limit of `adds`."""
         self._env = env
-        self._broker_id = broker_id
+        self._brokers = brokers
         self._coordinator_of = coordinator_of
-        self._make_peer = make_peer
-        self._ask_locally = ask_locally
         self._retry_ms = retry_ms
         self._retry_max_ms = retry_max_ms
-        self._peers: dict[int, Sender] = {}
         self._questions: dict[int, list[Question]] = {}
         # Brokers that have a task asking them.
         self._busy: set[int] = set()
@@ -132,7 +121,7 @@ class TransactionVerifier:
             while self._questions[broker_id]:
                 questions = self._take(broker_id)
                 try:
-                    response = await self._send(broker_id, _request(questions))
+                    response = await self._brokers.ask(broker_id, _request(questions))
                 except (PeerLost, ApiError) as error:
                     logger.info("transactions could not be verified at broker %d: %s", broker_id, error)
                     for question in questions:
@@ -150,15 +139,6 @@ class TransactionVerifier:
         chosen = [*taken.values()]
         self._questions[broker_id] = [one for one in self._questions[broker_id] if one not in chosen]
         return chosen
-
-    async def _send(self, broker_id: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-        if broker_id == self._broker_id:
-            return await self._ask_locally(request)
-        peer = self._peers.get(broker_id)
-        if peer is None:
-            peer = self._peers[broker_id] = self._make_peer(broker_id)
-        response: AddPartitionsToTxnResponse = await peer.send(request)
-        return response
 
 
 def _request(questions: list[Question]) -> AddPartitionsToTxnRequest:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
 
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.topic_names import AUDIT_TOPIC
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.controller.client import TopicCreator
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.wire.records import Record, build_batch
@@ -19,31 +18,14 @@ BATCH_BYTES_MAX = 500_000
 TIMEOUT_MS = 15_000
 
 
-class Sender(Protocol):
-    """A connection to another broker."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
-
-
 class AuditTopic:
     """Writes to the leader of the topic's only partition, which may be this broker."""
 
-    def __init__(
-        self,
-        node_id: int,
-        image: Image,
-        creator: TopicCreator,
-        make_peer: Callable[[int], Sender],
-        produce_locally: Callable[[ProduceRequest], Awaitable[ProduceResponse]],
-        retention_ms: int,
-    ) -> None:
-        self._node_id = node_id
+    def __init__(self, brokers: Brokers, image: Image, creator: TopicCreator, retention_ms: int) -> None:
+        self._brokers = brokers
         self._image = image
         self._creator = creator
-        self._make_peer = make_peer
-        self._produce_locally = produce_locally
         self._retention_ms = retention_ms
-        self._peers: dict[int, Sender] = {}
 
     async def write(self, documents: Sequence[tuple[int, bytes]]) -> None:
         """Append documents, each with its time; raises ApiError or PeerLost, and then some may have been appended."""
@@ -74,14 +56,7 @@ class AuditTopic:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{AUDIT_TOPIC} has no leader")
         data = PartitionProduceData(0, memoryview(bytearray(build_batch(rows))))
         request = ProduceRequest(None, -1, TIMEOUT_MS, [TopicProduceData(topic.name, topic.topic_id, [data])])
-        response: ProduceResponse
-        if leader == self._node_id:
-            response = await self._produce_locally(request)
-        else:
-            peer = self._peers.get(leader)
-            if peer is None:
-                peer = self._peers[leader] = self._make_peer(leader)
-            response = await peer.send(request, timeout_ms=TIMEOUT_MS)
+        response: ProduceResponse = await self._brokers.ask(leader, request, timeout_ms=TIMEOUT_MS)
         row = response.responses[0].partition_responses[0]
         if row.error_code:
             raise ApiError(ErrorCode(row.error_code), row.error_message or ErrorCode(row.error_code).name)

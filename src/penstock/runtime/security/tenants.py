@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from penstock.core.metadata.tenants import LIMITS, TenantLimits, tenant_usage, tenants
 from penstock.core.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from penstock.core.security.tenant_storage import Led, StorageMeter
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PeerLost, PeerUnsupported
 from penstock.runtime.replication.partitions import Partitions
@@ -29,33 +30,24 @@ FRESH_MS = 250
 logger = logging.getLogger("penstock.tenants")
 
 
-class Sender(Protocol):
-    """The part of a Peer that is used here."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
-
-
 class Tenants:
     """The tenants of the cluster, as this broker knows them."""
 
     def __init__(
         self,
         env: Env,
-        broker_id: int,
+        brokers: Brokers,
         partitions: Partitions,
         quotas: ClientQuotas,
-        make_peer: Callable[[int], Sender],
         interval_ms: int,
     ) -> None:
         """`interval_ms` is penstock.tenant.usage.interval.ms."""
         self._env = env
-        self._broker_id = broker_id
+        self._brokers = brokers
         self._image = partitions.image
         self._partitions = partitions
         self._quotas = quotas
-        self._make_peer = make_peer
         self._interval_ms = interval_ms
-        self._peers: dict[int, Sender] = {}
         # The last report of every broker that is not fenced.
         self._reports: dict[int, Mapping[str, Led]] = {}
         self._own: Mapping[str, Led] = {}
@@ -140,14 +132,14 @@ class Tenants:
         others = [
             broker.broker_id
             for broker in self._image.brokers.values()
-            if not broker.fenced and broker.broker_id != self._broker_id
+            if not broker.fenced and broker.broker_id != self._brokers.node_id
         ]
         for meter in self.meters.values():
             meter.begin_round()
         self._own_at_ms = None
         answers = await asyncio.gather(self.own(), *map(self._ask, others))
         # A fenced broker leads nothing: its partitions have got other leaders with the same record.
-        self._reports = dict(zip([self._broker_id, *others], answers, strict=True))
+        self._reports = dict(zip([self._brokers.node_id, *others], answers, strict=True))
         for name, meter in self.meters.items():
             was_full = meter.is_full
             reports = [report[name] for report in self._reports.values() if name in report]
@@ -162,12 +154,9 @@ class Tenants:
 
     async def _ask(self, broker_id: int) -> Mapping[str, Led]:
         """What another broker leads; what it said last if it does not answer now."""
-        peer = self._peers.get(broker_id)
-        if peer is None:
-            peer = self._peers[broker_id] = self._make_peer(broker_id)
         try:
-            request = DescribeTenantsRequest(None, only_local=True)
-            response: DescribeTenantsResponse = await peer.send(request, timeout_ms=max(1000, self._interval_ms))
+            request, timeout_ms = DescribeTenantsRequest(None, only_local=True), max(1000, self._interval_ms)
+            response: DescribeTenantsResponse = await self._brokers.ask(broker_id, request, timeout_ms=timeout_ms)
         except PeerUnsupported:
             return {}
         except (PeerLost, ApiError) as error:

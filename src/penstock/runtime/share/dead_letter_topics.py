@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.image import Image, ResourceType
@@ -12,6 +12,7 @@ from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -32,33 +33,22 @@ class Place(NamedTuple):
     leader: int
 
 
-class Sender(Protocol):
-    """A connection to another broker."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
-
-
 class DeadLetterTopics:
-    """`ask_itself` answers a request on this broker, `take_producer_id` allocates an id that nobody else has."""
+    """`take_producer_id` allocates an id that nobody else has."""
 
     def __init__(
         self,
-        node_id: int,
+        brokers: Brokers,
         image: Image,
         creator: TopicCreator,
-        make_peer: Callable[[int], Sender],
-        ask_itself: Callable[[Any], Awaitable[Any]],
         take_producer_id: Callable[[], Awaitable[int]],
         settings: Callable[[], NodeSettings],
     ) -> None:
         self.take_producer_id = take_producer_id
-        self._node_id = node_id
+        self._brokers = brokers
         self._image = image
         self._creator = creator
-        self._make_peer = make_peer
-        self._ask_itself = ask_itself
         self._settings = settings
-        self._peers: dict[int, Sender] = {}
 
     async def place_of(self, name: str, partition: int) -> Place:
         """Where the dead letters of a partition go; raises ApiError if they may not go there, or not now."""
@@ -102,21 +92,10 @@ class DeadLetterTopics:
         topic = TopicProduceData(place.name, place.topic_id, [data])
         request = ProduceRequest(None, ALL, TIMEOUT_MS, [topic])
         try:
-            response: ProduceResponse = await self._send(place.leader, request)
+            response: ProduceResponse = await self._brokers.ask(place.leader, request, timeout_ms=TIMEOUT_MS)
         except PeerLost:
             return ErrorCode.NETWORK_EXCEPTION
         except ApiError as error:
             return error.code
         code = ErrorCode(response.responses[0].partition_responses[0].error_code)
         return ErrorCode.NONE if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER else code
-
-    async def _send(self, leader: int, request: ProduceRequest) -> ProduceResponse:
-        response: ProduceResponse
-        if leader == self._node_id:
-            response = await self._ask_itself(request)
-            return response
-        peer = self._peers.get(leader)
-        if peer is None:
-            peer = self._peers[leader] = self._make_peer(leader)
-        response = await peer.send(request, timeout_ms=TIMEOUT_MS)
-        return response

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -21,27 +21,12 @@ LATEST = -1
 CONSUMER = -1
 
 
-class Sender(Protocol):
-    """A connection to another broker."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
-
-
 class EndOffsets:
-    """Asks other brokers over `make_peer`, and this one with `ask_itself`."""
+    """Asks the leaders, of which this broker may be one."""
 
-    def __init__(
-        self,
-        node_id: int,
-        leader_of: Callable[[str, int], int | None],
-        make_peer: Callable[[int], Sender],
-        ask_itself: Callable[[Any], Awaitable[Any]],
-    ) -> None:
-        self._node_id = node_id
+    def __init__(self, brokers: Brokers, leader_of: Callable[[str, int], int | None]) -> None:
+        self._brokers = brokers
         self._leader_of = leader_of
-        self._make_peer = make_peer
-        self._ask_itself = ask_itself
-        self._peers: dict[int, Sender] = {}
 
     async def of(self, names: Iterable[TopicPartition]) -> Mapping[TopicPartition, int | ErrorCode]:
         """The high watermark of each partition, or why it is not known."""
@@ -65,7 +50,7 @@ class EndOffsets:
         topics = [ListOffsetsTopic(topic, rows) for topic, rows in by_topic.items()]
         request = ListOffsetsRequest(CONSUMER, topics=topics, timeout_ms=TIMEOUT_MS)
         try:
-            response: ListOffsetsResponse = await self._send(leader, request)
+            response: ListOffsetsResponse = await self._brokers.ask(leader, request, timeout_ms=TIMEOUT_MS)
         except PeerLost:
             return dict.fromkeys(names, ErrorCode.LEADER_NOT_AVAILABLE)
         return {
@@ -73,14 +58,3 @@ class EndOffsets:
             for topic in response.topics
             for row in topic.partitions
         }
-
-    async def _send(self, leader: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        response: ListOffsetsResponse
-        if leader == self._node_id:
-            response = await self._ask_itself(request)
-            return response
-        peer = self._peers.get(leader)
-        if peer is None:
-            peer = self._peers[leader] = self._make_peer(leader)
-        response = await peer.send(request, timeout_ms=TIMEOUT_MS)
-        return response

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.core.metadata.image import PartitionState
 from penstock.core.share.runs import NO_DELAYS, Delays, StateBatch
 from penstock.core.share.state import NO_EPOCH, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, Uuid
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PeerLost, PeerUnsupported
 from penstock.runtime.share.persister import StoredState, Summary
@@ -38,31 +39,20 @@ _PASSING = frozenset(
 )
 
 
-class Sender(Protocol):
-    """The part of a Peer that is used here."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
-
-
 class RemotePersister:
-    """`leader_of` finds the partition of a coordinator key, `ask_locally` answers a request on this broker."""
+    """`leader_of` finds the partition of a coordinator key."""
 
     def __init__(
         self,
         env: Env,
-        broker_id: int,
+        brokers: Brokers,
         leader_of: Callable[[str], Awaitable[PartitionState]],
-        make_peer: Callable[[int], Sender],
-        ask_locally: Callable[[Any], Awaitable[Any]],
         timeout_ms: int,
     ) -> None:
         self._env = env
-        self._broker_id = broker_id
+        self._brokers = brokers
         self._leader_of = leader_of
-        self._make_peer = make_peer
-        self._ask_locally = ask_locally
         self._timeout_ms = timeout_ms
-        self._peers: dict[int, Sender] = {}
 
     async def initialize(self, group: str, topic_id: Uuid, partition: int, state_epoch: int, start_offset: int) -> None:
         """See Persister."""
@@ -150,9 +140,4 @@ class RemotePersister:
         state = await self._leader_of(key.coordinator_key)
         if state.leader == NO_LEADER:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator's partition has no leader")
-        if state.leader == self._broker_id:
-            return await self._ask_locally(request)
-        peer = self._peers.get(state.leader)
-        if peer is None:
-            peer = self._peers[state.leader] = self._make_peer(state.leader)
-        return await peer.send(request, timeout_ms=self._timeout_ms)
+        return await self._brokers.ask(state.leader, request, timeout_ms=self._timeout_ms)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.topics import NewTopic
@@ -23,6 +22,7 @@ from penstock.core.tier.metadata_records import (
 )
 from penstock.core.tier.segments import RemotePartition
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PeerLost
@@ -37,16 +37,8 @@ WAIT_MS = 500
 TIMEOUT_MS = 15_000
 RETRY_MIN_MS = 50
 RETRY_MAX_MS = 1_000
-# Of connections to other brokers, that for writes; the others are for reading one partition each.
-WRITES = -1
 
 logger = logging.getLogger("penstock.tier")
-
-
-class Sender(Protocol):
-    """A connection to another broker."""
-
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
 
 
 class MetadataTopicSettings(NamedTuple):
@@ -55,32 +47,6 @@ class MetadataTopicSettings(NamedTuple):
     partitions: int
     replication_factor: int
     retention_ms: int
-
-
-class Brokers:
-    """Asks this broker, or another one, by its number.
-
-    Requests on one connection are answered in their order, so whoever waits for news has a `lane` of its own.
-    """
-
-    def __init__(
-        self, node_id: int, make_peer: Callable[[int], Sender], ask_itself: Callable[[Any], Awaitable[Any]]
-    ) -> None:
-        self.node_id = node_id
-        self._make_peer = make_peer
-        self._ask_itself = ask_itself
-        self._peers: dict[tuple[int, int], Sender] = {}
-
-    async def ask(self, broker_id: int, request: Any, lane: int = WRITES) -> Any:
-        """A broker's response; raises PeerLost or ApiError."""
-        if broker_id < 0:
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the partition has no leader")
-        if broker_id == self.node_id:
-            return await self._ask_itself(request)
-        peer = self._peers.get((broker_id, lane))
-        if peer is None:
-            peer = self._peers[broker_id, lane] = self._make_peer(broker_id)
-        return await peer.send(request, timeout_ms=TIMEOUT_MS)
 
 
 class _Followed:
@@ -181,7 +147,9 @@ class RemoteLogMetadata:
         batch = build_batch([Record(0, self._env.now_ms(), None, value, ())])
         data = PartitionProduceData(index, memoryview(bytearray(batch)))
         request = ProduceRequest(None, -1, TIMEOUT_MS, [TopicProduceData(topic.name, topic.topic_id, [data])])
-        response: ProduceResponse = await self._brokers.ask(topic.partitions[index].leader, request)
+        response: ProduceResponse = await self._brokers.ask(
+            topic.partitions[index].leader, request, timeout_ms=TIMEOUT_MS
+        )
         row = response.responses[0].partition_responses[0]
         if row.error_code:
             raise ApiError(ErrorCode(row.error_code), row.error_message or ErrorCode(row.error_code).name)
@@ -252,7 +220,7 @@ class RemoteLogMetadata:
             max_bytes=FETCH_BYTES,
             topics=[FetchTopic(METADATA_TOPIC, topic_id, [wanted])],
         )
-        response: FetchResponse = await self._brokers.ask(state.leader, request, index)
+        response: FetchResponse = await self._brokers.ask(state.leader, request, timeout_ms=TIMEOUT_MS, lane=index)
         if response.error_code or not response.responses:
             raise ApiError(ErrorCode(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR), "the fetch was refused")
         row = response.responses[0].partitions[0]

@@ -11,6 +11,7 @@ import pytest
 from penstock.core.transaction.contract import Markers
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.coordinator import markers as transaction_markers
 from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.env import SystemEnv
@@ -31,7 +32,7 @@ def markers(*partitions: TopicPartition, producer_id: int = 7) -> Markers:
     return Markers(f"id-{producer_id}", producer_id, 3, True, 5, partitions)
 
 
-class Brokers:
+class Leaders:
     """Leaders that take markers: `answers` has, by broker, what they do with their next requests; then they accept."""
 
     def __init__(self, leaders: dict[TopicPartition, int | None]) -> None:
@@ -87,12 +88,13 @@ class Brokers:
 Story = Callable[[TransactionMarkers], Coroutine[Any, Any, None]]
 
 
-def tell(brokers: Brokers, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def tell(brokers: Leaders, story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_markers, "RETRY_MIN_MS", 1)
 
     async def run() -> None:
         env = SystemEnv()
-        sender = TransactionMarkers(env, HERE, brokers.leader_of, brokers.make_peer, lambda r: brokers.take(HERE, r))
+        asked = Brokers(HERE, brokers.make_peer, lambda request: brokers.take(HERE, request))
+        sender = TransactionMarkers(env, asked, brokers.leader_of)
         await asyncio.wait_for(story(sender), 10)
         await env.close()
 
@@ -115,7 +117,7 @@ async def sent(sender: TransactionMarkers, wanted: Markers) -> list[TopicPartiti
 
 
 def test_each_leader_gets_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: HERE, B: 2, C: 2})
+    brokers = Leaders({A: HERE, B: 2, C: 2})
 
     async def story(sender: TransactionMarkers) -> None:
         assert sorted(await sent(sender, markers(A, B, C))) == [A, B, C]
@@ -131,7 +133,7 @@ def test_each_leader_gets_its_partitions(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_request_takes_along_all_that_waits_and_one_is_under_way_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: 2})
+    brokers = Leaders({A: 2})
 
     async def story(sender: TransactionMarkers) -> None:
         brokers.gate = asyncio.Event()
@@ -148,7 +150,7 @@ def test_a_request_takes_along_all_that_waits_and_one_is_under_way_at_a_time(mon
 
 def test_a_large_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_markers, "PARTITIONS_PER_REQUEST_MAX", 2)
-    brokers = Brokers({A: 2, B: 2})
+    brokers = Leaders({A: 2, B: 2})
 
     async def story(sender: TransactionMarkers) -> None:
         await asyncio.gather(*(sent(sender, markers(A, B, producer_id=number)) for number in range(3)))
@@ -172,7 +174,7 @@ def test_a_large_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_fails_is_tried_again(
     failure: ErrorCode | Exception, leader: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brokers = Brokers({A: leader})
+    brokers = Leaders({A: leader})
     brokers.answers[leader] = [failure, failure]
 
     async def story(sender: TransactionMarkers) -> None:
@@ -183,7 +185,7 @@ def test_what_fails_is_tried_again(
 
 
 def test_a_new_leader_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: 2})
+    brokers = Leaders({A: 2})
     brokers.answers[2] = [lambda: brokers.leaders.update({A: 3})]
 
     async def story(sender: TransactionMarkers) -> None:
@@ -194,7 +196,7 @@ def test_a_new_leader_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_partition_without_a_leader_waits_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: NO_LEADER, B: 2})
+    brokers = Leaders({A: NO_LEADER, B: 2})
 
     async def story(sender: TransactionMarkers) -> None:
         asyncio.get_running_loop().call_later(0.02, brokers.leaders.update, {A: 2})
@@ -204,7 +206,7 @@ def test_a_partition_without_a_leader_waits_for_one(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_partition_that_was_deleted_needs_no_marker(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: None, B: 2})
+    brokers = Leaders({A: None, B: 2})
     brokers.answers[2] = [lambda: brokers.leaders.update({B: None})]
 
     async def story(sender: TransactionMarkers) -> None:
@@ -215,7 +217,7 @@ def test_a_partition_that_was_deleted_needs_no_marker(monkeypatch: pytest.Monkey
 
 
 def test_a_partition_that_knows_a_later_epoch_needs_no_marker(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: 2})
+    brokers = Leaders({A: 2})
     brokers.answers[2] = [ErrorCode.INVALID_PRODUCER_EPOCH]
 
     async def story(sender: TransactionMarkers) -> None:
@@ -226,7 +228,7 @@ def test_a_partition_that_knows_a_later_epoch_needs_no_marker(monkeypatch: pytes
 
 
 def test_a_fenced_coordinator_leaves_it_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: 2})
+    brokers = Leaders({A: 2})
     brokers.answers[2] = [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
     reported: list[TopicPartition] = []
 
@@ -239,7 +241,7 @@ def test_a_fenced_coordinator_leaves_it_to_the_other(monkeypatch: pytest.MonkeyP
 
 
 def test_markers_that_are_no_longer_wanted_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: 2})
+    brokers = Leaders({A: 2})
     brokers.answers[2] = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100
     reported: list[TopicPartition] = []
     wanted = True
@@ -259,7 +261,7 @@ def test_markers_that_are_no_longer_wanted_are_dropped(monkeypatch: pytest.Monke
 
 
 def test_a_late_answer_for_unwanted_markers_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Brokers({A: 2})
+    brokers = Leaders({A: 2})
     reported: list[TopicPartition] = []
     wanted = True
 

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.core.contract import ProducerIdentity
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.coordinator.transaction_verifier import TransactionVerifier
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.peer import PeerLost
@@ -79,10 +80,8 @@ def tell(coordinators: Coordinators, story: Callable[[TransactionVerifier], Coro
         env = SystemEnv()
         verifier = TransactionVerifier(
             env,
-            HERE,
+            Brokers(HERE, coordinators.make_peer, lambda request: coordinators.take(HERE, request)),
             coordinators.coordinator_of,
-            coordinators.make_peer,
-            lambda request: coordinators.take(HERE, request),
             retry_ms=5,
             retry_max_ms=100,
         )

@@ -13,6 +13,7 @@ from penstock.core.metadata.image import Image, new_partition, partition_record
 from penstock.core.security.quotas import Windows
 from penstock.core.security.tenant_storage import Led
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.peer import PeerLost
 from penstock.runtime.security.client_quotas import ClientQuotas
@@ -46,13 +47,18 @@ class World:
             self.image.replay(partition_record(b"t" * 16, index, state))
         self.tenants = Tenants(
             self.env,
-            1,
+            Brokers(1, self.make_peer, self.ask_itself),
             SimpleNamespace(image=self.image, get=self.partition),  # type: ignore[arg-type]
             ClientQuotas(self.env, Windows(11, 1000), Windows(11, 1000)),
-            lambda broker_id: SimpleNamespace(send=lambda request, **_: self.send(broker_id, request)),
             interval_ms=1,
         )
         self.tenants.start()
+
+    def make_peer(self, broker_id: int) -> Any:
+        return SimpleNamespace(send=lambda request, **_: self.send(broker_id, request))
+
+    def ask_itself(self, _request: Any) -> Any:
+        raise AssertionError("a broker knows what it leads")
 
     def partition(self, topic: str, index: int) -> Any:
         leads = (topic, index) == ("acme.t", 0)

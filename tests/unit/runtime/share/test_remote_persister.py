@@ -11,6 +11,7 @@ from penstock.core.metadata.image import PartitionState
 from penstock.core.share.runs import StateBatch
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.peer import PeerLost
 from penstock.runtime.share.persister import StoredState, Summary
@@ -30,9 +31,8 @@ class World:
         self.script = [*script]
         self.asked: list[tuple[int, Any]] = []
         self._leaders = [*leaders]
-        self.persister = RemotePersister(
-            SystemEnv(), HERE, self._leader_of, lambda broker: Broker(self, broker), self._here, timeout_ms
-        )
+        brokers = Brokers(HERE, lambda broker: Broker(self, broker), self._here)
+        self.persister = RemotePersister(SystemEnv(), brokers, self._leader_of, timeout_ms)
 
     async def _leader_of(self, key: str) -> PartitionState:
         assert key == "g:AAECAwQFBgcICQoLDA0ODw:3"

@@ -13,6 +13,7 @@ from penstock.core.contract import Caller
 from penstock.core.metadata.topics import NewTopic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.runtime.brokers import Brokers
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.peer import PeerLost
 from penstock.runtime.share.end_offsets import EndOffsets
@@ -253,7 +254,7 @@ def test_leaders_are_asked_for_the_ends() -> None:
         )
 
     leaders = {("t", 0): 1, ("t", 9): 1, ("u", 0): 2, ("u", 1): -1}
-    ends = EndOffsets(1, lambda *name: leaders.get(name), lambda _: LostPeer(), itself)
+    ends = EndOffsets(Brokers(1, lambda _: LostPeer(), itself), lambda *name: leaders.get(name))
     names = [TopicPartition(*name) for name in [*leaders, ("gone", 0)]]
     assert asyncio.run(ends.of(names)) == {
         ("t", 0): 7,
