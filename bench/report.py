@@ -18,6 +18,8 @@ from bench.figures import (
 from bench.http_figures import RAW as HTTP_RAW
 from bench.http_figures import section as http_section
 from bench.queue_figures import DELAYS_RAW, QUEUES_RAW, delays_section, queues_section
+from bench.security_figures import RAW as SECURITY_RAW
+from bench.security_figures import section as security_section
 from bench.spark_figures import RAW as SPARK_RAW
 from bench.spark_figures import section as spark_section
 from bench.three_nodes import RAW as CLUSTER_RAW
@@ -95,6 +97,7 @@ OWN_RUNS = (
     (DELAYS_RAW, delays_section),
     (SPARK_RAW, spark_section),
     (TIER_RAW, tier_section),
+    (SECURITY_RAW, security_section),
 )
 
 

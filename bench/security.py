@@ -1,23 +1,24 @@
 """What safety costs: TLS next to plain text, on Penstock and on Apache Kafka in the same run, and asking for rights.
 
-    python -m bench.security [--seconds 8] [--rounds 2]
+    python -m bench.security [--seconds 8] [--rounds 3] [--output …]
 
-One node of each, the same settings, one librdkafka client that writes and then reads. The client needs a core of its
-own and is often the limit, so the broker's CPU time for a million records stands next to the rate.
+One node of each, taking turns, the same settings, one librdkafka client that writes and then reads. The client needs a
+core of its own and is often the limit, so the broker's CPU time for a million records stands next to the rate.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import statistics
+import json
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -26,12 +27,14 @@ from tests.support.kafka_tools import java_missing, libraries_of
 
 from bench.peers.process import ServerProcess
 from bench.processes import cpu_seconds
+from bench.security_figures import RAW, section
 from penstock.core.security.authorizer import Authorizer, Entry
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 from penstock.runtime.security.certificates import issue, make_authority
 
 KAFKA_VERSION = "4.3.1"
 SIZES = (100, 1000)
+ENTRIES = (10, 1_000, 10_000)
 TIMEOUT_S = 30
 TOPIC = "bench"
 
@@ -40,13 +43,6 @@ class Server(NamedTuple):
     pid: int
     plain: str
     tls: str
-
-
-class Figure(NamedTuple):
-    """Records a second, and the broker's CPU seconds for a million of them."""
-
-    rate: float
-    cpu: float
 
 
 def security(directory: Path, port: int, tls_port: int, controller: str) -> dict[str, str]:
@@ -101,20 +97,21 @@ def client(address: str, ca: Path | None) -> dict[str, str]:
     return settings | {"security.protocol": "SSL", "ssl.ca.location": str(ca)} if ca else settings
 
 
-def _measured(server: Server, work: Callable[[], int]) -> Figure:
+def _measured(server: Server, work: Callable[[], int]) -> dict[str, float]:
+    """Records a second, and the broker's CPU seconds for a million of them."""
     cpu, begun = cpu_seconds(server.pid), time.monotonic()
     records = work()
     took = time.monotonic() - begun
-    return Figure(records / took, (cpu_seconds(server.pid) - cpu) * 1e6 / max(1, records))
+    return {"rate": records / took, "cpu": (cpu_seconds(server.pid) - cpu) * 1e6 / max(1, records)}
 
 
-def write(settings: dict[str, str], size: int, seconds: float) -> int:
+def write(settings: dict[str, str], topic: str, size: int, seconds: float) -> int:
     producer = Producer({**settings, "acks": "1", "linger.ms": "5", "batch.size": "1000000"})
     value, sent, end = b"x" * size, 0, time.monotonic() + seconds
     while time.monotonic() < end:
         for _ in range(500):
             try:
-                producer.produce(f"{TOPIC}-{size}", value)
+                producer.produce(topic, value)
                 sent += 1
             except BufferError:
                 producer.poll(0.01)
@@ -123,9 +120,9 @@ def write(settings: dict[str, str], size: int, seconds: float) -> int:
     return sent
 
 
-def read(settings: dict[str, str], size: int, seconds: float) -> int:
+def read(settings: dict[str, str], topic: str, seconds: float) -> int:
     consumer = Consumer({**settings, "group.id": "bench", "enable.auto.commit": "false"})
-    consumer.assign([TopicPartition(f"{TOPIC}-{size}", 0, 0)])
+    consumer.assign([TopicPartition(topic, 0, 0)])
     found, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         messages = consumer.consume(5_000, 2)
@@ -136,7 +133,7 @@ def read(settings: dict[str, str], size: int, seconds: float) -> int:
     return found
 
 
-def compare(directory: Path, seconds: float, rounds: int) -> dict[tuple[str, str, int, str], list[Figure]]:
+def compare(directory: Path, seconds: float, rounds: int) -> list[dict[str, Any]]:
     """Every peer, way and size, in turn and several times."""
     now = datetime.datetime.now(datetime.UTC)
     authority = make_authority("Penstock's bench", now)
@@ -147,25 +144,36 @@ def compare(directory: Path, seconds: float, rounds: int) -> dict[tuple[str, str
         peers["Apache Kafka"] = kafka
     else:
         print(f"without Apache Kafka: {missing}", file=sys.stderr)
-    found: dict[tuple[str, str, int, str], list[Figure]] = {}
-    for name, start in peers.items():
-        with start(directory) as server:
-            ways = {"plain": client(server.plain, None), "TLS": client(server.tls, directory / "ca.pem")}
-            wanted = [NewTopic(f"{TOPIC}-{size}", 1, 1) for size in SIZES]
-            admin = AdminClient(ways["plain"])
-            for future in admin.create_topics(wanted).values():
-                future.result(TIMEOUT_S)
-            for _ in range(rounds):
-                for size in SIZES:
-                    for way, settings in ways.items():
-                        for label, work in (("write", write), ("read", read)):
-                            figure = _measured(server, lambda w=work, s=settings, n=size: w(s, n, seconds))
-                            found.setdefault((name, label, size, way), []).append(figure)
-            print(f"{name}: done", file=sys.stderr)
-    return found
+    runs: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        servers = {name: stack.enter_context(start(directory)) for name, start in peers.items()}
+        for turn in range(rounds):
+            for size in SIZES:
+                for name, server in servers.items():
+                    topic = f"{TOPIC}-{size}-{turn}"
+                    create(server, topic)
+                    runs += measure_turn(name, server, directory / "ca.pem", topic, size, seconds)
+            print(f"turn {turn + 1} of {rounds} is done", file=sys.stderr)
+    return runs
 
 
-def authorizing(entries: int) -> tuple[float, float]:
+def create(server: Server, topic: str) -> None:
+    admin = AdminClient(client(server.plain, None))
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(TIMEOUT_S)
+
+
+def measure_turn(
+    name: str, server: Server, ca: Path, topic: str, size: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """A peer writes and reads records of a size, without TLS and with it."""
+    for way, settings in (("plain", client(server.plain, None)), ("TLS", client(server.tls, ca))):
+        written = _measured(server, lambda s=settings: write(s, topic, size, seconds))  # type: ignore[misc]
+        been_read = _measured(server, lambda s=settings: read(s, topic, seconds))  # type: ignore[misc]
+        for work, figures in (("write", written), ("read", been_read)):
+            yield {"peer": name, "work": work, "size": size, "way": way, **figures}
+
+
+def authorizing(entries: int) -> dict[str, float]:
     """Microseconds of a decision, the first time and once it is known."""
     authorizer = Authorizer()
     for number in range(entries):
@@ -188,25 +196,23 @@ def authorizing(entries: int) -> tuple[float, float]:
         return (time.perf_counter() - begun) * 1e6 / len(names)
 
     first = each()
-    return first, min(each() for _ in range(5))
+    return {"first_us": first, "known_us": min(each() for _ in range(5))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.security", description=__doc__)
     parser.add_argument("--seconds", type=float, default=8, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=RAW, help="where the raw figures go")
     options = parser.parse_args()
-    for entries in (10, 1_000, 10_000):
-        first, known = authorizing(entries)
-        print(f"asking for a right among {entries:6} entries: {first:6.2f} µs at first, {known:5.2f} µs afterwards")
+    raw: dict[str, Any] = {"date": datetime.date.today().isoformat(), "load_before": os.getloadavg()[0]}
+    raw |= {"cores": len(os.sched_getaffinity(0)), "rounds": options.rounds}
+    raw["authorizing"] = [{"entries": one, **authorizing(one)} for one in ENTRIES]
     with tempfile.TemporaryDirectory() as directory:
-        found = compare(Path(directory), options.seconds, options.rounds)
-    print(f"{'':28}{'plain K/s':>11}{'TLS K/s':>11}{'plain CPU':>11}{'TLS CPU':>11}   CPU: broker seconds a million")
-    for name, label, size in sorted({key[:3] for key in found}):
-        ways = [found[name, label, size, way] for way in ("plain", "TLS")]
-        rates = "".join(f"{statistics.median(one.rate for one in way) / 1000:11.0f}" for way in ways)
-        cpu = "".join(f"{statistics.median(one.cpu for one in way):11.2f}" for way in ways)
-        print(f"{name:13}{label:6}{size:5} bytes  {rates}{cpu}")
+        raw["runs"] = compare(Path(directory), options.seconds, options.rounds)
+    raw["load_after"] = os.getloadavg()[0]
+    options.output.write_text(json.dumps(raw, indent=1) + "\n")
+    print(section(raw))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ process of its own. The broker's cache is empty each time, and the two take turn
 memory is no store that a broker could keep up with; it shows what the broker's own part costs.
 
 Spark reads another such topic from the store and through the broker, by turns. Counted is the processors' time of Spark
-and of the broker together; meanwhile somebody writes a record at a time, and waits for each. Spark runs with the
-lowest priority, as if it had a machine of its own.
+and of the broker together; meanwhile somebody writes a record at a time, and waits for each. The broker and the writer
+have a core of their own, and Spark has the others, as if each had a machine of its own.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def measure_spark(megabytes: int, repetitions: int) -> list[dict[str, Any]]:
         ends = {str(number): copied_end(cluster, topic, number) for number in range(SPARK_PARTITIONS)}
         other = cluster.create_topic()
         with writer(cluster.bootstrap_servers, other) as pipe:
-            os.nice(19)
+            separate(cluster)
             spark = session("bench", settings={"spark.ui.enabled": "false", "spark.driver.memory": "2g"})
             try:
                 for turn in range(1 + repetitions):
@@ -249,6 +249,17 @@ def measure_spark(megabytes: int, repetitions: int) -> list[dict[str, Any]]:
             finally:
                 spark.stop()
     return runs
+
+
+def separate(cluster: Cluster) -> None:
+    """Leave one core to the broker and to whoever runs already; this process and what it starts get the others."""
+    cores = sorted(os.sched_getaffinity(0))
+    here = os.getpid()
+    for pid in (cluster.pid, *(child.pid for child in multiprocessing.active_children())):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores[:1])
+    for thread in Path(f"/proc/{here}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores[1:] or cores)
 
 
 def told(run: dict[str, Any]) -> str:

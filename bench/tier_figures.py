@@ -36,8 +36,8 @@ def section(raw: Run) -> str:
         lines.append(f"| {title} | {through:,.0f} | {alone:,.0f} | {ratio:.2f} |")
     lines += [
         "",
-        "Spark (the format `penstock`, two partitions in a directory) with the lowest priority, while somebody writes "
-        "a record at a time to another topic:",
+        "Spark (the format `penstock`, two partitions in a directory), while somebody writes a record at a time to "
+        "another topic; the broker and the writer have one core, Spark has the others:",
         "",
         "| | rows a CPU second of Spark and the broker | the broker's CPU, s | a write, p50 ms | p99 ms |",
         "|---|---:|---:|---:|---:|",

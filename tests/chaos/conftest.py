@@ -10,14 +10,11 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
-from support import chaos_security
 from support.chaos_cluster import ChaosCluster
 from support.tools import want
 
 FIGURES: list[str] = []
 FAILED = pytest.StashKey[bool]()
-# Tests that cut links between nodes.
-CUTTING = ("test_cluster_cuts.py", "test_cluster_moves.py")
 IS_LONG = os.environ.get("PENSTOCK_CHAOS") == "long"
 
 
@@ -65,10 +62,7 @@ def is_long() -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what belongs to long runs only."""
     skip = pytest.mark.skip(reason=want("time", "run `make chaos`, or set PENSTOCK_CHAOS=long"))
-    unseen = pytest.mark.skip(reason=want("links to cut", "with TLS nobody sees which node opened a connection"))
     for item in items:
-        if chaos_security.DIRECTORY and item.path.name in CUTTING:
-            item.add_marker(unseen)
         if not IS_LONG and item.get_closest_marker("long_chaos") is not None:
             item.add_marker(skip)
 

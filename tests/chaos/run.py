@@ -34,7 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=0.0, help="start no round after so long; one round by default")
     parser.add_argument("--fault", action="append", default=[], help="a number or part of a name; may be given again")
-    parser.add_argument("--secure", action="store_true", help="with TLS and sign-ins; no links are cut")
+    parser.add_argument("--secure", action="store_true", help="with TLS and sign-ins")
     options = parser.parse_args()
     os.environ.setdefault("PENSTOCK_CHAOS", "long")
     arguments = [str(path) for pattern in FILES for path in sorted(HERE.glob(pattern))]

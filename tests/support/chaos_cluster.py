@@ -53,7 +53,7 @@ class ChaosCluster:
     def __init__(self, settings: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> None:
         ports = free_ports(12)
         self._ports = {node: ports[4 * index : 4 * index + 4] for index, node in enumerate(NODES)}
-        self.links = Links()
+        self.links = Links(chaos_security.link_tls())
         brokers = {node: self.links.add(node, self._ports[node][1]) for node in NODES}
         controllers = {node: self.links.add(node, self._ports[node][2]) for node in NODES}
         self.cluster = Cluster(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import datetime
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from penstock.runtime.security.certificates import issue, make_authority
-from support.link_proxy import HOST
+from support.link_proxy import HOST, Tls
 
 VARIABLE = "PENSTOCK_CHAOS_SECURE"
 DIRECTORY = os.environ.get(VARIABLE, "")
@@ -50,6 +51,15 @@ def node_settings() -> dict[str, str]:
         "listener.name.internal.plain.sasl.jaas.config": plain,
         "listener.name.controller.plain.sasl.jaas.config": plain,
     }
+
+
+def link_tls() -> Tls | None:
+    """With what proxies between nodes end TLS and begin it anew; None without security."""
+    if not DIRECTORY:
+        return None
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(f"{DIRECTORY}/node.pem")
+    return Tls(server, ssl.create_default_context(cafile=f"{DIRECTORY}/ca.pem"))
 
 
 def client_settings() -> Mapping[str, str]:

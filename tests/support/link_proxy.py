@@ -2,7 +2,8 @@
 
 Every destination has one proxy, a TCP port that passes bytes on. Nodes say who they are: the client id in the header of
 the first request on a connection ends in the node's number. So all nodes may be told the same address of a destination,
-and links are cut by source all the same. No rights are needed for this.
+and links are cut by source all the same. No rights are needed for this. Where nodes speak TLS, a proxy ends it and
+begins it anew, with the nodes' own certificate.
 
 A cut link is one on which packets get lost: what was sent waits in the sender's buffers, connections stay open, new
 ones are not answered, the end of a connection is not seen, and what waited arrives when the link is healed, if the
@@ -14,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import ssl
 import struct
 import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
@@ -45,10 +47,18 @@ class Link:
         self.open.set()
 
 
+class Tls(NamedTuple):
+    """What a proxy shows to who connects, and what it trusts where it connects itself."""
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext
+
+
 class Links:
     """The links of a cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Tls | None = None) -> None:
+        self._tls = tls
         self._links: dict[tuple[int, int], Link] = {}
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[None], tuple[int, int]] = {}
@@ -131,7 +141,8 @@ class Links:
                 await writer.wait_closed()
             self._connections.pop(task, None)
 
-        server = await asyncio.start_server(accepted, HOST, 0, limit=CHUNK_BYTES)
+        context = self._tls.server if self._tls else None
+        server = await asyncio.start_server(accepted, HOST, 0, limit=CHUNK_BYTES, ssl=context)
         self._servers.append(server)
         found: int = server.sockets[0].getsockname()[1]
         return found
@@ -148,7 +159,8 @@ class Links:
         there, back = self._link(source, target), self._link(target, source)
         await there.open.wait()
         await back.open.wait()
-        far_reader, far_writer = await asyncio.open_connection(HOST, port, limit=CHUNK_BYTES)
+        context = self._tls.client if self._tls else None
+        far_reader, far_writer = await asyncio.open_connection(HOST, port, limit=CHUNK_BYTES, ssl=context)
         far_writer.write(head)
         pumps = [
             asyncio.create_task(_pump(reader, far_writer, there)),

@@ -34,6 +34,7 @@ LATEST_TIERED = -5
 # Copied like all, and kept on disk.
 KEPT = {**TIERED, "local.retention.bytes": "-2"}
 COMMITTED = {"kafka.isolation.level": "read_committed"}
+SMALL_BATCHES = {"batch.size": 1000}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -121,10 +122,15 @@ def test_all_kinds_of_records(cluster: Cluster, bucket: Path) -> None:
             for headers in [(("a", b"1"), ("a", None), ("b", b"")) if item % 2 else None]
         ]
         written += write(reading.servers, reading.topic, entries, {"compression.type": codec, "linger.ms": 1 + number})
+    compressed = len(written)
+    # How well the records above are compressed depends on how many came into a batch; these fill a segment always.
+    written += write(
+        reading.servers, reading.topic, [Entry(None, b"%04d" % item * 50) for item in range(200)], SMALL_BATCHES
+    )
     settle(cluster, reading)
     first, copied, end = reading.ends()
     assert (first, end) == (0, len(written))
-    assert copied > 1000
+    assert compressed < copied < end
     plan = reading.plan(0, end)
     assert [one.segment is None for one in plan.sections] == [False] * (len(plan.sections) - 1) + [True]
     assert plan.sections[-1].start == copied

@@ -9,11 +9,11 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, Protocol, TypeVar
 
+from penstock.runtime.workers import Workers
 from penstock.storage.files import Filesystem, OsFilesystem
 from penstock.storage.tier.object_store import ObjectStore, RemoteStore
 
@@ -93,7 +93,7 @@ class SystemEnv:
         self.boot_id = _boot_id()
         # Half of the descriptors are for connections, and a busy log has several files.
         self.open_logs_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
-        self._workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="penstock-disk")
+        self._workers = Workers(WORKERS_MAX, "penstock-disk")
         self._tasks: set[asyncio.Task[None]] = set()
 
     def now_ms(self) -> int:
@@ -106,7 +106,7 @@ class SystemEnv:
 
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run blocking work on a worker thread."""
-        return asyncio.get_running_loop().run_in_executor(self._workers, work)
+        return self._workers.run(work)
 
     def open_store(self, url: str, options: Mapping[str, str], timeout_ms: int) -> ObjectStore:
         """S3, Google Cloud Storage, Azure or a directory."""
@@ -115,7 +115,7 @@ class SystemEnv:
     @property
     def queued_work(self) -> int:
         """How many pieces of blocking work wait for a worker."""
-        return self._workers._work_queue.qsize()
+        return self._workers.queued
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start an owned task."""
@@ -130,7 +130,7 @@ class SystemEnv:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._workers.shutdown(wait=True)
+        self._workers.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

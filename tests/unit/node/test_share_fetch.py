@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,24 @@ def test_a_fetch_waits_for_records_that_come_or_come_back(world: World) -> None:
     assert [tuple(row) for row in response.responses[0].partitions[0].acquired_records] == [(0, 0, 2)]
 
 
+def test_members_that_wait_together_get_one_record_after_the_other(world: World) -> None:
+    def receive(member: Member) -> tuple[Member, list[tuple[int, int, int]]]:
+        member.client.send(_fetch(member), 2)
+        _, response = member.client.receive(_fetch(member), 2)
+        member.epoch = 1
+        return member, [tuple(row) for row in response.responses[0].partitions[0].acquired_records]
+
+    with ThreadPoolExecutor() as threads:
+        waiting = {threads.submit(receive, Member(world, name)) for name in ("one", "two", "three")}
+        for offset in range(3):
+            world.produce(b"x")
+            done, waiting = wait(waiting, DEADLINE_S, FIRST_COMPLETED)
+            ((member, acquired),) = [one.result() for one in done]
+            assert acquired == [(offset, offset, 1)]
+            # The others are woken when this is durable, too, and there is nothing for them.
+            assert member.say(offset, offset, ACCEPT) == 0
+
+
 def _fetch(member: Member) -> ShareFetchRequest:
     topics = [FetchTopic(member.world.topic_id, [FetchPartition(0)])]
     return ShareFetchRequest(member.world.group, member.name, 0, 15_000, 1, 1_000_000, 500, 500, topics=topics)
@@ -325,6 +344,16 @@ def test_the_lock_of_what_was_taken_ends(node: NodeThread, connections: ExitStac
     late = one.settle(0, 1, ACCEPT)
     assert (late.error_code, "delivered again" in late.error_message) == (ErrorCode.INVALID_RECORD_STATE, True)
     assert two.settle(0, 2, ACCEPT).error_code == 0
+
+
+def test_a_groups_settings_count_from_the_next_request_on(world: World) -> None:
+    world.produce(b"a")
+    taker = Taker(world)
+    assert taker.taken() == [(0, 0, 1)]
+    assert taker.settle(0, 1, RENEW).lock_ms == 30_000
+    for lock_ms in (20_000, 10_000):
+        world.configure(share_record_lock_duration_ms=str(lock_ms))
+        until(lambda lock_ms=lock_ms: taker.settle(0, 1, RENEW).lock_ms == lock_ms)
 
 
 def test_a_taker_says_where_a_group_begins_that_does_not_say(node: NodeThread, connections: ExitStack) -> None:

@@ -20,6 +20,7 @@ from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.replication.leader_hints import LeaderHints
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.runtime.share.led_partition import Delivery, LedSharePartition
 from penstock.runtime.share.reading import Found
 from penstock.runtime.share.settings import ShareGroupSettings
@@ -138,14 +139,12 @@ class ShareFetch:
         self._context = context
         self._offset_reset = offset_reset
         self._bytes_max = min(request.max_bytes, response_bytes_max)
-        self._changed = asyncio.Event()
         self._loading: dict[Place, asyncio.Future[LedSharePartition]] = {}
 
     async def rows(self) -> Mapping[Place, Row]:
         """Partitions with records or an error."""
         deadline_ms = self._env.monotonic_ms() + max(0, self._request.max_wait_ms)
         while True:
-            self._changed.clear()
             settings = self._requests.shares.settings_of(self._session.group)
             led, errors = self._find()
             found = self._look(led, settings, errors)
@@ -220,29 +219,47 @@ class ShareFetch:
         return rows
 
     async def _wait(self, led: Sequence[LedSharePartition], wait_ms: int) -> None:
-        """Until something changes, or the time is up."""
+        """Until there may be something to say, or the time is up."""
+        loop = asyncio.get_running_loop()
         loading = [*self._loading.values()]
+        woken: asyncio.Future[None] = loop.create_future()
+        is_over = False
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        def end(_: object = None) -> None:
+            nonlocal is_over
+            is_over = True
+            wake()
+
+        def grown(size_bytes: int) -> None:
+            if size_bytes == EVERYTHING:
+                end()
+            else:
+                wake()
+
+        timer = loop.call_later(wait_ms / 1000, end)
         for one in led:
-            one.listen(self._changed.set)
-            one.partition.listen(self._grown)
+            one.listen(wake)
+            one.partition.listen(grown)
         for future in loading:
-            future.add_done_callback(self._loaded)
+            future.add_done_callback(end)
         try:
-            await asyncio.wait_for(self._changed.wait(), wait_ms / 1000)
-        except TimeoutError:
-            return
+            while True:
+                await woken
+                if is_over or any(one.is_worth_a_look for one in led):
+                    return
+                # Others who waited have taken what there was.
+                woken = loop.create_future()
         finally:
+            timer.cancel()
             for one in led:
-                one.unlisten(self._changed.set)
-                one.partition.unlisten(self._grown)
+                one.unlisten(wake)
+                one.partition.unlisten(grown)
             for future in loading:
-                future.remove_done_callback(self._loaded)
-
-    def _grown(self, _: int) -> None:
-        self._changed.set()
-
-    def _loaded(self, _: asyncio.Future[LedSharePartition]) -> None:
-        self._changed.set()
+                future.remove_done_callback(end)
 
 
 def _check(request: ShareFetchRequest) -> None:

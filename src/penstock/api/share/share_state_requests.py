@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.api.access import check_cluster
@@ -26,16 +26,17 @@ async def answer_each(
     Only brokers ask: it takes CLUSTER_ACTION.
     """
 
-    async def one(topic_id: Uuid, row: Any) -> tuple[int, Answer]:
+    async def one(topic_id: Uuid, row: Any) -> Answer:
         try:
             check_cluster(access, context, Operation.CLUSTER_ACTION)
             if not request.group_id or topic_id == ZERO_UUID or row.partition < 0:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a group, a topic id and a partition must be given")
-            return row.partition, await ask(ShareKey(request.group_id, topic_id, row.partition), row)
+            return await ask(ShareKey(request.group_id, topic_id, row.partition), row)
         except ApiError as error:
-            return row.partition, Answer(error.code, error.message)
+            return Answer(error.code, error.message)
 
-    async def rows(topic_id: Uuid, partitions: Sequence[Any]) -> tuple[Uuid, list[tuple[int, Answer]]]:
-        return topic_id, [*await asyncio.gather(*(one(topic_id, row) for row in partitions))]
-
-    return [*await asyncio.gather(*(rows(topic.topic_id, topic.partitions) for topic in request.topics))]
+    wanted = [(topic.topic_id, row) for topic in request.topics for row in topic.partitions]
+    # A leader mostly asks for one partition, which needs no task.
+    found = [await one(*wanted[0])] if len(wanted) == 1 else await asyncio.gather(*(one(*each) for each in wanted))
+    answers = iter(found)
+    return [(topic.topic_id, [(row.partition, next(answers)) for row in topic.partitions]) for topic in request.topics]

@@ -128,6 +128,12 @@ class LedSharePartition:
         """Whether dead letters are on their way, or somebody holds records."""
         return self._letters.is_busy or self.share.is_held
 
+    @property
+    def is_worth_a_look(self) -> bool:
+        """Whether there may be records to hand out, or this broker does not lead here any more."""
+        offset = self.share.next_offset()
+        return self._is_over() or (offset is not None and offset < self.partition.high_watermark)
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener` called when records may be had, or never again here."""
         self._waiting[listener] = None
@@ -237,8 +243,8 @@ class LedSharePartition:
         self._unwritten.append((write, done))
         if self._writing is None:
             self._writing = self._env.spawn(self._write(), f"share state of {self.partition.name}")
-        # A member that goes away does not stop its acknowledgement.
-        await asyncio.shield(done)
+        # A member that goes away cancels this, but does not stop its acknowledgement.
+        await done
 
     async def _write(self) -> None:
         try:

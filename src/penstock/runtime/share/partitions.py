@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.config.node import NodeSettings
 from penstock.config.offset_reset import BY_DURATION, EARLIEST, LATEST, OffsetReset
-from penstock.core.metadata.image import Image
+from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.share.sessions import Place, ShareSession, ShareSessions, Takers
 from penstock.core.share.state import NO_OFFSET, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
@@ -28,6 +28,8 @@ from penstock.runtime.share.tier_window import Tier
 
 # How often share-partitions that takers used are looked at, whether anybody still does.
 SWEEP_S = 60.0
+# Every fetch looks at its group's settings several times.
+GROUPS_REMEMBERED_MAX = 1_000
 
 
 class SharePartitions:
@@ -55,6 +57,8 @@ class SharePartitions:
         self._takers = Takers(settings().group_share_max_share_sessions)
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
+        # With the settings of the node and the group that they were derived from.
+        self._group_settings: dict[str, tuple[NodeSettings, dict[str, str], ShareGroupSettings]] = {}
         self._led: dict[ShareKey, LedSharePartition] = {}
         self._loading: dict[tuple[ShareKey, int], asyncio.Future[LedSharePartition]] = {}
         partitions.on_resigned(self._forget)
@@ -63,7 +67,13 @@ class SharePartitions:
 
     def settings_of(self, group: str) -> ShareGroupSettings:
         """The settings of a group as they are now."""
-        return settings_of(self._image, self._settings(), group)
+        node, own = self._settings(), self._image.overrides(ResourceType.GROUP, group)
+        known = self._group_settings.get(group)
+        if known is None or known[0] is not node or known[1] != own:
+            if len(self._group_settings) >= GROUPS_REMEMBERED_MAX:
+                self._group_settings.clear()
+            known = self._group_settings[group] = node, {**own}, settings_of(self._image, node, group)
+        return known[2]
 
     def get(
         self, group: str, place: Place, offset_reset: OffsetReset | None = None
