@@ -265,11 +265,6 @@ class NodeSettings:
         row = BROKER_PROPERTIES[name]
         return self.properties.get(name, row.default_text)
 
-    def login(self, listener_name: str, mechanism: str) -> str | None:
-        """The `sasl.jaas.config` of a mechanism on one listener, else the node's."""
-        own = f"listener.name.{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
-        return self.properties.get(own, self.properties.get("sasl.jaas.config"))
-
     def listener_number(self, listener_name: str, name: str, otherwise: int) -> int:
         """A whole number that one listener can have to itself; `otherwise` is the node's."""
         own = self.properties.get(f"listener.name.{listener_name.lower()}.{name}")

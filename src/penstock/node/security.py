@@ -31,7 +31,7 @@ from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, Access
 from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.certificate_reload import CurrentContext, ReloadingContext
 from penstock.runtime.security.client_quotas import ClientQuotas
-from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable
+from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable, login_of
 from penstock.runtime.security.tls import TlsUnusable, client_context, distinguished_name, server_context
 from penstock.server.connection import Session
 from penstock.wire.messages.metadata_records import RemoveDelegationTokenRecord
@@ -110,7 +110,7 @@ class NodeSecurity:
             self._contexts.append(self._tls[name])
             self._mappings[name] = PrincipalMapping(look_up("ssl.principal.mapping.rules") or "DEFAULT")
         if protocol.startswith("SASL"):
-            read = SignInSettings.read(look_up, partial(self._settings.login, name))
+            read = SignInSettings.read(look_up, partial(login_of, self._settings.properties, name))
             self._sign_in[name] = SignIn(self._env, read, self._known, self.tokens)
 
     def _prepare_metrics(self) -> ssl.SSLContext | None:
@@ -135,7 +135,9 @@ class NodeSecurity:
         self._refresh_certificates()
         for name, sign_in in self._sign_in.items():
             try:
-                sign_in.settings = SignInSettings.read(self._look_up(name), partial(self._settings.login, name))
+                sign_in.settings = SignInSettings.read(
+                    self._look_up(name), partial(login_of, self._settings.properties, name)
+                )
             except SignInUnusable as error:
                 logger.error("listener %s keeps its mechanisms: %s", name, error)
 
@@ -159,7 +161,7 @@ class NodeSecurity:
     def _credentials(self, listener_name: str, mechanism: str) -> Credentials:
         if mechanism not in MECHANISMS:
             raise SignInUnusable(f"nodes sign in to each other by one of {', '.join(MECHANISMS)}, not by {mechanism}")
-        text = self._settings.login(listener_name, mechanism)
+        text = login_of(self._settings.properties, listener_name, mechanism)
         name = f"listener.name.{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
         if text is None:
             raise SignInUnusable(f"{name} is missing: it has the username and password of this node")

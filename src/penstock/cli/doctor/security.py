@@ -17,7 +17,7 @@ from penstock.client.settings import read_settings
 from penstock.config.listeners import Listener, is_loopback, unprotected
 from penstock.config.node import NodeSettings
 from penstock.runtime.security.certificates import CertificateFacts, read_certificates
-from penstock.runtime.security.sign_in import SignInSettings, SignInUnusable
+from penstock.runtime.security.sign_in import SignInSettings, SignInUnusable, login_of
 from penstock.runtime.security.tls import TlsSettings, TlsUnusable, client_context, key_and_chain, server_context
 
 TIMEOUT_S = 3.0
@@ -82,7 +82,7 @@ def _check_mechanisms(
     settings: NodeSettings, listener: Listener, look_up: Callable[[str], str | None]
 ) -> list[Finding]:
     try:
-        enabled = SignInSettings.read(look_up, partial(settings.login, listener.name)).mechanisms
+        enabled = SignInSettings.read(look_up, partial(login_of, settings.properties, listener.name)).mechanisms
     except SignInUnusable as error:
         return [Finding(WRONG, f"nobody could sign in on listener {listener.name}", str(error))]
     name = None

@@ -88,6 +88,12 @@ class SignInSettings(NamedTuple):
         )
 
 
+def login_of(properties: Mapping[str, str], listener_name: str, mechanism: str) -> str | None:
+    """The `sasl.jaas.config` of a mechanism on one listener, else the node's."""
+    own = f"listener.name.{listener_name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+    return properties.get(own, properties.get("sasl.jaas.config"))
+
+
 def _plain_users(text: str | None) -> dict[str, str]:
     try:
         return parse_jaas(text).passwords if text else {}
