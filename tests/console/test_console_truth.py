@@ -316,3 +316,15 @@ def test_dead_letters_of_spring_tell_where_they_came_from(
     page.wait_for_selector(f"[data-done]:has-text('{origin}')")
     [again] = rest.get(f"/api/v1/topics/{origin}/messages").json()["messages"]
     assert [header["name"] for header in again["headers"]] == ["trace"]
+
+
+@pytest.mark.parametrize("place", ["brokers", "clients", "schemas", "tenants"])
+def test_a_list_that_cannot_be_had_is_neither_loading_nor_empty(pages: Pages, place: str) -> None:
+    page = pages.open()
+    for asked in ("**/api/**", "**/registry/**"):
+        page.route(asked, lambda route: route.fulfill(status=503, json={"message": "no broker answers"}))
+    page.goto(page.url.partition("#")[0] + f"#/{place}")
+    page.reload()
+    page.wait_for_selector("[data-trouble]:has-text('no broker answers')")
+    page.wait_for_function("() => !document.body.innerText.includes('Loading …')")
+    assert {*page.locator("td.empty").all_inner_texts()} == {"Nothing to show."}
