@@ -25,7 +25,7 @@ from penstock.local.process import BrokerFailed, BrokerProcess
 
 # For busy machines: a node that cannot start ends at once, and that is noticed.
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 30.0
 
 # Timings for test brokers: no waiting for group members that might still join.
 TEST_SETTINGS: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "0"}
