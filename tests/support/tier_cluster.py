@@ -11,8 +11,10 @@ from pathlib import Path
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from penstock.testing import Cluster
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from .tools import want
+from .wire_client import WireClient
 
 # Rolled every few hundred records, and off the disk as soon as they are copied.
 TIERED: Mapping[str, str] = {
@@ -100,6 +102,13 @@ def read_all(
     finally:
         consumer.close()
     raise AssertionError(f"only {len(found)} records came up to {found[-1:]}")
+
+
+def find_leader(address: str, topic: str, partition: int = 0) -> int:
+    """The leader's id, as a node knows it; -1 if there is none."""
+    with WireClient(address) as wire:
+        (found,) = wire.call(MetadataRequest([MetadataRequestTopic(name=topic)], False), 12).topics
+    return next(int(one.leader_id) for one in found.partitions if one.partition_index == partition)
 
 
 def local_logs(cluster: Cluster, topic: str) -> list[Path]:

@@ -22,11 +22,9 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.testing import Cluster
-from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.faulty_store import Fault, faulty_proxy
 from support.spark.object_store import ACCESS, object_store, object_store_missing
-from support.tier_cluster import TIERED, eventually, local_bytes, read_all, tier_missing, tier_settings
-from support.wire_client import WireClient
+from support.tier_cluster import TIERED, eventually, find_leader, local_bytes, read_all, tier_missing, tier_settings
 
 MISSING = tier_missing() or object_store_missing()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=MISSING or "")]
@@ -99,12 +97,6 @@ def check_records(servers: str, topic: str, what: object) -> None:
         expected = list(enumerate(value(number) for number in range(partition, RECORDS, PARTITIONS)))
         found = read_all(servers, topic, len(expected), partition=partition, timeout_s=READ_S)
         assert found == expected, (partition, what)
-
-
-def find_leader(servers: str, topic: str, partition: int) -> int:
-    with WireClient(servers) as wire:
-        (found,) = wire.call(MetadataRequest([MetadataRequestTopic(name=topic)], False), 12).topics
-    return int(found.partitions[partition].leader_id)
 
 
 def verify(servers: str, endpoint: str, *arguments: str) -> dict[str, Any]:
