@@ -9,6 +9,7 @@ from tests.support.tools import REPOSITORY
 
 QUEUES_RAW = REPOSITORY / "bench" / "results" / "queues.json"
 DELAYS_RAW = REPOSITORY / "bench" / "results" / "delays.json"
+_PRIORITY = "Brokers and clients alike ran before all other work of the machine (`chrt -r 1`). "
 
 
 def queues_section(raw: dict[str, Any]) -> str:
@@ -18,16 +19,20 @@ def queues_section(raw: dict[str, Any]) -> str:
         "",
         f"Measured by `python -m bench.queues` in a run of its own ({_when(raw)}): one node, one partition or queue, "
         f"{raw['workers']} workers, each a process of its own. A backlog is drained with every record acknowledged "
-        f"alone; then records come at {raw['rate']} a second, and the time until a worker has one is counted. Share "
-        "groups are read by librdkafka's share consumer, RabbitMQ by pika. Medians of "
-        f"{raw['repetitions']} turns.",
+        f"alone; then records come at {raw['rate']} a second, which each broker can do, and the time until a worker "
+        f"has one is counted{_warm(raw)}. Share groups are read by librdkafka's share consumer, RabbitMQ by pika. "
+        f"{_PRIORITY if raw.get('is_realtime') else ''}Medians of {raw['repetitions']} turns.",
+        "",
+        "Acknowledgements are durable on Penstock before they are answered, and a share consumer's next records come "
+        "with that answer; RabbitMQ's consumers wait for none. Penstock and RabbitMQ sync records and acknowledgements "
+        "to the disk, Kafka does not.",
         "",
         "| | records/s | p50 ms | p99 ms |",
         "|---|---:|---:|---:|",
     ]
     for name, runs in raw["brokers"].items():
         rate, p50, p99 = (median(run[key] for run in runs) for key in ("records_a_second", "p50_ms", "p99_ms"))
-        lines.append(f"| {name} | {rate:,.0f} | {p50:.1f} | {p99:.1f} |")
+        lines.append(f"| {name} | {rate:,.0f} | {p50:.2f} | {p99:.1f} |")
     return "\n".join(lines)
 
 
@@ -43,6 +48,10 @@ def delays_section(raw: dict[str, Any]) -> str:
         f"The broker had {memory['before']:.0f} MB in memory before, {memory['waiting']:.0f} MB with all of them "
         f"waiting, {memory['end']:.0f} MB at the end."
     )
+
+
+def _warm(raw: dict[str, Any]) -> str:
+    return f", but for the first {raw['warm_seconds']} s" if raw.get("warm_seconds") else ""
 
 
 def _when(raw: dict[str, Any]) -> str:

@@ -4,6 +4,9 @@ For each broker, on one node and one partition or queue: so many records are pub
 its own, take and acknowledge every one of them; then records come at a steady rate, and the time from publishing one
 until a worker has it is measured. Share groups are read by librdkafka's share consumer, RabbitMQ by pika;
 both are asked for explicit acknowledgements of single records. Brokers take turns, in an order that alternates.
+
+On a machine with other work run it as `chrt -r 1 python -m bench.queues`. `nice` does not treat brokers alike: Linux
+weighs it within a session (see sched(7), autogroup), and Penstock's broker has a session of its own.
 """
 
 from __future__ import annotations
@@ -237,6 +240,18 @@ def working(queue: Any, taken: Queue[Any], count: int) -> Iterator[None]:
             worker.join(SILENCE_S)
 
 
+def stream(queue: Any, taken: Queue[Any], rate: int, seconds: int) -> list[int]:
+    """The ages of records that are published at a steady rate, in nanoseconds."""
+    count = rate * seconds
+    start = time.monotonic()
+    for number in range(count):
+        pause_s = start + number / rate - time.monotonic()
+        if pause_s > 0:
+            time.sleep(pause_s)
+        queue.publish_one()
+    return collect(taken, count)
+
+
 def measure(queue: Any, options: argparse.Namespace) -> Figures:
     """Drain a backlog, then follow a steady stream."""
     taken: Queue[Any] = CONTEXT.Queue()
@@ -250,14 +265,9 @@ def measure(queue: Any, options: argparse.Namespace) -> Figures:
         began = time.monotonic()
         collect(taken, options.records - len(first))
         drained_s = time.monotonic() - began
-        count = options.rate * options.seconds
-        start = time.monotonic()
-        for number in range(count):
-            pause_s = start + number / options.rate - time.monotonic()
-            if pause_s > 0:
-                time.sleep(pause_s)
-            queue.publish_one()
-        ages = sorted(collect(taken, count))
+        # The first seconds are not counted: Java compiles meanwhile.
+        stream(queue, taken, options.rate, options.warm_seconds)
+        ages = sorted(stream(queue, taken, options.rate, options.seconds))
     return Figures(
         (options.records - len(first)) / drained_s,
         ages[len(ages) // 2] / MILLION,
@@ -271,8 +281,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100_000, help="of the backlog")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rate", type=int, default=500, help="records a second of the stream")
-    parser.add_argument("--seconds", type=int, default=15, help="of the stream")
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--warm-seconds", type=int, default=5, help="of the stream, before those that count")
+    parser.add_argument("--seconds", type=int, default=10, help="of the stream")
+    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--output", type=Path, default=QUEUES_RAW, help="where the figures are kept")
     options = parser.parse_args()
     load_before = os.getloadavg()[0]
@@ -289,13 +300,16 @@ def main() -> None:
             with chosen[name]() as queue:
                 figures = measure(queue, options)
             found[name].append(figures)
-            print(f"{name}: {figures.records_a_second:,.0f}/s, p99 {figures.p99_ms:.1f} ms", file=sys.stderr)
+            latency = f"p50 {figures.p50_ms:.2f} ms, p99 {figures.p99_ms:.1f} ms"
+            print(f"{name}: {figures.records_a_second:,.0f}/s, {latency}", file=sys.stderr)
     raw = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "load_before": load_before,
         "load_after": os.getloadavg()[0],
         "workers": options.workers,
         "rate": options.rate,
+        "warm_seconds": options.warm_seconds,
+        "is_realtime": os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO),
         "repetitions": options.repetitions,
         "brokers": {name: [row._asdict() for row in rows] for name, rows in found.items()},
     }

@@ -223,7 +223,7 @@ def test_killed_while_topics_come_and_go_every_acknowledged_change_stays() -> No
 def test_start_up_with_a_large_unsynced_tail_is_quick() -> None:
     """acks=1 writes that nobody asked to sync, then a crash: all of it is read and checked at the next start."""
     settings = {"log.segment.bytes": str(1024 * MB)}
-    with Cluster(settings, start_timeout_s=60) as broker:
+    with Cluster(settings) as broker:
         topic = broker.create_topic(configs={"max.message.bytes": str(2 * MB)})
         batch = batch_of([os.urandom(1000) for _ in range(1000)])
         count = TAIL_MB * MB // len(batch)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.testing import Cluster
-from support.kafkajs import INSTALL_TIMEOUT_S, kafkajs_missing, run_kafkajs
+from support.kafkajs import kafkajs_missing, run_kafkajs
+from support.npm import INSTALL_TIMEOUT_S
 from support.wire_client import WireClient, records_in
 
 PROGRAM = """

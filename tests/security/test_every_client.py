@@ -18,7 +18,8 @@ from penstock.runtime.security.access_control import STANDARD_AUTHORIZER
 from support import identity_provider
 from support.identity_provider import IdentityProvider
 from support.kafka_tools import TOOL_FLAGS, java_command, java_missing, libraries_of
-from support.kafkajs import INSTALL_TIMEOUT_S, kafkajs_missing, run_kafkajs
+from support.kafkajs import kafkajs_missing, run_kafkajs
+from support.npm import INSTALL_TIMEOUT_S
 from support.secure_cluster import ADMIN, PASSWORD, PLAIN_USERS, SecureCluster, java_properties
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(INSTALL_TIMEOUT_S + 180)]

@@ -75,7 +75,7 @@ class Tiered:
 def tiered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiered]:
     """Three nodes with a directory."""
     store = {"tier.url": f"file://{tmp_path_factory.mktemp('bucket')}"}
-    with Cluster(tier_settings(store["tier.url"], nodes=3), nodes=3, start_timeout_s=60) as cluster:
+    with Cluster(tier_settings(store["tier.url"], nodes=3), nodes=3) as cluster:
         yield Tiered(spark, cluster, store)
 
 
@@ -96,7 +96,7 @@ def tiered_on_s3(spark: SparkSession) -> Iterator[Tiered]:
             secret_access_key=ACCESS["AWS_SECRET_ACCESS_KEY"],
         )
         store = {name: settings[f"penstock.{name}"] for name in ("tier.url", "tier.options")}
-        with Cluster(settings, nodes=3, start_timeout_s=60) as cluster:
+        with Cluster(settings, nodes=3) as cluster:
             yield Tiered(spark, cluster, store)
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from penstock.testing import Cluster
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from .tools import want
+from .wire_client import WireClient
 
 # Rolled every few hundred records, and off the disk as soon as they are copied.
 TIERED: Mapping[str, str] = {
@@ -70,37 +72,52 @@ def fill(servers: str, topic: str, values: Sequence[bytes], *, timestamp: int = 
     assert not failures
 
 
-def read_all(servers: str, topic: str, end: int, start: int = 0, **settings: str) -> list[tuple[int, bytes]]:
+def read_all(
+    servers: str,
+    topic: str,
+    end: int,
+    start: int = 0,
+    *,
+    partition: int = 0,
+    timeout_s: float = 60,
+    **settings: str,
+) -> list[tuple[int, bytes]]:
     """Every record from `start` to the offset before `end`, with its offset, as a consumer gets them."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "reader", "enable.partition.eof": True, "enable.auto.commit": False}
         | settings
     )
-    consumer.assign([TopicPartition(topic, 0, start)])
+    consumer.assign([TopicPartition(topic, partition, start)])
+    place = TopicPartition(topic, partition)
     found: list[tuple[int, bytes]] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline:
             for message in consumer.consume(500, timeout=0.5):
                 error = message.error()
                 if error is None:
                     found.append((message.offset() or 0, message.value() or b""))
-                elif (
-                    error.name() == "_PARTITION_EOF" and consumer.position([TopicPartition(topic, 0)])[0].offset >= end
-                ):
+                elif error.name() == "_PARTITION_EOF" and consumer.position([place])[0].offset >= end:
                     return found
     finally:
         consumer.close()
     raise AssertionError(f"only {len(found)} records came up to {found[-1:]}")
 
 
+def find_leader(address: str, topic: str, partition: int = 0) -> int:
+    """The leader's id, as a node knows it; -1 if there is none."""
+    with WireClient(address) as wire:
+        (found,) = wire.call(MetadataRequest([MetadataRequestTopic(name=topic)], False), 12).topics
+    return next(int(one.leader_id) for one in found.partitions if one.partition_index == partition)
+
+
 def local_logs(cluster: Cluster, topic: str) -> list[Path]:
-    """The segments of a topic's first partition on all disks."""
-    return sorted(cluster.data_dir.rglob(f"{topic}-0/*.log"))
+    """The segments of a topic on all disks."""
+    return sorted(cluster.data_dir.rglob(f"{topic}-*/*.log"))
 
 
 def local_bytes(cluster: Cluster, topic: str) -> int:
-    """Their size on a single node's disk."""
+    """Their size, on all disks together."""
     size = 0
     for path in local_logs(cluster, topic):
         # It may be removed meanwhile.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -11,39 +10,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from penstock.model.errors import ErrorCode
-from penstock.storage.files import OsFilesystem
-from penstock.storage.metadata_files import MetaProperties, write_meta_properties
 from penstock.testing import Cluster
-from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.records import Record, build_batch
 from support.tier_cluster import TIERED, eventually, fill, local_bytes, read_all, tier_missing, tier_settings
+from support.tier_restore import (
+    COMMITTED,
+    LATEST,
+    LATEST_TIERED,
+    UNCOMMITTED,
+    lose_everything,
+    numbered,
+    offset,
+    tier,
+    topic_id,
+    value,
+    write_transactions,
+)
 from support.wire_client import WireClient
 
 MISSING = tier_missing()
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=MISSING or "")
 
-LATEST, LATEST_TIERED = -1, -5
+GROUP = "billing"
 LOCAL_BYTES_MAX = 20_000 + 2 * 16_384
-COMMITTED = {"isolation.level": "read_committed"}
-UNCOMMITTED = {"isolation.level": "read_uncommitted"}
-
-
-def value(number: int) -> bytes:
-    return f"{number:08d}".encode() * 12
-
-
-def numbered(first: int, end: int) -> list[bytes]:
-    return [value(number) for number in range(first, end)]
-
-
-def tier(*arguments: str, code: int = 0) -> tuple[Any, str]:
-    command = [sys.executable, "-m", "penstock", "tier", *arguments, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == code, done.stdout + done.stderr
-    return (json.loads(done.stdout) if done.stdout else None), done.stderr
 
 
 def restore(cluster: Cluster, bucket: Path, *arguments: str, code: int = 0) -> tuple[Any, str]:
@@ -54,31 +46,15 @@ def verify(cluster: Cluster, bucket: Path) -> Any:
     return tier("verify", "-b", cluster.bootstrap_servers, "--url", f"file://{bucket}")[0]
 
 
-def topic_id(cluster: Cluster, topic: str) -> bytes:
-    with WireClient(cluster.address(1)) as wire:
-        (found,) = wire.call(MetadataRequest([MetadataRequestTopic(name=topic)], False), 12).topics
-    return bytes(found.topic_id)
+def commit(servers: str, topic: str, committed: int) -> None:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": GROUP})
+    consumer.commit(offsets=[TopicPartition(topic, 0, committed)], asynchronous=False)
+    consumer.close()
 
 
-def offset(cluster: Cluster, topic: str, timestamp: int) -> int:
-    with WireClient(cluster.bootstrap_servers) as wire:
-        return int(wire.list_offset(topic, timestamp).offset)
-
-
-def write_transactions(servers: str, topic: str, count: int) -> None:
-    """Every second one is aborted."""
-    settings = {"bootstrap.servers": servers, "transactional.id": topic, "batch.size": 1000, "linger.ms": 1}
-    producer = Producer(settings)
-    producer.init_transactions(30)
-    for number in range(count):
-        producer.begin_transaction()
-        for item in range(50):
-            producer.produce(topic, value(100 * number + item), partition=0)
-        assert producer.flush(30) == 0
-        if number % 2:
-            producer.abort_transaction(30)
-        else:
-            producer.commit_transaction(30)
+def group_offsets(servers: str, *arguments: str) -> str:
+    command = [sys.executable, "-m", "penstock", "group", "offsets", GROUP, "-b", servers, *arguments, "-o", "json"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
 def sequenced(producer_id: int, sequence: int) -> bytes:
@@ -95,22 +71,9 @@ def bucket(tmp_path: Path) -> Path:
     return tmp_path / "bucket"
 
 
-def lose_everything(cluster: Cluster, cluster_id: str | None) -> None:
-    """All directories are deleted, and formatted again with the old cluster id if it is given."""
-    cluster.kill()
-    shutil.rmtree(cluster.data_dir)
-    nodes = len(cluster.node_ids)
-    for node_id in cluster.node_ids if cluster_id else ():
-        directory = cluster.data_dir / str(node_id) if nodes > 1 else cluster.data_dir
-        directory.mkdir(parents=True)
-        write_meta_properties(
-            OsFilesystem(), directory, MetaProperties(cluster_id or "", node_id, bytes([node_id] * 16))
-        )
-    cluster.start()
-
-
 @pytest.mark.slow
 def test_a_lost_cluster_comes_back_from_the_bucket(bucket: Path) -> None:
+    saved = bucket.with_name("offsets.json")
     settings = {**tier_settings(f"file://{bucket}"), "transaction.state.log.num.partitions": "1"}
     with Cluster(settings) as cluster:
         servers = cluster.bootstrap_servers
@@ -125,6 +88,8 @@ def test_a_lost_cluster_comes_back_from_the_bucket(bucket: Path) -> None:
         committed = read_all(servers, topic, offset(cluster, topic, LATEST), **COMMITTED)
         known_id = topic_id(cluster, topic)
         end = offset(cluster, topic, LATEST_TIERED) + 1
+        commit(servers, topic, 500)
+        saved.write_text(group_offsets(servers))
         lose_everything(cluster, next(bucket.iterdir()).name)
 
         (row,), _ = restore(cluster, bucket, "--dry-run")
@@ -132,8 +97,12 @@ def test_a_lost_cluster_comes_back_from_the_bucket(bucket: Path) -> None:
         assert row["offsets"] == [[0, end], [0, 0]]
         (row,), told = restore(cluster, bucket)
         assert "2 of 2 partitions have a leader" in told
-        (row,), _ = restore(cluster, bucket)
-        assert row["state"] == "present"
+        assert "not in the bucket: groups' offsets" in told
+        assert "penstock group offsets GROUP --import FILE" in told
+        group_offsets(servers, "--import", str(saved))
+        assert [row["offset"] for row in json.loads(group_offsets(servers))] == [500]
+        (row,), told = restore(cluster, bucket)
+        assert (row["state"], "not in the bucket" in told) == ("present", False)
         assert topic_id(cluster, topic) == known_id
         assert offset(cluster, topic, LATEST) == end
         assert read_all(servers, topic, end, **UNCOMMITTED) == [one for one in everything if one[0] < end]

@@ -23,8 +23,9 @@ from penstock.local.layout import (
 )
 from penstock.local.process import BrokerFailed, BrokerProcess
 
-START_TIMEOUT_S = 20.0
-STOP_TIMEOUT_S = 10.0
+# For busy machines: a node that cannot start ends at once, and that is noticed.
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
 
 # Timings for test brokers: no waiting for group members that might still join.
 TEST_SETTINGS: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "0"}

@@ -350,11 +350,12 @@ class Produce:
             raise ApiError(ErrorCode.INVALID_RECORD, "the request has no records for this partition")
         assert isinstance(records, memoryview)
         try:
+            if self._postponed:
+                # First: it forgets a batch that is stored by now, which would hide one that is refused below.
+                self._check_turn(partition, (topic.name, topic.topic_id, data.index), records, now_ms)
             self._partitions.home(partition).check_writable()
             if acks == ALL:
                 partition.check_enough_replicas()
-            if self._postponed:
-                self._check_turn(partition, (topic.name, topic.topic_id, data.index), records, now_ms)
         except ApiError:
             # What is stored already needs neither room nor replicas, and comes from a client that missed the answer.
             stored = partition.stored(records)

@@ -221,6 +221,7 @@ def restore(
             _run(restoring.copy_objects())
             restoring.create_topics(replication_factor)
             restoring.await_leaders(timeout_s)
+            restoring.tell_what_is_left()
 
 
 def _open(config: str | None, url: str | None, options: tuple[str, ...]) -> RemoteStore:

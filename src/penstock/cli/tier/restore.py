@@ -27,6 +27,12 @@ from penstock.wire.messages.restore_topics import (
 PARTITIONS_PER_REQUEST = 5_000
 ASKED_AT_ONCE = 500
 REPORTED_EVERY = 50
+LEFT_TO_DO = (
+    "not in the bucket: groups' offsets, the state of share groups, access lists, users, quotas, schemas, and topics "
+    "that are not tiered",
+    "groups start where auto.offset.reset says, unless their offsets are set: penstock group offsets GROUP --import "
+    "FILE, or penstock group seek GROUP -t TOPIC --to @TIME",
+)
 
 Report = Callable[[str], None]
 
@@ -82,9 +88,11 @@ class Restore:
     async def _copy(self, source: Place, start_offset: int, segment_id: Uuid) -> None:
         target = source._replace(cluster_id=self._cluster_id)
         manifest = Manifest.from_bytes(await self._store.get(source.manifest(start_offset, segment_id)))
-        for kind in manifest.objects:
+        for kind, described in manifest.objects.items():
             await self._store.copy(
-                source.object(start_offset, segment_id, kind), target.object(start_offset, segment_id, kind)
+                source.object(start_offset, segment_id, kind),
+                target.object(start_offset, segment_id, kind),
+                described.size_bytes,
             )
         # Last, as it makes the segment a finished one.
         await self._store.put(target.manifest(start_offset, segment_id), manifest.at(target).to_bytes())
@@ -129,6 +137,11 @@ class Restore:
                 raise CommandFailure(f"{short[0]} ends at {found[short[0]]}, before {expected[short[0]]}")
             waiting = waiting[ASKED_AT_ONCE:]
             self._report(f"{len(expected) - len(waiting)} of {plural(len(expected), 'partition')} have a leader")
+
+    def tell_what_is_left(self) -> None:
+        """Report what a bucket does not bring back, if something was restored."""
+        for line in LEFT_TO_DO if self.missing else ():
+            self._report(line)
 
 
 def _pieces(plans: Sequence[TopicPlan]) -> Iterator[list[TopicPlan]]:

@@ -1,7 +1,7 @@
 """The object store: S3, Google Cloud Storage, Azure or a directory, through the library obstore.
 
-Every call has a deadline. What fails raises StoreError, whose message says what was tried; an object that is not there
-raises FileNotFoundError.
+Every call has a deadline. What fails raises StoreError, whose message says what was tried; reading an object that is
+not there raises FileNotFoundError.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class ObjectStore(Protocol):
     async def get_range(self, path: str, start: int, size: int) -> Buffer:
         """A part of an object."""
 
-    async def copy(self, source: str, target: str) -> None:
-        """Copy an object within the store, replacing one of the same path."""
+    async def copy(self, source: str, target: str, size_bytes: int) -> None:
+        """Copy an object of a known size within the store, replacing one of the same path; all of it is there then."""
 
     async def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are not there are none."""
@@ -98,17 +98,14 @@ class RemoteStore:
 
     async def put(self, path: str, content: bytes | Path) -> None:
         """See ObjectStore."""
-        from obstore import head_async, put_async
+        from obstore import put_async
 
         sending = put_async(self._remote, path, content, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
         size = len(content) if isinstance(content, bytes) else os.stat(content).st_size
         # A large object may take longer than a request does.
         await self._call(f"writing {path}", sending, self._timeout_s * (1 + size // PART_BYTES))
-        if isinstance(content, bytes):
-            return
-        stored = await self._call(f"checking {path}", head_async(self._remote, path))
-        if stored["size"] != size:
-            raise StoreError(f"{path} has {stored['size']} of {size} bytes after it was written")
+        if not isinstance(content, bytes):
+            await self._check_size(path, size)
 
     async def get(self, path: str) -> bytes:
         """See ObjectStore."""
@@ -117,7 +114,7 @@ class RemoteStore:
         async def read() -> bytes:
             return bytes(await (await get_async(self._remote, path)).bytes_async())
 
-        return await self._call(f"reading {path}", read())
+        return await self._call(f"reading {path}", read(), may_miss=True)
 
     async def get_range(self, path: str, start: int, size: int) -> Buffer:
         """See ObjectStore."""
@@ -125,13 +122,15 @@ class RemoteStore:
 
         asked = get_range_async(self._remote, path, start=start, length=size)
         # Not copied: parts are large.
-        return memoryview(await self._call(f"reading {path}", asked))
+        return memoryview(await self._call(f"reading {path}", asked, may_miss=True))
 
-    async def copy(self, source: str, target: str) -> None:
+    async def copy(self, source: str, target: str, size_bytes: int) -> None:
         """See ObjectStore."""
         from obstore import copy_async
 
         await self._call(f"copying {source}", copy_async(self._remote, source, target))
+        # A store that does not know the header for copying takes it for an empty object.
+        await self._check_size(target, size_bytes)
 
     async def delete(self, paths: Sequence[str]) -> None:
         """See ObjectStore."""
@@ -140,7 +139,7 @@ class RemoteStore:
         for path in paths:
             # Not all stores delete many at once, and some name a missing one an error.
             with contextlib.suppress(FileNotFoundError):
-                await self._call(f"deleting {path}", delete_async(self._remote, path))
+                await self._call(f"deleting {path}", delete_async(self._remote, path), may_miss=True)
 
     async def list(self, prefix: str) -> AsyncIterator[Listed]:
         """See ObjectStore."""
@@ -155,14 +154,27 @@ class RemoteStore:
             for one in found:
                 yield Listed(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000))
 
-    async def _call(self, what: str, answer: Awaitable[T], timeout_s: float | None = None) -> T:
+    async def _check_size(self, path: str, size_bytes: int) -> None:
+        from obstore import head_async
+
+        stored = await self._call(f"checking {path}", head_async(self._remote, path))
+        if stored["size"] != size_bytes:
+            raise StoreError(f"{path} has {stored['size']} of {size_bytes} bytes after it was written")
+
+    async def _call(
+        self, what: str, answer: Awaitable[T], timeout_s: float | None = None, *, may_miss: bool = False
+    ) -> T:
         try:
             async with asyncio.timeout(timeout_s or self._timeout_s):
                 return await answer
-        except (FileNotFoundError, StopAsyncIteration):
+        except StopAsyncIteration:
             raise
         except TimeoutError:
             raise StoreError(f"{what}: {self._url} did not answer in time") from None
+        except FileNotFoundError as error:
+            if may_miss:
+                raise
+            raise StoreError(f"{what}: {self._url} is not there, or has no such object") from error
         except Exception as error:
             # What follows the first line is the library's own account of it.
             raise StoreError(f"{what}: {str(error).partition(chr(10))[0]}") from error

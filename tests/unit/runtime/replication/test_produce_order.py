@@ -16,6 +16,7 @@ from penstock.core.schema_ids import Registered, Rules
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.security.access_control import OPEN
 from penstock.wire.apis import ApiKey
@@ -188,6 +189,39 @@ def test_what_is_sent_behind_a_batch_that_was_refused_for_now_waits_for_it(
             assert await told(value, sequence, producer_id) == "NONE"
         assert world.values(DATA.topic) == [b"first", b"second", b"third", b"new", b"newer"]
         assert await told(b"fifth", 4, 7) == "OUT_OF_ORDER_SEQUENCE_NUMBER", "nothing was refused before it"
+
+    play(tmp_path, story)
+
+
+def test_a_batch_that_was_stored_before_it_was_refused_hides_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that restarts refuses what is stored before it leads again, and what is not before replicas are back."""
+
+    def refuse(code: ErrorCode) -> Any:
+        def check(*_: object, **__: object) -> None:
+            raise ApiError(code, "for now")
+
+        return check
+
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+
+        async def told(value: bytes, sequence: int) -> str:
+            batch = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+            reply = world.send(connection(), DATA.topic, value, **batch)
+            return error_of(await reply if isinstance(reply, asyncio.Future) else reply).name
+
+        assert await told(b"first", 0) == "NONE"
+        with monkeypatch.context() as patched:
+            patched.setattr(Partitions, "lookup", refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            assert await told(b"first", 0) == "NOT_LEADER_OR_FOLLOWER"
+        with monkeypatch.context() as patched:
+            patched.setattr(Partition, "check_enough_replicas", refuse(ErrorCode.NOT_ENOUGH_REPLICAS))
+            assert await told(b"first", 0) == "NONE"
+            assert await told(b"second", 1) == "NOT_ENOUGH_REPLICAS"
+        assert await told(b"third", 2) == "NOT_ENOUGH_REPLICAS"
+        assert [await told(b"second", 1), await told(b"third", 2)] == ["NONE", "NONE"]
 
     play(tmp_path, story)
 
