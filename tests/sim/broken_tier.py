@@ -8,11 +8,15 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 from penstock.core.tier.segments import RemotePartition, RemoteSegment, SegmentState
 from penstock.runtime.logs.housekeeping import Housekeeping
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.tier.copier import Copier
 from penstock.runtime.tier.remote_logs import RemoteLogs, _key
+from penstock.storage.tier.layout import Seal
+from penstock.storage.tier.sealing import KEY_BYTES, NONCE_BYTES, Sealer, Seals
 
 
 @contextmanager
@@ -75,8 +79,27 @@ def tell_before_the_objects_are_there() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def name_a_key_that_did_not_seal() -> Iterator[None]:
+    """Where a key has just been rotated, protect a segment's key with the one of before, and name the new one."""
+    right = Seals.begin
+
+    def begin(seals: Seals, segment_id: bytes) -> tuple[Sealer, Seal]:
+        before = list(seals._keys.values())[-1:]
+        sealer, seal = right(seals, segment_id)
+        if not before or not seal.key_id or before[0] == seals._keys[seal.key_id]:
+            return sealer, seal
+        key, nonce = bytes(KEY_BYTES), bytes(NONCE_BYTES)
+        wrapped = nonce + AESGCM(before[0]).encrypt(nonce, key, segment_id)
+        return Sealer(seal.compression, key, segment_id), seal._replace(wrapped_key=wrapped)
+
+    with patch.object(Seals, "begin", begin):
+        yield
+
+
 TIERED_VARIANTS = (
     delete_before_the_copy_is_durable,
     take_a_stale_copy,
     tell_before_the_objects_are_there,
+    name_a_key_that_did_not_seal,
 )

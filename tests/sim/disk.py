@@ -23,6 +23,8 @@ BLOCK_BYTES = 512
 DISK_BYTES = 1 << 30
 DATA = "data"
 MORE_DATA = "more"
+# The keys of segments in object storage.
+KEYS_PATH = Path("/keys")
 
 
 class Inode:

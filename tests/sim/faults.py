@@ -253,6 +253,17 @@ class Faults:
         faults.failing_part, faults.lost_part, faults.torn_part = part / 2, part / 4, part / 4
         self._later(fault.duration_s, self._world.store.calm)
 
+    def rotate_key(self, fault: Fault) -> None:
+        """All nodes are given a new key, the `amount`th; then one after another uses it for new segments."""
+        machines, new = list(self._world.machines.values()), fault.amount
+        for number, machine in enumerate(machines, 1):
+            machine.write_keys([new, *machine.keys])
+            self._later(fault.duration_s * number / len(machines), self._use_key, machine, new)
+
+    @staticmethod
+    def _use_key(machine: Machine, new: int) -> None:
+        machine.write_keys([*(number for number in machine.keys if number != new), new])
+
     def clock(self, fault: Fault) -> None:
         """The wall clock jumps by so many milliseconds, and back."""
         for machine in self._machines(fault):
@@ -290,6 +301,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "store_away",
         "store_slow",
         "store_fails",
+        "rotate_key",
         "reassign",
         "trim",
         "elect",

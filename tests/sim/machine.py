@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import base64
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -16,7 +17,8 @@ from penstock.runtime.raft.metadata_files import DamagedMetadata
 from penstock.server.limits import ConnectionLimits
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.metadata_files import MetadataFileError, MetaProperties, write_meta_properties
-from sim.disk import DATA, SimDisk, SimFilesystem
+from penstock.storage.tier.sealing import KEY_BYTES
+from sim.disk import DATA, KEYS_PATH, SimDisk, SimFilesystem
 from sim.listener import SimListener
 from sim.network import Host, SimNetwork
 from sim.scheduler import SECOND_US, Scheduler, SimCrash, SimLoop
@@ -123,6 +125,7 @@ class Machine:
         self.host = network.host(self.name)
         self.disk = SimDisk()
         self.store: SimStore | None = None
+        self.keys: tuple[int, ...] = ()
         self.state = "down"
         self.incarnation = 0
         self.power_cuts = 0
@@ -146,6 +149,14 @@ class Machine:
         """What `penstock storage format` does."""
         properties = MetaProperties(CLUSTER_ID, self.node_id, self._random.randbytes(16))
         write_meta_properties(SimFilesystem(self.disk, self.now_ms), Path("/") / DATA, properties)
+
+    def write_keys(self, numbers: Sequence[int]) -> None:
+        """Somebody writes the file with the keys of segments in object storage, whatever the node does."""
+        self.keys = tuple(numbers)
+        is_full, self.disk.is_full = self.disk.is_full, False
+        lines = (f"key-{number}={base64.b64encode(bytes([number]) * KEY_BYTES).decode()}\n" for number in numbers)
+        SimFilesystem(self.disk, self.now_ms).replace_file(KEYS_PATH, "".join(lines).encode())
+        self.disk.is_full = is_full
 
     @property
     def is_running(self) -> bool:

@@ -149,6 +149,7 @@ def draw_tiered(seed: int, nodes: int = 3, seconds: float = 12.0) -> Plan:
     shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
     segment_bytes = random.choice((400, 900, 2_000))
     is_trimmed = random.random() < 0.3
+    encryption = Random(f"{seed} encryption")
     shape = replace(
         shape,
         policy=RETAIN if is_trimmed else KEEP,
@@ -166,6 +167,7 @@ def draw_tiered(seed: int, nodes: int = 3, seconds: float = 12.0) -> Plan:
         segment_ms=None,
         local_bytes=random.choice((segment_bytes, 3 * segment_bytes)),
         tier_compression=Random(f"{seed} compression").choice(("none", "none", "zstd")),
+        tier_encrypts=encryption.random() < 0.4,
         produce_pause_s=0.05,
         admin_pause_s=5.0,
     )
@@ -183,6 +185,9 @@ def draw_tiered(seed: int, nodes: int = 3, seconds: float = 12.0) -> Plan:
         kinds = (("store_away", away, 0), ("store_slow", (), 500), ("store_fails", (), 30), ("store_fails", (), 80))
         kind, struck, amount = random.choice(kinds)
         faults.append(Fault(at_s, kind, struck, duration_s, amount))
+    for number in range(encryption.randint(0, 2) if shape.tier_encrypts else 0):
+        at_s, duration_s = round(encryption.uniform(QUIET_S, seconds), 3), round(encryption.uniform(0.1, 3.0), 3)
+        faults.append(Fault(at_s, "rotate_key", (), duration_s, number + 1))
     if is_trimmed:
         for _ in range(random.randint(1, 3)):
             at_s, partition = round(random.uniform(QUIET_S, seconds), 3), random.randrange(shape.partitions)

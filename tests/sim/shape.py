@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sim.consumer import READ_COMMITTED, READ_UNCOMMITTED
-from sim.disk import DATA, MORE_DATA
+from sim.disk import DATA, KEYS_PATH, MORE_DATA
 from sim.workers import DELIVERIES_MAX, LETTERS, LOCK_S
 
 BROKER_PORT = 9092
@@ -97,8 +97,9 @@ class Shape:
     updates_per_snapshot: int = 500
     # Old segments go to object storage, and so much stays on disk.
     local_bytes: int | None = None
-    # How they are compressed there.
+    # How they are compressed there, and whether they are encrypted.
     tier_compression: str = "none"
+    tier_encrypts: bool = False
     # Whether nodes have two data directories, and how long somebody waits between two moves of replicas.
     moves_pause_s: float | None = None
 
@@ -194,6 +195,7 @@ def _share_properties(shape: Shape) -> dict[str, str]:
 
 def _tier_properties(shape: Shape) -> dict[str, str]:
     return {
+        **({"penstock.tier.encryption.keys.file": str(KEYS_PATH)} if shape.tier_encrypts else {}),
         "remote.log.storage.system.enable": "true",
         "penstock.tier.url": "file:///bucket",
         "penstock.tier.request.timeout.ms": "2000",

@@ -124,7 +124,7 @@ class StoreClient:
             raise FileNotFoundError(path)
         return self._store.objects[path][0]
 
-    async def copy(self, source: str, target: str) -> None:
+    async def copy(self, source: str, target: str, size_bytes: int) -> None:  # noqa: ARG002
         def work(_: float) -> None:
             self._store.objects[target] = self._found(source), self._store.now_ms()
 

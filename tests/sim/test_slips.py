@@ -44,6 +44,7 @@ PROMISING: dict[str, Callable[[Plan], bool]] = {
     "keep_what_is_revoked": lambda plan: plan.shape.guarded,
     "grant_what_a_snapshot_revoked": lambda plan: plan.shape.guarded and plan.shape.snapshot_bytes in (300, 1000),
     "mark_before_decision": lambda plan: kinds(plan).count("strike_coordinator") >= 3,
+    "name_a_key_that_did_not_seal": lambda plan: "rotate_key" in kinds(plan),
 }
 
 

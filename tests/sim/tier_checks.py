@@ -1,6 +1,7 @@
 """What must hold about object storage.
 
-tier-damage    a segment that the metadata takes for finished lacks an object, or has another one than its manifest says
+tier-damage    a segment that the metadata takes for finished lacks an object, has another one than its manifest says,
+               or cannot be opened with the key that it names
 tier-differs   a segment in the store has other records than readers get at its offsets
 """
 
@@ -15,8 +16,10 @@ from penstock.core.tier.plans import segments_to_copy
 from penstock.core.tier.segments import RemoteSegment
 from penstock.node import Node
 from penstock.storage.tier.layout import LOG, Manifest, ManifestError, Place
+from penstock.storage.tier.object_store import StoreError
 from penstock.storage.tier.sealing import Seals, open_bytes
 from penstock.wire.records import read_records, split_batches
+from sim.disk import KEYS_PATH, SimFilesystem
 from sim.invariants import OFFSET_MAX, batches_of, partitions_of
 from sim.machine import CLUSTER_ID
 from sim.world import World
@@ -70,6 +73,14 @@ def _metadata(world: World) -> RemotePartitions:
     return found
 
 
+def _seals(world: World) -> Seals:
+    """All nodes have the same keys, whichever is the last."""
+    if not world.shape.tier_encrypts:
+        return Seals()
+    machine = next(iter(world.machines.values()))
+    return Seals(keys_file=str(KEYS_PATH), filesystem=SimFilesystem(machine.disk, machine.now_ms))
+
+
 def _check(world: World, place: Place, segment: RemoteSegment) -> Iterator[Anomaly]:
     start, segment_id = segment.start_offset, segment.segment_id
     stem, objects = place.stem(start, segment_id), world.store.objects
@@ -87,7 +98,11 @@ def _check(world: World, place: Place, segment: RemoteSegment) -> Iterator[Anoma
     final = dict(world.history.finals.get(name, ()))
     log = objects[place.object(start, segment_id, LOG)][0]
     if manifest.seal is not None:
-        log = open_bytes(Seals().opener(manifest.seal, segment_id), manifest.seal, LOG, log)
+        try:
+            log = open_bytes(_seals(world).opener(manifest.seal, segment_id), manifest.seal, LOG, log)
+        except StoreError as error:
+            yield Anomaly("tier-damage", f"{stem} cannot be opened: {error}")
+            return
     for position, header in split_batches(log, BATCH_BYTES_MAX):
         if header.is_control:
             continue

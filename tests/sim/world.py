@@ -99,6 +99,8 @@ class World:
             random = Random(f"{self.seed} machine {node_id}")
             machines[node_id] = Machine(node_id, properties, self.scheduler, self.network, random)
             machines[node_id].store = self.store
+            if shape.tier_encrypts:
+                machines[node_id].write_keys([0])
         return machines
 
     @property

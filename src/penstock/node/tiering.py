@@ -20,6 +20,7 @@ from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.metadata import MetadataTopicSettings, RemoteLogMetadata
 from penstock.runtime.tier.reader import TierReader
 from penstock.runtime.tier.remote_logs import RemoteLogs
+from penstock.storage.files import Filesystem
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.tier.sealing import Seals
 
@@ -44,7 +45,7 @@ async def open_tier(
         return None
     try:
         store = open_store(settings, env.open_store)
-        seals = open_seals(settings, env.random.randbytes)
+        seals = open_seals(settings, env.random.randbytes, env.filesystem)
     except StoreError as error:
         raise CannotStart(error.message) from error
     directory = Path(settings.penstock_tier_cache_dir or Path(settings.metadata_log_dir) / CACHE_DIRECTORY)
@@ -85,9 +86,14 @@ async def open_tier(
     return tier
 
 
-def open_seals(settings: NodeSettings, randbytes: Callable[[int], bytes] = os.urandom) -> Seals:
+def open_seals(
+    settings: NodeSettings,
+    randbytes: Callable[[int], bytes] = os.urandom,
+    filesystem: Filesystem | None = None,
+) -> Seals:
     """How the settings have segments compressed and encrypted; raises StoreError."""
-    return Seals(settings.penstock_tier_compression, settings.penstock_tier_encryption_keys_file, randbytes)
+    keys_file = settings.penstock_tier_encryption_keys_file
+    return Seals(settings.penstock_tier_compression, keys_file, randbytes, filesystem)
 
 
 def open_store(settings: NodeSettings, open_at: Callable[[str, Mapping[str, str], int], StoreT]) -> StoreT:

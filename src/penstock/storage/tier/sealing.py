@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from penstock.model.ids import Uuid
-from penstock.storage.files import File
+from penstock.storage.files import File, Filesystem, OsFilesystem, StorageError
 from penstock.storage.tier.layout import KINDS, LOG, Seal, SealedObject, StoredObject
 from penstock.storage.tier.object_store import StoreError
 from penstock.wire.compression import Compression, compress, decompress
@@ -116,13 +116,14 @@ class Seals:
         compression: str = NO_COMPRESSION,
         keys_file: str | None = None,
         randbytes: Callable[[int], bytes] = os.urandom,
+        filesystem: Filesystem | None = None,
     ) -> None:
         """Raises StoreError if the file is not there or has no keys."""
         self._compression = compression
         self._path = Path(keys_file) if keys_file else None
         self._randbytes = randbytes
+        self._filesystem = filesystem or OsFilesystem()
         self._keys: Mapping[str, bytes] = {}
-        self._read_ns = -1
         self._reload()
 
     @property
@@ -160,11 +161,8 @@ class Seals:
         if self._path is None:
             return
         try:
-            changed_ns = self._path.stat().st_mtime_ns
-            if changed_ns != self._read_ns:
-                self._keys = parse_keys(self._path.read_text("utf-8").splitlines())
-                self._read_ns = changed_ns
-        except (OSError, ValueError) as error:
+            self._keys = parse_keys(self._filesystem.read_file(self._path).decode().splitlines())
+        except (OSError, StorageError, ValueError) as error:
             raise StoreError(f"the keys in {self._path} cannot be read: {error}") from error
 
 
