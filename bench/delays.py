@@ -20,7 +20,7 @@ from random import Random
 from tests.support.share_member import ShareMember, begin, leader_of, until
 from tests.support.wire_client import WireClient
 
-from bench.queue_figures import DELAYS_RAW, delays_section
+from bench.queue_figures import DELAYS_RAW, delays_section, is_realtime
 from penstock.core.share.acknowledgements import AckType
 from penstock.core.share.delays import AT, due_ms_of
 from penstock.testing import Cluster
@@ -97,6 +97,7 @@ def main() -> None:
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
             "load_before": load_before,
             "load_after": os.getloadavg()[0],
+            "is_realtime": is_realtime(),
             "records": options.records,
             "seconds": options.seconds,
             "produced_s": produced_s,

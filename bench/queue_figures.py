@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from statistics import median
 from typing import Any
 
@@ -10,6 +11,11 @@ from tests.support.tools import REPOSITORY
 QUEUES_RAW = REPOSITORY / "bench" / "results" / "queues.json"
 DELAYS_RAW = REPOSITORY / "bench" / "results" / "delays.json"
 _PRIORITY = "Brokers and clients alike ran before all other work of the machine (`chrt -r 1`). "
+
+
+def is_realtime() -> bool:
+    """Whether this process, and so all that it starts, runs before all other work of the machine."""
+    return os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO)
 
 
 def queues_section(raw: dict[str, Any]) -> str:
@@ -42,7 +48,8 @@ def delays_section(raw: dict[str, Any]) -> str:
     return (
         "## Delayed records\n\n"
         f"Measured by `python -m bench.delays` in a run of its own ({_when(raw)}): {raw['records']:,} records in no "
-        f"order, due over {raw['seconds']:,} s, taken by one member of a share group. {raw['early']} came early. "
+        f"order, due over {raw['seconds']:,} s, taken by one member of a share group. "
+        f"{_PRIORITY if raw.get('is_realtime') else ''}{raw['early']} came early. "
         f"Late by a median of {late['median']:.0f} ms, 99 % {late['p99']} ms, 99.9 % {late['p999']} ms, at most "
         f"{late['max']} ms. "
         f"The broker had {memory['before']:.0f} MB in memory before, {memory['waiting']:.0f} MB with all of them "

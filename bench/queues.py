@@ -31,7 +31,7 @@ from tests.support.kafka_broker import KafkaBroker, free_port
 from tests.support.kafka_tools import java_missing, libraries_of
 
 from bench.peers.rabbitmq import RabbitMQ
-from bench.queue_figures import QUEUES_RAW, queues_section
+from bench.queue_figures import QUEUES_RAW, is_realtime, queues_section
 from penstock.client import Admin
 from penstock.testing import Cluster
 
@@ -309,7 +309,7 @@ def main() -> None:
         "workers": options.workers,
         "rate": options.rate,
         "warm_seconds": options.warm_seconds,
-        "is_realtime": os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO),
+        "is_realtime": is_realtime(),
         "repetitions": options.repetitions,
         "brokers": {name: [row._asdict() for row in rows] for name, rows in found.items()},
     }
