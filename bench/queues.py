@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -177,9 +177,9 @@ def penstock() -> Iterator[Any]:
 
 
 @contextmanager
-def kafka() -> Iterator[Any]:
+def kafka(**properties: str) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as directory:
-        broker = KafkaBroker(Path(directory), properties=ONE_NODE, libraries=libraries_of(KAFKA_VERSION))
+        broker = KafkaBroker(Path(directory), properties=ONE_NODE | properties, libraries=libraries_of(KAFKA_VERSION))
         broker.format()
         broker.start()
         try:
@@ -201,6 +201,11 @@ def rabbitmq() -> Iterator[Any]:
             server.stop()
 
 
+def synced_kafka() -> AbstractContextManager[Any]:
+    """Kafka as durable as the others: what it appends is synced first, also acknowledgements."""
+    return kafka(**{"log.flush.interval.messages": "1"})
+
+
 def missing_rabbitmq() -> str | None:
     """Why RabbitMQ is left out; None if it is not."""
     try:
@@ -213,6 +218,7 @@ def missing_rabbitmq() -> str | None:
 BROKERS = {
     "Penstock": (penstock, lambda: None),
     f"Apache Kafka {KAFKA_VERSION}": (kafka, lambda: java_missing(KAFKA_VERSION)),
+    f"Apache Kafka {KAFKA_VERSION}, synced": (synced_kafka, lambda: java_missing(KAFKA_VERSION)),
     "RabbitMQ (quorum queue)": (rabbitmq, missing_rabbitmq),
 }
 
