@@ -5,8 +5,9 @@ its own, take and acknowledge every one of them; then records come at a steady r
 until a worker has it is measured. Share groups are read by librdkafka's share consumer, RabbitMQ by pika;
 both are asked for explicit acknowledgements of single records. Brokers take turns, in an order that alternates.
 
-On a machine with other work run it as `chrt -r 1 python -m bench.queues`. `nice` does not treat brokers alike: Linux
-weighs it within a session (see sched(7), autogroup), and Penstock's broker has a session of its own.
+On a machine with other work run it as `chrt -r 1 python -m bench.queues`, which all processes inherit. `nice` may not
+treat brokers alike: Linux can weigh it within a session only (see sched(7), autogroup), and Penstock's broker has a
+session of its own.
 """
 
 from __future__ import annotations
