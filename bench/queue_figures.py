@@ -31,7 +31,7 @@ def queues_section(raw: dict[str, Any]) -> str:
         "",
         "Acknowledgements are durable on Penstock before they are answered, and a share consumer's next records come "
         "with that answer; RabbitMQ's consumers wait for none. Penstock and RabbitMQ sync records and acknowledgements "
-        "to the disk, Kafka does not.",
+        "to the disk, Kafka does not unless it is told to (`log.flush.interval.messages=1`: synced).",
         "",
         "| | records/s | p50 ms | p99 ms |",
         "|---|---:|---:|---:|",

@@ -5,8 +5,9 @@ its own, take and acknowledge every one of them; then records come at a steady r
 until a worker has it is measured. Share groups are read by librdkafka's share consumer, RabbitMQ by pika;
 both are asked for explicit acknowledgements of single records. Brokers take turns, in an order that alternates.
 
-On a machine with other work run it as `chrt -r 1 python -m bench.queues`. `nice` does not treat brokers alike: Linux
-weighs it within a session (see sched(7), autogroup), and Penstock's broker has a session of its own.
+On a machine with other work run it as `chrt -r 1 python -m bench.queues`, which all processes inherit. `nice` may not
+treat brokers alike: Linux can weigh it within a session only (see sched(7), autogroup), and Penstock's broker has a
+session of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -177,9 +178,9 @@ def penstock() -> Iterator[Any]:
 
 
 @contextmanager
-def kafka() -> Iterator[Any]:
+def kafka(**properties: str) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as directory:
-        broker = KafkaBroker(Path(directory), properties=ONE_NODE, libraries=libraries_of(KAFKA_VERSION))
+        broker = KafkaBroker(Path(directory), properties=ONE_NODE | properties, libraries=libraries_of(KAFKA_VERSION))
         broker.format()
         broker.start()
         try:
@@ -201,6 +202,11 @@ def rabbitmq() -> Iterator[Any]:
             server.stop()
 
 
+def synced_kafka() -> AbstractContextManager[Any]:
+    """Kafka as durable as the others: what it appends is synced first, also acknowledgements."""
+    return kafka(**{"log.flush.interval.messages": "1"})
+
+
 def missing_rabbitmq() -> str | None:
     """Why RabbitMQ is left out; None if it is not."""
     try:
@@ -213,6 +219,7 @@ def missing_rabbitmq() -> str | None:
 BROKERS = {
     "Penstock": (penstock, lambda: None),
     f"Apache Kafka {KAFKA_VERSION}": (kafka, lambda: java_missing(KAFKA_VERSION)),
+    f"Apache Kafka {KAFKA_VERSION}, synced": (synced_kafka, lambda: java_missing(KAFKA_VERSION)),
     "RabbitMQ (quorum queue)": (rabbitmq, missing_rabbitmq),
 }
 
