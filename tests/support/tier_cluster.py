@@ -68,7 +68,7 @@ def fill(servers: str, topic: str, values: Sequence[bytes], *, timestamp: int = 
         stamp = timestamp + number if timestamp else 0
         producer.produce(topic, value, partition=partition, timestamp=stamp, on_delivery=delivered)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(180) == 0
     assert not failures
 
 
