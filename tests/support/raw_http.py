@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import json
 import socket
 import threading
@@ -134,7 +135,7 @@ class Neighbour:
 
 @contextlib.contextmanager
 def neighbour(address: str, topic: str, *, patience_s: float = 5.0) -> Iterator[Neighbour]:
-    """Somebody who must be answered all the time."""
+    """Somebody who must be answered all the time, if the machine has nothing else to do within `patience_s`."""
     someone = Neighbour(address, topic)
     someone._thread.start()
     try:
@@ -144,4 +145,6 @@ def neighbour(address: str, topic: str, *, patience_s: float = 5.0) -> Iterator[
         someone._thread.join()
     assert someone.failures == []
     assert someone.answers > 0
-    assert someone.slowest_s < patience_s
+    # Others wait for a processor, too.
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert someone.slowest_s < patience_s * busy
