@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +32,18 @@ class NodePlace:
     log: Path
 
 
-def free_ports(count: int, host: str = CONTROLLER_HOST, random: Random | None = None) -> list[int]:
-    """Distinct ports that nothing listens on now."""
+def free_ports(
+    count: int,
+    host: str = CONTROLLER_HOST,
+    random: Random | None = None,
+    *,
+    held: list[socket.socket] | None = None,
+) -> list[int]:
+    """Distinct ports that nothing listens on now.
+
+    The sockets that are added to `held` keep others who look for free ports from taking these, on Linux, while who is
+    told of them may listen there, until `release`.
+    """
     random = random or SystemRandom()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found: list[int] = []
@@ -40,15 +51,28 @@ def free_ports(count: int, host: str = CONTROLLER_HOST, random: Random | None = 
         if len(found) == count:
             return found
         port = random.choice(PORTS)
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+        if port in found:
+            continue
+        probe = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            probe.close()
+            continue
+        found.append(port)
+        if held is not None and sys.platform == "linux":
+            # From here on those may have it who set this option, too, as servers do before they bind.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
+            held.append(probe)
+        else:
+            probe.close()
     raise OSError(f"no {count} free ports between {PORTS.start} and {PORTS.stop} on {host}")
+
+
+def release(held: list[socket.socket]) -> None:
+    """Let others have the ports."""
+    for one in held:
+        one.close()
 
 
 def places(directory: Path, host: str, ports: Sequence[int], controller_ports: Sequence[int]) -> list[NodePlace]:

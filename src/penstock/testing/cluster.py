@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import socket
 import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from weakref import finalize
 
 from penstock.local.layout import (
     CONTROLLER_HOST,
@@ -19,6 +21,7 @@ from penstock.local.layout import (
     free_ports,
     node_properties,
     places,
+    release,
     write_properties,
 )
 from penstock.local.process import BrokerFailed, BrokerProcess
@@ -63,7 +66,10 @@ class Cluster:
         self._paused: set[int] = set()
         self._topic_numbers = itertools.count(1)
         # Not chosen by the system, which could reuse the port for an outgoing connection while a node is down.
-        ports = free_ports(2 * nodes)
+        held: list[socket.socket] = []
+        ports = free_ports(2 * nodes, held=held)
+        # Also when nobody closes this.
+        self._release_ports = finalize(self, release, held)
         self._places = {
             place.node_id: place for place in places(self._directory, CONTROLLER_HOST, ports[:nodes], ports[nodes:])
         }
@@ -181,6 +187,7 @@ class Cluster:
             self.kill()
         else:
             self.stop()
+        self._release_ports()
         if self._owns_directory:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -198,7 +205,7 @@ class Cluster:
         configs: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> str:
-        """Create a topic and return its name; without a name, a unique one.
+        """Create a topic and return its name; without a name, a unique one. Its partitions can be used then.
 
         Without `replication_factor` there are as many replicas as nodes, up to three.
         """
@@ -210,7 +217,31 @@ class Cluster:
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         new_topic = NewTopic(topic, partitions, copies, config=dict(configs or {}))
         admin.create_topics([new_topic], request_timeout=timeout_s)[topic].result(timeout=timeout_s)
+        self._wait_until_led(admin, topic, partitions, time.monotonic() + timeout_s)
         return topic
+
+    def _wait_until_led(self, admin: Any, topic: str, partitions: int, deadline: float) -> None:
+        """Leaders hear of a topic after the controller has answered, and tell offsets once they lead."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        not_yet = {
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+        }
+        end: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        waiting = {TopicPartition(topic, number): end for number in range(partitions)}
+        while waiting and (left_s := deadline - time.monotonic()) > 0:
+            for one, answer in admin.list_offsets(waiting, request_timeout=left_s).items():
+                try:
+                    answer.result(timeout=left_s)
+                except KafkaException as error:
+                    if error.args[0].code() in not_yet:
+                        continue
+                del waiting[one]
+            if waiting:
+                time.sleep(0.02)
 
     def _wait_until_known(self, deadline: float) -> None:
         from penstock.local.readiness import wait_until_known

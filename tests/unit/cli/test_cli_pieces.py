@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from click.testing import CliRunner
@@ -29,6 +31,17 @@ def listening() -> Iterator[socket.socket]:
     listener = socket.create_server(("127.0.0.1", free_ports(1)[0]))
     yield listener
     listener.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets somebody else listen on a port that is held")
+def test_a_port_that_is_held_is_for_who_was_told_of_it() -> None:
+    held: list[socket.socket] = []
+    (port,) = free_ports(1, random=Random(1), held=held)
+    assert free_ports(1, random=Random(1)) != [port]
+    with socket.create_server(("127.0.0.1", port)) as server:
+        assert server.getsockname()[1] == port
+    held[0].close()
+    assert free_ports(1, random=Random(1)) == [port]
 
 
 def test_what_is_no_address_is_refused() -> None:
