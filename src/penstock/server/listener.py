@@ -60,6 +60,8 @@ class Listener:
         self._shared.join(self)
         # Sockets of addresses over their quota, closed when their time is over; and one that waits for its turn.
         self._held: set[socket.socket] = set()
+        # Admitted, but not yet connected.
+        self._admitting: set[socket.socket] = set()
         self._waiting: socket.socket | None = None
         # A peer that is connecting is among the handshakes and the connections; here it counts once.
         self._admitted = 0
@@ -143,7 +145,8 @@ class Listener:
             task.cancel()
         for handshake in list(self._handshakes):
             handshake.cancel()
-        for held in (*self._held, self._waiting):
+        # A task that is cancelled before its first step does not close anything.
+        for held in (*self._held, *self._admitting, self._waiting):
             if held is not None:
                 held.close()
 
@@ -254,11 +257,13 @@ class Listener:
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._limits.send_buffer_bytes > 0:
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer_bytes)
+        self._admitting.add(accepted)
         handshake = loop.create_task(self._connect(loop, accepted, peer))
         self._handshakes.add(handshake)
         handshake.add_done_callback(self._handshakes.discard)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket, peer: tuple[str, int]) -> None:
+        self._admitting.discard(accepted)
         connection = Connection(self._make_session(peer), self._limits, loop, peer, self._scratch, self._closed)
         self._connections.add(connection)
         try:

@@ -154,3 +154,16 @@ def test_connections_that_come_too_fast_wait_and_an_address_over_its_quota_is_cl
         await listener.stop(1)
 
     asyncio.run(check())
+
+
+def test_who_was_admitted_just_before_the_end_is_disconnected() -> None:
+    async def check() -> None:
+        listener = Listener("PLAINTEXT", "127.0.0.1", 0, ConnectionLimits())
+        await listener.bind()
+        listener.start(lambda _: Session())
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as client:
+            listener._accept()
+            await listener.stop(1)
+            assert client.recv(1) == b""
+
+    asyncio.run(check())
