@@ -339,7 +339,13 @@ class Connection(asyncio.BufferedProtocol):
         if until > self._muted_until:
             self._muted_until = until
             self._busy = True
-            self._loop.call_at(until, self._go_on)
+            self._loop.call_at(until, self._unmute, until)
+
+    def _unmute(self, until: float) -> None:
+        # Without a look at the clock: it is coarse, and may say that a timer has come too early.
+        if until == self._muted_until:
+            self._muted_until = 0.0
+        self._go_on()
 
     def _pause_reading(self) -> None:
         if self._reading and self._transport is not None:
@@ -350,7 +356,7 @@ class Connection(asyncio.BufferedProtocol):
         """Serve what came while we were busy, and read on, unless there is still a reason to wait."""
         limits = self._limits
         self._busy = (
-            self._loop.time() < self._muted_until
+            self._muted_until > 0
             or self._write_paused
             or self._alone is not None
             or len(self._pending) >= limits.requests_in_flight_max
