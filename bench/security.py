@@ -122,13 +122,11 @@ def write(settings: dict[str, str], topic: str, size: int, seconds: float) -> in
 
 def read(settings: dict[str, str], topic: str, seconds: float) -> int:
     consumer = Consumer({**settings, "group.id": "bench", "enable.auto.commit": "false"})
+    _, written = consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S)
     consumer.assign([TopicPartition(topic, 0, 0)])
     found, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
-        messages = consumer.consume(5_000, 2)
-        if not messages:
-            break
-        found += len(messages)
+    while time.monotonic() < end and found < written:
+        found += len(consumer.consume(5_000, 0.1))
     consumer.close()
     return found
 
