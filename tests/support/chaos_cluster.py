@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from weakref import finalize
 
-from penstock.local.layout import free_ports, release
+from penstock.local.layout import held_ports
 from penstock.testing import Cluster
 from penstock.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -53,9 +51,7 @@ class ChaosCluster:
     """A cluster of three whose nodes reach each other only over links that can be cut; clients reach each directly."""
 
     def __init__(self, settings: Mapping[str, str] | None = None, *, data_dir: Path | None = None) -> None:
-        held: list[socket.socket] = []
-        ports = free_ports(12, held=held)
-        self._release_ports = finalize(self, release, held)
+        ports, self._release_ports = held_ports(self, 12)
         self._ports = {node: ports[4 * index : 4 * index + 4] for index, node in enumerate(NODES)}
         self.links = Links(chaos_security.link_tls())
         brokers = {node: self.links.add(node, self._ports[node][1]) for node in NODES}

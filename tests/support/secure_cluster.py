@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import datetime
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from weakref import finalize
 
 from penstock.cli.storage.format import format_directories
 from penstock.cli.storage.users import parse_user
 from penstock.config.load import load_node_settings
 from penstock.local.layout import (
     CONTROLLER_HOST,
-    free_ports,
+    held_ports,
     node_properties,
     places,
-    release,
     write_properties,
 )
 from penstock.local.process import BrokerProcess
@@ -40,9 +37,7 @@ class SecureCluster:
         self.authority = make_authority("Penstock's tests", now)
         self.ca_path = directory / "ca.pem"
         self.ca_path.write_text(self.authority.certificate)
-        held: list[socket.socket] = []
-        ports = free_ports(nodes * (len(NAMES) + 1), held=held)
-        self._release_ports = finalize(self, release, held)
+        ports, self._release_ports = held_ports(self, nodes * (len(NAMES) + 1))
         self._places = places(directory, CONTROLLER_HOST, ports[:nodes], ports[nodes : 2 * nodes])
         more = iter(ports[2 * nodes :])
         self._ports = {

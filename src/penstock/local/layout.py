@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, SystemRandom
+from weakref import finalize
 
 LISTENER = "PLAINTEXT"
 SECURE_LISTENER = "SASL_SSL"
@@ -42,7 +43,7 @@ def free_ports(
     """Distinct ports that nothing listens on now.
 
     The sockets that are added to `held` keep others who look for free ports from taking these, on Linux, while who is
-    told of them may listen there, until `release`.
+    told of them may listen there, until the sockets are closed.
     """
     random = random or SystemRandom()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -69,8 +70,13 @@ def free_ports(
     raise OSError(f"no {count} free ports between {PORTS.start} and {PORTS.stop} on {host}")
 
 
-def release(held: list[socket.socket]) -> None:
-    """Let others have the ports."""
+def held_ports(owner: object, count: int) -> tuple[list[int], Callable[[], object]]:
+    """Free ports that are held for `owner`, until the function is called or `owner` is gone."""
+    held: list[socket.socket] = []
+    return free_ports(count, held=held), finalize(owner, _release, held)
+
+
+def _release(held: list[socket.socket]) -> None:
     for one in held:
         one.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import socket
 import tempfile
 import time
 import uuid
@@ -12,16 +11,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from weakref import finalize
 
 from penstock.local.layout import (
     CONTROLLER_HOST,
     LISTENER,
     NodePlace,
-    free_ports,
+    held_ports,
     node_properties,
     places,
-    release,
     write_properties,
 )
 from penstock.local.process import BrokerFailed, BrokerProcess
@@ -66,10 +63,7 @@ class Cluster:
         self._paused: set[int] = set()
         self._topic_numbers = itertools.count(1)
         # Not chosen by the system, which could reuse the port for an outgoing connection while a node is down.
-        held: list[socket.socket] = []
-        ports = free_ports(2 * nodes, held=held)
-        # Also when nobody closes this.
-        self._release_ports = finalize(self, release, held)
+        ports, self._release_ports = held_ports(self, 2 * nodes)
         self._places = {
             place.node_id: place for place in places(self._directory, CONTROLLER_HOST, ports[:nodes], ports[nodes:])
         }
