@@ -73,7 +73,13 @@ def test_s3_that_is_away_slows_nothing_and_loses_nothing(s3: tuple[Cluster, Faul
         begin = time.monotonic()
         fill(servers, topic, values(1000, 2000))
         with WireClient(servers) as wire:
-            local = wire.list_offset(topic, EARLIEST_LOCAL).offset
+
+            def offset(time_code: int) -> int:
+                return wire.list_offset(topic, time_code).offset
+
+            # What was copied before the store went is dropped here first: read later, it would come from the store.
+            eventually(lambda: offset(EARLIEST_LOCAL) == offset(LATEST_TIERED) + 1)
+            local = offset(EARLIEST_LOCAL)
         assert read_all(servers, topic, 2000, local) == numbered(2000)[local:]
         # A single wait for the store would take longer.
         assert time.monotonic() - begin < HANGING_S

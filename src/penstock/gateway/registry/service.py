@@ -26,7 +26,8 @@ from penstock.gateway.work.pool import WorkerPool, WorkFailed
 log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_S = 15.0
-WRITE_ATTEMPTS_MAX = 10
+# Writers that met wait a random part of it, twice as long each time, so that one of them gets through.
+MEETING_PAUSE_S, MEETING_PAUSE_MAX_S = 0.004, 0.5
 START_TIMEOUT_S = 60.0
 REPAIR_DELAY_S = (3.0, 8.0)
 TOPIC_CONFIG = {
@@ -118,12 +119,14 @@ class Registry:
                 raise errors.store_failed(error.args[0].str()) from None
 
     async def _write(self, decide: Decide) -> Any:
-        for _ in range(WRITE_ATTEMPTS_MAX):
+        pause_s = MEETING_PAUSE_S
+        while True:
             decision = decide(self.state)
             if not decision.records or await self._append(decision.records):
                 return decision.answer
             await self._log.repair()
-        raise errors.store_failed("other gateways kept writing at the same time")
+            await asyncio.sleep(self._random.uniform(0, pause_s))
+            pause_s = min(2 * pause_s, MEETING_PAUSE_MAX_S)
 
     async def _append(self, records: Sequence[RegistryRecord]) -> bool:
         return await self._log.append([(record.key_bytes(), record.value_bytes()) for record in records])

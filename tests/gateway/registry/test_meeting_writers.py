@@ -1,0 +1,59 @@
+"""Writers of several gateways that meet again and again: each gets through, or learns that time is up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from penstock.gateway.registry import service
+from penstock.gateway.registry.decisions import Decision
+from penstock.gateway.registry.records import RegistryRecord
+from penstock.gateway.registry.service import Registry
+from penstock.gateway.registry.state import RegistryState
+from penstock.gateway.web.problem import Problem
+from penstock.gateway.work.budgets import DEFAULT_BUDGETS
+from penstock.gateway.work.pool import WorkerPool
+
+RECORD = RegistryRecord("CONFIG", "orders", value={"compatibilityLevel": "FULL"})
+
+
+class ContestedLog:
+    """A log in which another gateway is faster `meetings` times."""
+
+    meetings = 0
+
+    def __init__(self, *_: object) -> None:
+        self.stale_keys: list[bytes] = []
+
+    async def append(self, _: Sequence[tuple[bytes, bytes | None]]) -> bool:
+        ContestedLog.meetings -= 1
+        return ContestedLog.meetings < 0
+
+    async def repair(self) -> None:
+        return
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    monkeypatch.setattr(service, "SchemaLog", ContestedLog)
+    monkeypatch.setattr(service, "MEETING_PAUSE_MAX_S", 0.001)
+    return Registry({}, WorkerPool("schemas", DEFAULT_BUDGETS), random_source=Random(1))
+
+
+def decide(_: RegistryState) -> Decision:
+    return Decision((RECORD,), "written")
+
+
+def test_a_writer_that_lost_many_times_gets_through(registry: Registry) -> None:
+    ContestedLog.meetings = 40
+    assert asyncio.run(registry.write(decide)) == "written"
+
+
+def test_a_writer_that_always_loses_learns_that_time_is_up(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "WRITE_TIMEOUT_S", 0.05)
+    ContestedLog.meetings = 10**9
+    with pytest.raises(Problem, match="timed out"):
+        asyncio.run(registry.write(decide))
