@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from statistics import median
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from tests.support.tools import REPOSITORY
 
 QUEUES_RAW = REPOSITORY / "bench" / "results" / "queues.json"
+QUEUES_IN_MEMORY_RAW = REPOSITORY / "bench" / "results" / "queues_in_memory.json"
 DELAYS_RAW = REPOSITORY / "bench" / "results" / "delays.json"
 _PRIORITY = "Brokers and clients alike ran before all other work of the machine (`chrt -r 1`). "
 
@@ -33,6 +35,23 @@ def queues_section(raw: dict[str, Any]) -> str:
         "with that answer; RabbitMQ's consumers wait for none. Penstock and RabbitMQ sync records and acknowledgements "
         "to the disk, Kafka does not unless it is told to (`log.flush.interval.messages=1`: synced).",
         "",
+        queues_table(raw),
+    ]
+    if QUEUES_IN_MEMORY_RAW.exists():
+        memory = json.loads(QUEUES_IN_MEMORY_RAW.read_text())
+        lines += [
+            "",
+            f"The same with data in memory (`--in-memory`, {_when(memory)}), where a sync costs nothing, so that what "
+            "the brokers do themselves is compared:",
+            "",
+            queues_table(memory),
+        ]
+    return "\n".join(lines)
+
+
+def queues_table(raw: dict[str, Any]) -> str:
+    """A row a broker."""
+    lines = [
         "| | records/s | p50 ms | p99 ms |",
         "|---|---:|---:|---:|",
     ]

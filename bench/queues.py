@@ -32,7 +32,7 @@ from tests.support.kafka_broker import KafkaBroker, free_port
 from tests.support.kafka_tools import java_missing, libraries_of
 
 from bench.peers.rabbitmq import RabbitMQ
-from bench.queue_figures import QUEUES_RAW, is_realtime, queues_section
+from bench.queue_figures import QUEUES_IN_MEMORY_RAW, QUEUES_RAW, is_realtime, queues_section, queues_table
 from penstock.client import Admin
 from penstock.testing import Cluster
 
@@ -291,12 +291,17 @@ def main() -> None:
     parser.add_argument("--warm-seconds", type=int, default=5, help="of the stream, before those that count")
     parser.add_argument("--seconds", type=int, default=10, help="of the stream")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=QUEUES_RAW, help="where the figures are kept")
+    parser.add_argument("--in-memory", action="store_true", help="brokers keep their data in memory, not on a disk")
+    parser.add_argument("--output", type=Path, help="where the figures are kept")
     options = parser.parse_args()
+    if options.in_memory:
+        tempfile.tempdir = "/dev/shm"
     load_before = os.getloadavg()[0]
     chosen = {}
     for name, (make, missing) in BROKERS.items():
         reason = missing()
+        if options.in_memory and make is synced_kafka:
+            continue
         if reason is None:
             chosen[name] = make
         else:
@@ -317,11 +322,13 @@ def main() -> None:
         "rate": options.rate,
         "warm_seconds": options.warm_seconds,
         "is_realtime": is_realtime(),
+        "in_memory": options.in_memory,
         "repetitions": options.repetitions,
         "brokers": {name: [row._asdict() for row in rows] for name, rows in found.items()},
     }
-    options.output.write_text(json.dumps(raw, indent=1) + "\n")
-    print(queues_section(raw))
+    output = options.output or (QUEUES_IN_MEMORY_RAW if options.in_memory else QUEUES_RAW)
+    output.write_text(json.dumps(raw, indent=1) + "\n")
+    print(queues_table(raw) if options.in_memory else queues_section(raw))
 
 
 if __name__ == "__main__":
