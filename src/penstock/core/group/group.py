@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.core.group.contract import Record
 from penstock.model.errors import ErrorCode
@@ -74,20 +73,3 @@ def random_uuid(random: Random) -> str:
     bits = bits & ~(0x3 << 62) | (0x2 << 62)
     digits = f"{bits:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
-def replay_record(
-    groups: MutableMapping[str, Group], kind: type[Any], metadata_key: type[Any], key: Any, value: Any
-) -> None:
-    """Apply a record of a group of that class, founding the group if need be; the tombstone of its metadata ends it."""
-    group: Any = groups.get(key.group_id)
-    if not isinstance(group, kind):
-        if value is None:
-            # What it deletes is gone already, or the group has become one of another kind.
-            return
-        # A classic group in its place only has offsets, or its tombstone was compacted away.
-        group = groups[key.group_id] = kind(key.group_id)
-    if value is None and isinstance(key, metadata_key):
-        del groups[key.group_id]
-    else:
-        group.replay(key, value)

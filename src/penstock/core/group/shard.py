@@ -26,6 +26,7 @@ from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.groups import ConsumerGroups
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
 from penstock.core.group.group import Group, Random
+from penstock.core.group.modern.group import replay_record
 from penstock.core.group.offsets.expiry import delete_group_offsets, delete_topic_offsets, expire_offsets
 from penstock.core.group.offsets.offsets import Offsets, PartitionProgress, StoredRecord
 from penstock.core.group.offsets.requests import OffsetRequests, commit_refused, transactional_commit_refused
@@ -285,11 +286,11 @@ class GroupShard:
         elif isinstance(key, GroupMetadataKey):
             self._replay_classic(key.group, value)
         elif isinstance(key, SHARE_GROUP_KEYS):
-            self.share.replay(key, value)
+            replay_record(self._groups, ShareGroup, key, value)
         elif isinstance(key, STREAMS_GROUP_KEYS):
-            self.streams.replay(key, value)
+            replay_record(self._groups, StreamsGroup, key, value)
         else:
-            self._consumer.replay(key, value)
+            replay_record(self._groups, ConsumerGroup, key, value)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self._groups.get(group_id)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.group.consumer.group import ConsumerGroup
-from penstock.core.group.consumer.members import STATIC_LEAVE_EPOCH
 from penstock.core.group.consumer.protocol import read_assignment, read_subscription
+from penstock.core.group.modern.members import STATIC_LEAVE_EPOCH
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from typing import Any
 
 from penstock.core.group.classic.group import ClassicGroup
 from penstock.core.group.classic.rebalance import ClassicRebalance, join_refused
@@ -18,11 +17,12 @@ from penstock.core.group.consumer.context import (
 from penstock.core.group.consumer.describe import described
 from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.leave import remove_members
-from penstock.core.group.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
+from penstock.core.group.consumer.members import ConsumerMember, MemberState
 from penstock.core.group.consumer.update import await_revocation
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token
-from penstock.core.group.group import Group, Random, replay_record
+from penstock.core.group.group import Group, Random
 from penstock.core.group.migration import DOWNGRADED_TIMER, downgraded, release, upgrade
+from penstock.core.group.modern.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.consumer_group_describe import DescribedGroup
@@ -30,7 +30,6 @@ from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.wire.messages.consumer_group_records import ConsumerGroupMetadataKey
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest
@@ -147,10 +146,6 @@ class ConsumerGroups:
     def describe(self, group: Group) -> DescribedGroup:
         """The group with its members, as ConsumerGroupDescribe shows it."""
         return described(self._context, _consumer(group))
-
-    def replay(self, key: Any, value: Any) -> None:
-        """Apply one record of a consumer group."""
-        replay_record(self._groups, ConsumerGroup, ConsumerGroupMetadataKey, key, value)
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now, and the timers of members that must revoke."""

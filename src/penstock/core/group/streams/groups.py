@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from typing import Any
 
 from penstock.core.group.classic.group import ClassicGroup
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token
-from penstock.core.group.group import Group, replay_record
+from penstock.core.group.group import Group
+from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH
 from penstock.core.group.streams.context import (
     STREAMS_INITIAL_TIMER,
     STREAMS_REBALANCE_TIMER,
@@ -17,14 +17,13 @@ from penstock.core.group.streams.context import (
 from penstock.core.group.streams.describe import described
 from penstock.core.group.streams.group import StreamsGroup
 from penstock.core.group.streams.heartbeat import HeartbeatResult, ask_shutdown, heartbeat, leave
-from penstock.core.group.streams.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState
+from penstock.core.group.streams.members import MemberState
 from penstock.core.group.streams.requests import check_request
 from penstock.core.group.streams.target import may_assign, update_target
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.streams_group_describe import DescribedGroup
 from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
-from penstock.wire.messages.streams_group_records import StreamsGroupMetadataKey
 
 
 class StreamsGroups:
@@ -85,10 +84,6 @@ class StreamsGroups:
         if group_id not in self._groups:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return described(self._find(group_id))
-
-    def replay(self, key: Any, value: Any) -> None:
-        """Apply one record of a streams group."""
-        replay_record(self._groups, StreamsGroup, StreamsGroupMetadataKey, key, value)
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now, and the timers of members that must revoke."""
