@@ -26,7 +26,7 @@ def make_consumer_group_describe(image: Image, groups: Groups, access: AccessCon
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
         check_consumer_protocol(image, groups)
         check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
-        found: DescribedGroup = await groups.read(group, lambda shard: shard.consumer_group_describe(group))
+        found: DescribedGroup = await groups.read(group, lambda shard: shard.consumer.describe(group))
         check_described_topics(access, context, _topics(found))
         return found
 

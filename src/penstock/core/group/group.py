@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from penstock.core.group.contract import Record
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.list_groups import ListedGroup
 
 
@@ -30,10 +31,7 @@ class Group(Protocol):
     """A group of any kind. Checks return ErrorCode.NONE where the request is allowed."""
 
     group_id: str
-
-    @property
-    def kind(self) -> GroupKind:
-        """The protocol that the group uses."""
+    kind: GroupKind
 
     @property
     def is_empty(self) -> bool:
@@ -66,6 +64,9 @@ class Group(Protocol):
         """The records that delete the group itself; its offsets have tombstones of their own."""
 
 
+GroupT = TypeVar("GroupT", bound=Group)
+
+
 def random_uuid(random: Random) -> str:
     """A random (version 4) UUID in its usual text form, which member ids end with."""
     bits = random.getrandbits(128)
@@ -73,3 +74,13 @@ def random_uuid(random: Random) -> str:
     bits = bits & ~(0x3 << 62) | (0x2 << 62)
     digits = f"{bits:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def find_group(groups: Mapping[str, Group], kind: type[GroupT], group_id: str) -> GroupT:
+    """The group of that name and class; raises GROUP_ID_NOT_FOUND."""
+    group = groups.get(group_id)
+    if group is None:
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, kind):
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {kind.kind} group.")
+    return group

@@ -59,7 +59,7 @@ class NewClient:
 
     def heartbeat(self, *, answer_gets_lost: bool = False) -> None:
         response = self.world.answer(
-            "consumer_group_heartbeat",
+            "consumer.heartbeat",
             ConsumerGroupHeartbeatRequest(
                 GROUP,
                 self.member_id,
@@ -93,7 +93,7 @@ class NewClient:
 
     def _say_goodbye(self, epoch: int) -> None:
         request = ConsumerGroupHeartbeatRequest(GROUP, self.member_id, epoch, self.instance_id)
-        self.world.answer("consumer_group_heartbeat", request, 1)
+        self.world.answer("consumer.heartbeat", request, 1)
         self.forget()
 
 

@@ -194,10 +194,10 @@ def test_describe_leaves_out_topics_that_are_gone() -> None:
     request = ConsumerGroupHeartbeatRequest(
         GROUP, "a", 0, "i", "r", 1_000, ["t", "u"], topic_partitions=(), server_assignor="range"
     )
-    world.answer("consumer_group_heartbeat", request, 1, "me")
+    world.answer("consumer.heartbeat", request, 1, "me")
     topic_id = world.topics.ids["t"]
     world.put_topic("u", 0)
-    described = world.shard.consumer_group_describe(GROUP)
+    described = world.shard.consumer.describe(GROUP)
     (shown,) = described.members
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 1, 1)
     assert described.assignor_name == "range"

@@ -105,7 +105,7 @@ class Streams:
                 self.clients.clear()
 
     def ask(self, request: StreamsGroupHeartbeatRequest) -> Any:
-        return self.world.answer("streams_group_heartbeat", request, 0).response
+        return self.world.answer("streams.heartbeat", request, 0).response
 
     def beat(self, client: Client, *, is_lost: bool = False) -> None:
         joins = client.epoch == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.core.group.assignors.contract import Partitions
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token, Topics
-from penstock.core.group.group import Group
+from penstock.core.group.group import Group, find_group
 from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH
 from penstock.core.group.share.context import ShareContext
 from penstock.core.group.share.describe import described
@@ -69,11 +69,8 @@ class ShareGroups:
         return self._find_or_found(group_id, may_found=False)
 
     def _find_or_found(self, group_id: str, *, may_found: bool) -> ShareGroup:
-        group = self._groups.get(group_id)
-        if isinstance(group, ShareGroup):
-            return group
-        if group is not None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        if group_id in self._groups:
+            return find_group(self._groups, ShareGroup, group_id)
         if not may_found:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
         return ShareGroup(group_id)
