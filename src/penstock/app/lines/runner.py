@@ -176,7 +176,8 @@ class Runner:
                 self._halve(piece, error, pieces, failed)
             else:
                 done += piece
-        return _in_order(done, failed, time.perf_counter() - started)
+        # A later record with the key of a failed one was in the same batch: it is done, there is nothing to leave.
+        return Finished(done, failed, [], time.perf_counter() - started)
 
     def _tracing(self, records: list[Record[Any]]) -> AbstractContextManager[Trace | None]:
         return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
@@ -222,8 +223,3 @@ def _run_to_end(run: Callable[[list[Job]], Coroutine[Any, Any, Finished]], jobs:
 
 def _layered(layer: Any, inner: Callable[[Context], Any]) -> Callable[[Context], Any]:
     return lambda context: layer(inner, context)
-
-
-def _in_order(done: list[Job], failed: list[tuple[Job, Exception]], busy_s: float) -> Finished:
-    """A later record with the key of a failed one was in the same batch: it is done, there is nothing to leave."""
-    return Finished(done, failed, [], busy_s)

@@ -19,6 +19,7 @@ from penstock.core.share.runs import NO_DELAY, NO_PRODUCER_ID, StateBatch
 from penstock.core.share.state import ShareKey
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
+from penstock.runtime.replication.commit_waiters import fail_quietly
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.share.counters import ShareCounters
 from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
@@ -231,7 +232,7 @@ class LedSharePartition:
             self._timer.cancel()
         error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker no longer leads {self.partition.name}")
         for _, done in self._unwritten:
-            _fail(done, error)
+            fail_quietly(done, error)
         self._unwritten.clear()
         self._wake()
 
@@ -295,7 +296,7 @@ class LedSharePartition:
         for write, done in taken:
             self.share.settle(write.number, is_durable=failure is None, batches=batches)
             if failure is not None:
-                _fail(done, as_client_error(failure))
+                fail_quietly(done, as_client_error(failure))
             elif not done.done():
                 done.set_result(None)
         if self.is_closed:
@@ -359,10 +360,3 @@ def as_client_error(error: ApiError) -> ApiError:
     if error.code in _AS_THEY_ARE:
         return error
     return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
-
-
-def _fail(done: asyncio.Future[None], error: ApiError) -> None:
-    if not done.done():
-        done.set_exception(error)
-        # The member may have gone; nobody needs to retrieve the exception.
-        done.exception()
