@@ -1,5 +1,8 @@
 # One-word commands. Each makes the environment it needs, once; after that they work offline.
 
+# Tests start hundreds of processes; without bytecode, each of them would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 RUN := .venv/bin/python
 # Many tests wait more than they work.
