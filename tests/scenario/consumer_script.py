@@ -158,7 +158,7 @@ class ConsumerScript(Play):
             options.get("assignor"),
             owned,
         )
-        self._ask(client, "consumer_group_heartbeat", request, 1)
+        self._ask(client, "consumer.heartbeat", request, 1)
 
     def _old_join(self, arguments: list[str]) -> None:
         client = self._client(arguments[0])
@@ -222,7 +222,7 @@ class ConsumerScript(Play):
 
     def _describe(self, _arguments: list[str]) -> None:
         try:
-            group = self.world.shard.consumer_group_describe(GROUP)
+            group = self.world.shard.consumer.describe(GROUP)
         except ApiError as error:
             self.lines.append(error.code.name)
             return

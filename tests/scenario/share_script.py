@@ -76,7 +76,7 @@ class ShareScript(Play):
         epoch = int(options.get("epoch", self.epochs.get(client, 0)))
         names = options["topics"].split(",") if "topics" in options else None
         request = ShareGroupHeartbeatRequest(GROUP, client, epoch, options.get("rack"), names)
-        token = self.world.ask("share_group_heartbeat", request, 1, client)
+        token = self.world.ask("share.heartbeat", request, 1, client)
         response, to_initialize = self.world.responses.pop(token)
         if response.error_code:
             self.lines.append(f"{client}: {ErrorCode(response.error_code).name}")
@@ -173,7 +173,7 @@ class ShareScript(Play):
 
     def _consumer_join(self, arguments: list[str]) -> None:
         request = ConsumerGroupHeartbeatRequest(GROUP, arguments[0], 0, None, None, 60_000, ["t"], None, None, [])
-        self._other(arguments[0], self.world.ask("consumer_group_heartbeat", request, 1, arguments[0]))
+        self._other(arguments[0], self.world.ask("consumer.heartbeat", request, 1, arguments[0]))
 
     def _other(self, client: str, token: int) -> None:
         response = self.world.responses.pop(token, None)

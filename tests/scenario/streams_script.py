@@ -155,7 +155,7 @@ class StreamsScript(Play):
         self._beat(arguments[0], StreamsGroupHeartbeatRequest(GROUP, arguments[0], -1))
 
     def _beat(self, client: str, request: StreamsGroupHeartbeatRequest) -> None:
-        response, missing = self.world.answer("streams_group_heartbeat", request, 0, client)
+        response, missing = self.world.answer("streams.heartbeat", request, 0, client)
         if response.error_code:
             self.lines.append(f"{client}: {ErrorCode(response.error_code).name} {response.error_message}")
             return
@@ -222,7 +222,7 @@ class StreamsScript(Play):
 
     def _consumer_join(self, arguments: list[str]) -> None:
         request = ConsumerGroupHeartbeatRequest(GROUP, arguments[0], 0, None, None, 60_000, ["t"], None, None, [])
-        self._other(arguments[0], self.world.ask("consumer_group_heartbeat", request, 1, arguments[0]))
+        self._other(arguments[0], self.world.ask("consumer.heartbeat", request, 1, arguments[0]))
 
     def _other(self, client: str, token: int) -> None:
         response = self.world.responses.pop(token, None)

@@ -24,6 +24,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from penstock.cli.client import REQUEST_TIMEOUT_S, check_signs_in, client_settings, explain
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
+from penstock.cli.render import plural
 from penstock.client.view import BrokerView
 
 # Stands for the high watermark in a DeleteRecords request.
@@ -115,6 +116,16 @@ class Admin:
         # librdkafka returns ids in standard base64; Kafka's tools use the URL-safe alphabet.
         topic_id = str(description.topic_id).replace("+", "-").replace("/", "_")
         return Topic(name, partitions, description.is_internal, topic_id)
+
+    def chosen_partitions(self, topic: str, numbers: Iterable[int]) -> list[int]:
+        """These partitions of a topic, or all if none are named; raises CommandFailure for one that there is not."""
+        present = [partition.partition for partition in self.describe_topic(topic).partitions]
+        unknown = sorted(set(numbers) - set(present))
+        if unknown:
+            raise CommandFailure(
+                f"topic {topic} has no partition {unknown[0]}", f"it has {plural(len(present), 'partition')}"
+            )
+        return sorted(set(numbers)) or present
 
     def create_topic(
         self,

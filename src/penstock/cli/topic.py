@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options, output_option, parse_assignments
 from penstock.cli.render import human_bytes, plural, print_facts, print_json, print_table
 from penstock.cli.style import StyledGroup
@@ -259,13 +258,7 @@ def trim(
         raise click.UsageError("Use one of --offset, --before and --all.")
     timestamp_ms = parse_timestamp(before, int(time.time() * 1000)) if before is not None else None
     admin = Admin(connection)
-    present = [partition.partition for partition in admin.describe_topic(name).partitions]
-    unknown = sorted(set(numbers) - set(present))
-    if unknown:
-        raise CommandFailure(
-            f"topic {name} has no partition {unknown[0]}", f"it has {plural(len(present), 'partition')}"
-        )
-    chosen = sorted(set(numbers)) or present
+    chosen = admin.chosen_partitions(name, numbers)
     firsts = admin.earliest_offsets(name, chosen)
     if timestamp_ms is not None:
         targets = admin.offsets_at(name, chosen, timestamp_ms)

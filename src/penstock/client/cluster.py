@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.client.address import Address
+from penstock.client.closing import Closing
 from penstock.client.connection import Connection
 from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed
 from penstock.client.settings import ConnectionSettings
@@ -64,7 +64,7 @@ class Position(NamedTuple):
     leader_epoch: int
 
 
-class ClusterClient:
+class ClusterClient(Closing):
     """Connections to the brokers of one cluster, opened on demand and kept.
 
     A response may take `timeout_s`, or what the settings say; a request about topics is retried for `patience_s`.
@@ -79,14 +79,6 @@ class ClusterClient:
         self._connections: dict[Address, Connection] = {}
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections."""

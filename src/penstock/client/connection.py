@@ -8,10 +8,10 @@ import struct
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from penstock.client.address import Address
+from penstock.client.closing import Closing
 from penstock.client.failures import AuthenticationFailed, NoAnswer
 from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED, Call, Protocol
 from penstock.client.settings import ConnectionSettings
@@ -26,7 +26,7 @@ VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12, ApiKey.OFFSET_FETCH: 9}
 _SIZE = struct.Struct(">i")
 
 
-class Connection:
+class Connection(Closing):
     """Requests and their responses, in order. Every method may raise NoAnswer, which closes the connection unless it is
     NotServed.
 
@@ -50,14 +50,6 @@ class Connection:
             with suppress(StopIteration):
                 while True:
                     answer = self.call(introduction.send(answer))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection; does nothing if it is closed."""

@@ -53,7 +53,6 @@ class RecoveryReport:
 
     clean: bool
     segments_scanned: int = 0
-    bytes_scanned: int = 0
     bytes_truncated: int = 0
     segments_removed: int = 0
     damaged: list[str] = field(default_factory=list)
@@ -280,7 +279,6 @@ class _Loader:
         self.aborted.rebuild(segment.base_offset, checker.aborted)
         self.report.damaged += checker.damaged
         self.report.segments_scanned += 1
-        self.report.bytes_scanned += valid
         if size:
             self.home.await_sync(segment.name, segment.file)
         if valid == size and not self._gap_after(number):

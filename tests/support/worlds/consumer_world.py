@@ -78,11 +78,11 @@ class ConsumerWorld(GroupWorld):
         """Create a topic or have it grow; 0 deletes it."""
         if count:
             self.topics.put(name, count)
-            self.perform(self.shard.topics_changed([name], [], self.now_ms))
+            self.perform(self.shard.topics_changed([name], []))
         else:
             topic_id = self.topics.ids[name]
             self.topics.delete(name)
-            self.perform(self.shard.topics_changed([], [name], self.now_ms, [topic_id]))
+            self.perform(self.shard.topics_changed([], [name], [topic_id]))
 
     def group(self, shard: GroupShard | None = None) -> ConsumerGroup:
         """The consumer group under test."""

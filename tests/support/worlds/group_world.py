@@ -7,6 +7,7 @@ Every token may be answered once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -60,7 +61,7 @@ class GroupWorld:
         self._next_token += 1
         self.tokens_open.add(token)
         caller = Caller(client, CLIENT_HOST, version, self.may_describe)
-        self.perform(getattr(self.shard, method)(request, caller, token, self.now_ms))
+        self.perform(attrgetter(method)(self.shard)(request, caller, token, self.now_ms))
         return token
 
     def answer(self, method: str, request: Any, version: int = 9, client: str = "client") -> Any:

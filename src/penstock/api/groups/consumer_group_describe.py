@@ -5,18 +5,13 @@ from __future__ import annotations
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.groups.group_requests import check_consumer_protocol, check_described_topics, with_operations
+from penstock.api.groups.group_requests import check_consumer_protocol, check_described_topics, describing
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
-from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-)
+from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
 
 API = Api(
     ApiKey.CONSUMER_GROUP_DESCRIBE,
@@ -28,26 +23,14 @@ API = Api(
 def make_consumer_group_describe(image: Image, groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
-    async def consumer_group_describe(
-        request: ConsumerGroupDescribeRequest, context: RequestContext
-    ) -> ConsumerGroupDescribeResponse:
-        found = [await describe(group, context) for group in request.group_ids]
-        if request.include_authorized_operations:
-            found = [with_operations(group, access, context) for group in found]
-        return ConsumerGroupDescribeResponse(groups=found)
-
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
-        try:
-            check_consumer_protocol(image, groups)
-            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
-            found: DescribedGroup = await groups.read(group, lambda shard: shard.consumer_group_describe(group))
-            if access.is_on:
-                check_described_topics(access, context, _topics(found))
-            return found
-        except ApiError as error:
-            return DescribedGroup(error.code, error.message, group)
+        check_consumer_protocol(image, groups)
+        check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
+        found: DescribedGroup = await groups.read(group, lambda shard: shard.consumer.describe(group))
+        check_described_topics(access, context, _topics(found))
+        return found
 
-    return consumer_group_describe
+    return describing(access, describe, DescribedGroup, ConsumerGroupDescribeResponse)
 
 
 def _topics(group: DescribedGroup) -> set[str]:

@@ -43,7 +43,7 @@ def make_consumer_group_heartbeat(image: Image, groups: Groups, access: AccessCo
         return answer_or(
             groups,
             request.group_id,
-            lambda shard, token, now_ms: shard.consumer_group_heartbeat(request, caller, token, now_ms),
+            lambda shard, token, now_ms: shard.consumer.heartbeat(request, caller, token, now_ms),
             lambda code: ConsumerGroupHeartbeatResponse(error_code=code, error_message=code.name),
             gather=True,
         )

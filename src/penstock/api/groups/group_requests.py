@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
-from penstock.api.context import RequestContext
+from penstock.api.context import Handler, RequestContext
 from penstock.core.group.contract import Caller
 from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, level_of
 from penstock.core.metadata.image import Image
@@ -96,6 +96,29 @@ def with_operations(group: Described, access: AccessControl, context: RequestCon
         return group
     allowed = access.operations(context.client, ResourceType.GROUP, group.group_id)
     return group._replace(authorized_operations=allowed)
+
+
+def describing(
+    access: AccessControl,
+    describe: Callable[[str, RequestContext], Awaitable[Described]],
+    described: type[Described],
+    response: type[Any],
+) -> Handler:
+    """A handler that describes a request's groups one after the other; where `describe` raises, with its error."""
+
+    async def describe_or_refuse(group: str, context: RequestContext) -> Described:
+        try:
+            return await describe(group, context)
+        except ApiError as error:
+            return described(error.code, error.message, group)
+
+    async def handle(request: Any, context: RequestContext) -> Any:
+        found = [await describe_or_refuse(group, context) for group in request.group_ids]
+        if request.include_authorized_operations:
+            found = [with_operations(group, access, context) for group in found]
+        return response(groups=found)
+
+    return handle
 
 
 def answered(response: Any) -> asyncio.Future[Any]:

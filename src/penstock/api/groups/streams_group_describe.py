@@ -5,18 +5,14 @@ from __future__ import annotations
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.groups.group_requests import check_streams_protocol, with_operations
+from penstock.api.groups.group_requests import check_streams_protocol, describing
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.streams_group_describe import (
-    DescribedGroup,
-    StreamsGroupDescribeRequest,
-    StreamsGroupDescribeResponse,
-)
+from penstock.wire.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeResponse
 
 API = Api(
     ApiKey.STREAMS_GROUP_DESCRIBE,
@@ -28,32 +24,21 @@ API = Api(
 def make_streams_group_describe(image: Image, groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
-    async def streams_group_describe(
-        request: StreamsGroupDescribeRequest, context: RequestContext
-    ) -> StreamsGroupDescribeResponse:
-        found = [await describe(group, context) for group in request.group_ids]
-        if request.include_authorized_operations:
-            found = [with_operations(group, access, context) for group in found]
-        return StreamsGroupDescribeResponse(groups=found)
-
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
-        try:
-            check_streams_protocol(image, groups)
-            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
-            if not group:
-                raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-            found: DescribedGroup = await groups.read(group, lambda shard: shard.streams.describe(group))
-            allows = access.allowed(context.client, Operation.DESCRIBE, ResourceType.TOPIC, _topics(found))
-            if len(allows) < len(_topics(found)):
-                raise ApiError(
-                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    "The described group uses topics that the client is not authorized to describe.",
-                )
-            return found
-        except ApiError as error:
-            return DescribedGroup(error.code, error.message, group)
+        check_streams_protocol(image, groups)
+        check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
+        if not group:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+        found: DescribedGroup = await groups.read(group, lambda shard: shard.streams.describe(group))
+        topics = _topics(found)
+        if len(access.allowed(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topics)) < len(topics):
+            raise ApiError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                "The described group uses topics that the client is not authorized to describe.",
+            )
+        return found
 
-    return streams_group_describe
+    return describing(access, describe, DescribedGroup, StreamsGroupDescribeResponse)
 
 
 def _topics(group: DescribedGroup) -> set[str]:

@@ -57,7 +57,7 @@ def make_streams_group_heartbeat(
                 check_topics(request.topology, context)
             result: HeartbeatResult = await groups.ask(
                 request.group_id,
-                lambda shard, token, now_ms: shard.streams_group_heartbeat(request, caller_of(context), token, now_ms),
+                lambda shard, token, now_ms: shard.streams.heartbeat(request, caller_of(context), token, now_ms),
                 gather=True,
             )
         except ApiError as error:

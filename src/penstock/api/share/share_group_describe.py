@@ -5,18 +5,13 @@ from __future__ import annotations
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.api.groups.group_requests import check_described_topics, check_share_protocol, with_operations
+from penstock.api.groups.group_requests import check_described_topics, check_share_protocol, describing
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
-from penstock.model.errors import ApiError
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.share_group_describe import (
-    DescribedGroup,
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
-)
+from penstock.wire.messages.share_group_describe import DescribedGroup, ShareGroupDescribeResponse
 
 API = Api(
     ApiKey.SHARE_GROUP_DESCRIBE,
@@ -28,26 +23,14 @@ API = Api(
 def make_share_group_describe(image: Image, groups: Groups, access: AccessControl) -> Handler:
     """The handler."""
 
-    async def share_group_describe(
-        request: ShareGroupDescribeRequest, context: RequestContext
-    ) -> ShareGroupDescribeResponse:
-        found = [await describe(group, context) for group in request.group_ids]
-        if request.include_authorized_operations:
-            found = [with_operations(group, access, context) for group in found]
-        return ShareGroupDescribeResponse(groups=found)
-
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
-        try:
-            check_share_protocol(image)
-            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
-            found: DescribedGroup = await groups.read(group, lambda shard: shard.share.describe(group))
-            if access.is_on:
-                check_described_topics(access, context, _topics(found))
-            return found
-        except ApiError as error:
-            return DescribedGroup(error.code, error.message, group)
+        check_share_protocol(image)
+        check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
+        found: DescribedGroup = await groups.read(group, lambda shard: shard.share.describe(group))
+        check_described_topics(access, context, _topics(found))
+        return found
 
-    return share_group_describe
+    return describing(access, describe, DescribedGroup, ShareGroupDescribeResponse)
 
 
 def _topics(group: DescribedGroup) -> set[str]:

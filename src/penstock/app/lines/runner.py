@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -22,9 +22,6 @@ from penstock.client.application.serdes import Encode
 
 # A lane looks up from its work after this time: offsets are to be committed, partitions may have to go.
 CHUNK_S_MAX = 0.2
-
-SyncMiddleware = Callable[[Callable[[Context], Any], Context], Any]
-AsyncMiddleware = Callable[[Callable[[Context], Awaitable[Any]], Context], Awaitable[Any]]
 
 
 class Finished(NamedTuple):
@@ -64,10 +61,10 @@ class Runner:
 
     async def run(self, jobs: list[Job]) -> Finished:
         """Process records in order; those behind a failed one with the same key are left."""
+        run = self._run_batch if self.binding.is_batch else self._run_each
         if self._threads is None:
-            return await (self._run_batch_async(jobs) if self.binding.is_batch else self._run_async(jobs))
-        call = self._run_batch if self.binding.is_batch else self._run_sync
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, jobs)
+            return await run(jobs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _run_to_end, run, jobs)
 
     def stop(self) -> None:
         """Let running handlers be the last ones."""
@@ -78,7 +75,7 @@ class Runner:
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
-    def _run_sync(self, jobs: list[Job]) -> Finished:
+    async def _run_each(self, jobs: list[Job]) -> Finished:
         started = time.perf_counter()
         done: list[Job] = []
         failed: list[tuple[Job, Exception]] = []
@@ -86,6 +83,8 @@ class Runner:
         blocked: set[Any] = set()
         deadline = started + CHUNK_S_MAX
         handler = self.binding.handler if self._is_simple else None
+        is_async = self.binding.is_async
+        process = self._traced_outputs if self._tracer.makes_spans else self._outputs
         for place, job in enumerate(jobs):
             if blocked and job.key in blocked:
                 left.append(job)
@@ -93,10 +92,12 @@ class Runner:
             try:
                 if handler is not None:
                     result = handler(job.record.value)
+                    if is_async:
+                        result = await result
                     if result is not None or self._reply:
                         job.outputs = self._messages(result, job)
                 else:
-                    self._one(job)
+                    job.outputs = await process(job)
             except Exception as error:  # noqa: BLE001 - whatever a handler raises is the record's failure
                 failed.append((job, error))
                 blocked.add(job.key)
@@ -107,54 +108,16 @@ class Runner:
                 break
         return Finished(done, failed, left, time.perf_counter() - started)
 
-    async def _run_async(self, jobs: list[Job]) -> Finished:
-        started = time.perf_counter()
-        done: list[Job] = []
-        failed: list[tuple[Job, Exception]] = []
-        left: list[Job] = []
-        blocked: set[Any] = set()
-        deadline = started + CHUNK_S_MAX
-        handler = self.binding.handler if self._is_simple else None
-        for place, job in enumerate(jobs):
-            if blocked and job.key in blocked:
-                left.append(job)
-                continue
-            try:
-                if handler is not None:
-                    result = await handler(job.record.value)
-                    if result is not None or self._reply:
-                        job.outputs = self._messages(result, job)
-                else:
-                    await self._one_async(job)
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises is the record's failure
-                failed.append((job, error))
-                blocked.add(job.key)
-            else:
-                done.append(job)
-            if time.perf_counter() > deadline or self._is_stopping:
-                left += jobs[place + 1 :]
-                break
-        return Finished(done, failed, left, time.perf_counter() - started)
-
-    def _one(self, job: Job) -> None:
+    async def _outputs(self, job: Job) -> list[Message]:
         context = Context(job.record, job.attempt, self.state)
-        if not self._tracer.makes_spans:
-            result = self._call(context)
-            job.outputs = self._messages(result, job, context.messages)
-            return
-        with self._tracer.processing([job.record]) as trace:
-            result = self._call(context)
-            job.outputs = trace.carried(self._messages(result, job, context.messages))
+        result = self._call(context)
+        if self.binding.is_async:
+            result = await result
+        return self._messages(result, job, context.messages)
 
-    async def _one_async(self, job: Job) -> None:
-        context = Context(job.record, job.attempt, self.state)
-        if not self._tracer.makes_spans:
-            result = await self._call(context)
-            job.outputs = self._messages(result, job, context.messages)
-            return
+    async def _traced_outputs(self, job: Job) -> list[Message]:
         with self._tracer.processing([job.record]) as trace:
-            result = await self._call(context)
-            job.outputs = trace.carried(self._messages(result, job, context.messages))
+            return trace.carried(await self._outputs(job))
 
     def _messages(self, result: Any, job: Job, before: Sequence[Message] = ()) -> list[Message]:
         """What to send: what the handler gave to its context, and its result."""
@@ -193,26 +156,7 @@ class Runner:
 
     # A batch that fails is halved until the record that fails is alone: the others are done, and it is tried again.
 
-    def _run_batch(self, jobs: list[Job]) -> Finished:
-        started = time.perf_counter()
-        jobs, failed = self._readable(jobs)
-        done: list[Job] = []
-        pieces = [jobs] if jobs else []
-        while pieces:
-            piece = pieces.pop()
-            context = Context(None, piece[0].attempt, self.state)
-            try:
-                records = [job.record for job in piece]
-                with self._tracing(records) as trace:
-                    result = self.binding.handler(self.binding.argument(records), **self.binding.extras(context))
-                piece[0].outputs = self._batch_messages(result, context, trace)
-            except Exception as error:  # noqa: BLE001
-                self._halve(piece, error, pieces, failed)
-            else:
-                done += piece
-        return _in_order(done, failed, time.perf_counter() - started)
-
-    async def _run_batch_async(self, jobs: list[Job]) -> Finished:
+    async def _run_batch(self, jobs: list[Job]) -> Finished:
         started = time.perf_counter()
         jobs, failed = self._readable(jobs)
         done: list[Job] = []
@@ -224,7 +168,9 @@ class Runner:
                 records = [job.record for job in piece]
                 with self._tracing(records) as trace:
                     extras = await self.binding.async_extras(context)
-                    result = await self.binding.handler(self.binding.argument(records), **extras)
+                    result = self.binding.handler(self.binding.argument(records), **extras)
+                    if self.binding.is_async:
+                        result = await result
                 piece[0].outputs = self._batch_messages(result, context, trace)
             except Exception as error:  # noqa: BLE001
                 self._halve(piece, error, pieces, failed)
@@ -262,6 +208,16 @@ class Runner:
             else:
                 readable.append(job)
         return readable, failed
+
+
+def _run_to_end(run: Callable[[list[Job]], Coroutine[Any, Any, Finished]], jobs: list[Job]) -> Finished:
+    """Run, in a thread without a loop, what never waits because its handler is not async."""
+    try:
+        run(jobs).send(None)
+    except StopIteration as ended:
+        finished: Finished = ended.value
+        return finished
+    raise AssertionError("the handler is not async, but it waited")
 
 
 def _layered(layer: Any, inner: Callable[[Context], Any]) -> Callable[[Context], Any]:

@@ -156,13 +156,7 @@ def purge(
 
 def _ranges(admin: Admin, topic: str, numbers: tuple[int, ...]) -> dict[int, tuple[int, int]]:
     """The first offset and the end of each partition."""
-    present = [partition.partition for partition in admin.describe_topic(topic).partitions]
-    unknown = sorted(set(numbers) - set(present))
-    if unknown:
-        raise CommandFailure(
-            f"topic {topic} has no partition {unknown[0]}", f"it has {plural(len(present), 'partition')}"
-        )
-    chosen = sorted(set(numbers)) or present
+    chosen = admin.chosen_partitions(topic, numbers)
     firsts, ends = admin.earliest_offsets(topic, chosen), admin.latest_offsets(topic, chosen)
     return {number: (firsts[number], ends[number]) for number in chosen}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,7 +14,7 @@ from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
     from penstock.cli.security.acl_entries import Resources
-    from penstock.model.access import PatternType
+    from penstock.model.access import PatternType, Permission
     from penstock.wire.messages.create_acls import AclCreation
 
 SHOWN_MAX = 20
@@ -48,21 +48,39 @@ def resource_options(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+class People(NamedTuple):
+    """Who is meant, from where, and to do what; and whether in entries that allow, or in those that refuse."""
+
+    principals: tuple[str, ...]
+    allow: bool
+    deny: bool
+    operations: tuple[str, ...]
+    hosts: tuple[str, ...]
+
+    def permission(self, otherwise: Permission) -> Permission:
+        """What entries say; `otherwise` if that was not given."""
+        from penstock.model.access import Permission
+
+        if self.allow and self.deny:
+            raise click.UsageError("Use either --allow or --deny.")
+        if self.deny:
+            return Permission.DENY
+        return Permission.ALLOW if self.allow else otherwise
+
+
 def people_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say who, from where, and what."""
-    for option in (
-        click.option("--host", "hosts", multiple=True, metavar="ADDRESS", help="From this address only."),
-        click.option(
-            "--operation", "operations", multiple=True, metavar="NAME,…", help="READ, WRITE, DESCRIBE, ALL, …"
-        ),
-        click.option("--deny", is_flag=True, help="Entries that refuse."),
-        click.option("--allow", is_flag=True, help="Entries that allow."),
-        click.option(
-            "--principal", "principals", multiple=True, metavar="User:NAME", help="Who; User:* for everybody."
-        ),
-    ):
-        function = option(function)
-    return function
+    """Add the options that say who, from where, and what; the command receives them as `people`."""
+
+    @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Who; User:* for everybody.")
+    @click.option("--allow", is_flag=True, help="Entries that allow.")
+    @click.option("--deny", is_flag=True, help="Entries that refuse.")
+    @click.option("--operation", "operations", multiple=True, metavar="NAME,…", help="READ, WRITE, DESCRIBE, ALL, …")
+    @click.option("--host", "hosts", multiple=True, metavar="ADDRESS", help="From this address only.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        function(*args, people=People(**{name: kwargs.pop(name) for name in People._fields}), **kwargs)
+
+    return wrapped
 
 
 @command.command()
@@ -73,11 +91,7 @@ def people_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--idempotent", is_flag=True, help="With --producer: for clients and brokers older than Kafka 2.8.")
 @connection_options
 def add(
-    principals: tuple[str, ...],
-    allow: bool,
-    deny: bool,
-    operations: tuple[str, ...],
-    hosts: tuple[str, ...],
+    people: People,
     resources: Resources,
     producer: bool,
     consumer: bool,
@@ -95,26 +109,26 @@ def add(
         sentence,
     )
     from penstock.cli.wire_client import WireClient, check_error
-    from penstock.model.access import WILDCARD
+    from penstock.model.access import WILDCARD, Permission
     from penstock.wire.messages.create_acls import CreateAclsRequest
 
-    if not principals:
+    if not people.principals:
         raise click.UsageError("Say who is meant: --principal User:NAME.")
-    if bool(operations) == (producer or consumer):
+    if bool(people.operations) == (producer or consumer):
         raise click.UsageError("Say what is meant: --operation NAME,…, or else --producer or --consumer.")
-    if (producer or consumer) and deny:
+    if (producer or consumer) and people.deny:
         raise click.UsageError("--producer and --consumer allow what these need; use --operation with --deny.")
     if idempotent and not producer:
         raise click.UsageError("--idempotent goes with --producer.")
-    check_principals(principals)
-    grant = Grant(principals, hosts or (WILDCARD,), _permission(allow, deny, only_filter=False))
+    check_principals(people.principals)
+    grant = Grant(people.principals, people.hosts or (WILDCARD,), people.permission(Permission.ALLOW))
     wanted: list[AclCreation] = []
     if producer:
         wanted += producer_entries(grant, resources, idempotent=idempotent)
     if consumer:
         wanted += consumer_entries(grant, resources)
-    if operations:
-        wanted += entries_for(grant, resources, parse_operations(operations))
+    if people.operations:
+        wanted += entries_for(grant, resources, parse_operations(people.operations))
     if not wanted:
         raise click.UsageError("Say on what: --topic, --group, --transactional-id or --cluster.")
     wanted = list(dict.fromkeys(wanted))
@@ -132,11 +146,7 @@ def add(
 @connection_options
 @output_option
 def list_entries(
-    principals: tuple[str, ...],
-    allow: bool,
-    deny: bool,
-    operations: tuple[str, ...],
-    hosts: tuple[str, ...],
+    people: People,
     resources: Resources,
     connection: Connection,
     as_json: bool,
@@ -146,7 +156,7 @@ def list_entries(
     from penstock.model.access import PatternType
 
     pattern = None if resources.prefixed else PatternType.MATCH
-    rows = [described(one) for one in _find(connection, resources, pattern, principals, hosts, operations, allow, deny)]
+    rows = [described(one) for one in _find(connection, resources, pattern, people)]
     if as_json:
         print_json(rows)
         return
@@ -160,11 +170,7 @@ def list_entries(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @connection_options
 def delete(
-    principals: tuple[str, ...],
-    allow: bool,
-    deny: bool,
-    operations: tuple[str, ...],
-    hosts: tuple[str, ...],
+    people: People,
     resources: Resources,
     everything: bool,
     yes: bool,
@@ -175,10 +181,10 @@ def delete(
     from penstock.cli.wire_client import WireClient, check_error
     from penstock.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
-    given = principals or operations or hosts or list(resources) or allow or deny
+    given = any(people) or list(resources)
     if bool(given) == everything:
         raise click.UsageError("Say which entries are meant (--principal, --topic, …), or --all.")
-    found = _find(connection, resources, None, principals, hosts, operations, allow, deny)
+    found = _find(connection, resources, None, people)
     if not found:
         click.echo("no entry fits")
         return
@@ -194,32 +200,17 @@ def delete(
     click.echo(f"deleted {len(found)}")
 
 
-def _permission(allow: bool, deny: bool, *, only_filter: bool) -> Any:
-    from penstock.model.access import Permission
-
-    if allow and deny:
-        raise click.UsageError("Use either --allow or --deny.")
-    if deny:
-        return Permission.DENY
-    return Permission.ALLOW if allow or not only_filter else Permission.ANY
-
-
 def _find(
-    connection: Connection,
-    resources: Resources,
-    pattern: PatternType | None,
-    principals: tuple[str, ...],
-    hosts: tuple[str, ...],
-    operations: tuple[str, ...],
-    allow: bool,
-    deny: bool,
+    connection: Connection, resources: Resources, pattern: PatternType | None, people: People
 ) -> list[AclCreation]:
     """The entries that fit, each once, in an order that stays."""
     from penstock.cli.security.acl_entries import check_principals, filters_for, parse_operations, rows_of
     from penstock.cli.wire_client import WireClient, check_error
+    from penstock.model.access import Permission
 
+    principals, _, _, operations, hosts = people
     check_principals(principals)
-    permission = _permission(allow, deny, only_filter=True)
+    permission = people.permission(Permission.ANY)
     found: dict[AclCreation, None] = {}
     with WireClient(connection) as client:
         for wanted in filters_for(resources, pattern, principals, hosts, parse_operations(operations), permission):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 # The name of the option, and Kafka's word for what it names.
 KINDS = {"user": "user", "client_id": "client-id", "ip": "ip"}
-RATE_OPTIONS = ("produce", "consume", "requests", "mutations", "connections")
 Entity = tuple[tuple[str, str | None], ...]
 
 

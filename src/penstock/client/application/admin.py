@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ has no __all__
@@ -28,6 +27,7 @@ from penstock.client.application.descriptions import (
 )
 from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained
 from penstock.client.application.group_offsets import read_group_offsets
+from penstock.client.closing import Closing
 
 Partition = tuple[str, int]
 T = TypeVar("T")
@@ -38,7 +38,7 @@ EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-class Admin:
+class Admin(Closing):
     """Changes and describes a cluster. Safe to share between threads.
 
     >>> with Admin() as admin:
@@ -63,14 +63,6 @@ class Admin:
             self._raw = AdminClient(settings)
         except KafkaException as error:
             raise explained(error.args[0], "the administration client cannot start") from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections; they are closed with the object too.

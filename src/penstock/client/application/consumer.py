@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Consumer as RawConsumer
@@ -15,6 +14,7 @@ from penstock.client.application.connection import Connection
 from penstock.client.application.errors import PenstockError, explained
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde, decoder_of
+from penstock.client.closing import Closing
 
 V = TypeVar("V")
 
@@ -50,7 +50,7 @@ def consumer_properties(
     return found | dict(properties or {})
 
 
-class Consumer(Generic[V]):
+class Consumer(Closing, Generic[V]):
     """Reads records of topics. It belongs to one thread; use it as a context manager, or call `close`.
 
     Members of a `group` share the partitions and continue where the group committed (KIP-848, or with
@@ -126,14 +126,6 @@ class Consumer(Generic[V]):
         self._is_closed = False
         self._on_assigned: OnPartitions | None = None
         self._on_revoked: OnPartitions | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[Record[V]]:
         """All records, for ever.

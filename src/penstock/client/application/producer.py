@@ -6,8 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as RawProducer
@@ -31,6 +30,7 @@ from penstock.client.application.errors import (
 )
 from penstock.client.application.records import Headers, Stored
 from penstock.client.application.serdes import plain_key
+from penstock.client.closing import Closing
 
 if TYPE_CHECKING:
     from penstock.client.application.consumer import Consumer
@@ -45,7 +45,7 @@ RETRY_PAUSE_S = 0.1
 ONLY_FAILURES = "delivery.report.only.error"
 
 
-class Producer:
+class Producer(Closing):
     """Sends records to topics. Safe to share between threads; use it as a context manager, or call `close`.
 
     `send` puts a record into a buffer and returns; records are delivered in the background, retried for
@@ -100,14 +100,6 @@ class Producer:
         self._closed = threading.Event()
         self._poller = threading.Thread(target=self._poll_now_and_then, name="penstock-producer", daemon=True)
         self._poller.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def send(
         self,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException
 from confluent_kafka import ShareConsumer as RawShareConsumer
@@ -14,6 +13,7 @@ from penstock.client.application.connection import Connection
 from penstock.client.application.errors import PenstockError, explained
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde, decoder_of
+from penstock.client.closing import Closing
 
 V = TypeVar("V")
 
@@ -28,7 +28,7 @@ COMMIT_TIMEOUT_S = 30.0
 QUIET = 3
 
 
-class ShareConsumer(Generic[V]):
+class ShareConsumer(Closing, Generic[V]):
     """Takes records of topics together with any number of other workers, more than there are partitions.
 
     Every record is locked for one worker until that worker accepts it (done), releases it (again, for anybody), or
@@ -85,14 +85,6 @@ class ShareConsumer(Generic[V]):
             raise explained(error.args[0], "the share consumer cannot start") from error
         self._fetched: deque[Any] = deque()
         self._is_closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[Record[V]]:
         """All records, for ever."""

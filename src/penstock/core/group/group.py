@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from penstock.core.group.contract import Record
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.list_groups import ListedGroup
 
 
@@ -31,10 +31,7 @@ class Group(Protocol):
     """A group of any kind. Checks return ErrorCode.NONE where the request is allowed."""
 
     group_id: str
-
-    @property
-    def kind(self) -> GroupKind:
-        """The protocol that the group uses."""
+    kind: GroupKind
 
     @property
     def is_empty(self) -> bool:
@@ -67,6 +64,9 @@ class Group(Protocol):
         """The records that delete the group itself; its offsets have tombstones of their own."""
 
 
+GroupT = TypeVar("GroupT", bound=Group)
+
+
 def random_uuid(random: Random) -> str:
     """A random (version 4) UUID in its usual text form, which member ids end with."""
     bits = random.getrandbits(128)
@@ -76,18 +76,11 @@ def random_uuid(random: Random) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def replay_record(
-    groups: MutableMapping[str, Group], kind: type[Any], metadata_key: type[Any], key: Any, value: Any
-) -> None:
-    """Apply a record of a group of that class, founding the group if need be; the tombstone of its metadata ends it."""
-    group: Any = groups.get(key.group_id)
+def find_group(groups: Mapping[str, Group], kind: type[GroupT], group_id: str) -> GroupT:
+    """The group of that name and class; raises GROUP_ID_NOT_FOUND."""
+    group = groups.get(group_id)
+    if group is None:
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
     if not isinstance(group, kind):
-        if value is None:
-            # What it deletes is gone already, or the group has become one of another kind.
-            return
-        # A classic group in its place only has offsets, or its tombstone was compacted away.
-        group = groups[key.group_id] = kind(key.group_id)
-    if value is None and isinstance(key, metadata_key):
-        del groups[key.group_id]
-    else:
-        group.replay(key, value)
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {kind.kind} group.")
+    return group

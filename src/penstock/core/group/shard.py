@@ -25,7 +25,8 @@ from penstock.core.group.classic.requests import ClassicRequests, leave_response
 from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.groups import ConsumerGroups
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, Timer, TimerKey, Token, Topics
-from penstock.core.group.group import Group, Random
+from penstock.core.group.group import Group, Random, find_group
+from penstock.core.group.modern.group import replay_record
 from penstock.core.group.offsets.expiry import delete_group_offsets, delete_topic_offsets, expire_offsets
 from penstock.core.group.offsets.offsets import Offsets, PartitionProgress, StoredRecord
 from penstock.core.group.offsets.requests import OffsetRequests, commit_refused, transactional_commit_refused
@@ -36,10 +37,9 @@ from penstock.core.group.streams.context import STREAMS_INITIAL_TIMER, STREAMS_T
 from penstock.core.group.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
 from penstock.core.group.streams.groups import StreamsGroups
 from penstock.core.group.subscription.topics import TopicCatalog
-from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition, Uuid
-from penstock.wire.messages import consumer_group_describe, describe_groups
-from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.wire.messages import describe_groups
 from penstock.wire.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -53,8 +53,6 @@ from penstock.wire.messages.list_groups import ListedGroup
 from penstock.wire.messages.offset_commit import OffsetCommitRequest
 from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -76,7 +74,7 @@ class GroupShard:
         self._classic = ClassicRequests(settings, random, self._rebalance)
         self._offset_requests = OffsetRequests(settings, self._offsets)
         self._catalog = TopicCatalog(topics)
-        self._consumer = ConsumerGroups(settings, self._catalog, random, configs, self._groups, self._rebalance)
+        self.consumer = ConsumerGroups(settings, self._catalog, random, configs, self._groups, self._rebalance)
         self.share = ShareGroups(settings, self._catalog, configs, self._groups)
         self.streams = StreamsGroups(settings, self._catalog, configs, self._groups)
 
@@ -92,8 +90,8 @@ class GroupShard:
             return self._classic.join(group, request, caller, token, now_ms)
         if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
             return Effects(replies=[Reply(token, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))])
-        if group is not None and not group.is_empty:
-            return self._consumer.join(group, request, caller, token, now_ms)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            return self.consumer.join(group, request, caller, token, now_ms)
         if request.member_id:
             # Only a new member can create a group.
             refused = join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
@@ -115,23 +113,23 @@ class GroupShard:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         return ErrorCode.NONE
 
-    def sync_group(self, request: SyncGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+    def sync_group(self, request: SyncGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:  # noqa: ARG002
         """Answered when the leader has sent the assignment."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.sync(group, request, token, now_ms)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return self._consumer.sync(group, request, caller, token, now_ms)
+            return self.consumer.sync(group, request, token, now_ms)
         error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         return Effects(replies=[Reply(token, SyncGroupResponse(error_code=error))])
 
-    def heartbeat(self, request: HeartbeatRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller, token: Token, now_ms: int) -> Effects:  # noqa: ARG002
         """Keeps a member's session."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.heartbeat(group, request, token, now_ms)
         if isinstance(group, ConsumerGroup):
-            return self._consumer.classic_heartbeat(group, request, caller, token, now_ms)
+            return self.consumer.classic_heartbeat(group, request, token, now_ms)
         error = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
         return Effects(replies=[Reply(token, HeartbeatResponse(error_code=error))])
 
@@ -141,7 +139,7 @@ class GroupShard:
         if isinstance(group, ClassicGroup):
             return self._classic.leave(group, request, caller, token, now_ms)
         if isinstance(group, ConsumerGroup):
-            return self._consumer.leave(group, request, caller, token, now_ms)
+            return self.consumer.leave(group, request, caller, token, now_ms)
         if not request.group_id:
             return Effects(replies=[Reply(token, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))])
         responses = [
@@ -149,24 +147,6 @@ class GroupShard:
             for identity in leaving_members(request, caller)
         ]
         return Effects(replies=[Reply(token, leave_response(responses, caller))])
-
-    def consumer_group_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
-    ) -> Effects:
-        """The one request of KIP-848's members."""
-        return self._consumer.heartbeat(request, caller, token, now_ms)
-
-    def share_group_heartbeat(
-        self, request: ShareGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
-    ) -> Effects:
-        """The one request of KIP-932's members; the reply is a HeartbeatResult."""
-        return self.share.heartbeat(request, caller, token, now_ms)
-
-    def streams_group_heartbeat(
-        self, request: StreamsGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
-    ) -> Effects:
-        """The one request of KIP-1071's members; the reply is a HeartbeatResult."""
-        return self.streams.heartbeat(request, caller, token, now_ms)
 
     def offset_commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
         """Commits offsets if the group allows this member to; that also extends its session."""
@@ -251,21 +231,7 @@ class GroupShard:
 
     def describe_group(self, group_id: str) -> describe_groups.DescribedGroup:
         """A classic group with its members; raises ApiError if there is no such group."""
-        group = self._groups.get(group_id)
-        if group is None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if not isinstance(group, ClassicGroup):
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
-        return group.described()
-
-    def consumer_group_describe(self, group_id: str) -> consumer_group_describe.DescribedGroup:
-        """A consumer group with its members; raises ApiError if there is no such group."""
-        group = self._groups.get(group_id)
-        if group is None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        if not isinstance(group, ConsumerGroup):
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        return self._consumer.describe(group)
+        return find_group(self._groups, ClassicGroup, group_id).described()
 
     def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
         """Take in stored keys and values in order, before `loaded`.
@@ -285,11 +251,11 @@ class GroupShard:
         elif isinstance(key, GroupMetadataKey):
             self._replay_classic(key.group, value)
         elif isinstance(key, SHARE_GROUP_KEYS):
-            self.share.replay(key, value)
+            replay_record(self._groups, ShareGroup, key, value)
         elif isinstance(key, STREAMS_GROUP_KEYS):
-            self.streams.replay(key, value)
+            replay_record(self._groups, StreamsGroup, key, value)
         else:
-            self._consumer.replay(key, value)
+            replay_record(self._groups, ConsumerGroup, key, value)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self._groups.get(group_id)
@@ -319,14 +285,14 @@ class GroupShard:
                 self._rebalance.keep_session(group, member, effects, now_ms)
             if len(group.members) > self._settings.max_size:
                 self._rebalance.prepare(group, effects, now_ms)
-        effects.merge(self._consumer.loaded(now_ms))
+        effects.merge(self.consumer.loaded(now_ms))
         effects.merge(self.share.loaded(now_ms))
         effects.merge(self.streams.loaded(now_ms))
         return effects
 
     def unloaded(self) -> Effects:
         """This broker no longer coordinates these groups: parked requests are answered with NOT_COORDINATOR."""
-        effects = self._consumer.unloaded()
+        effects = Effects()
         not_here = ErrorCode.NOT_COORDINATOR
         for group in self._groups.values():
             if not isinstance(group, ClassicGroup):
@@ -346,7 +312,7 @@ class GroupShard:
         if key[0] in STREAMS_TIMERS:
             return self.streams.timer_fired(key, now_ms)
         if key[0] not in (SESSION_TIMER, JOIN_TIMER, SYNC_TIMER):
-            return self._consumer.timer_fired(key, now_ms)
+            return self.consumer.timer_fired(key, now_ms)
         if not isinstance(group, ClassicGroup):
             return effects
         if key[0] == SESSION_TIMER:
@@ -358,12 +324,13 @@ class GroupShard:
         return effects
 
     def topics_changed(
-        self, changed: Collection[str], deleted: Collection[str], now_ms: int, deleted_ids: Collection[Uuid] = ()
+        self, changed: Collection[str], deleted: Collection[str], deleted_ids: Collection[Uuid] = ()
     ) -> Effects:
         """Topics were created or changed, or were deleted together with their offsets."""
         effects = Effects(records=delete_topic_offsets(self._offsets, deleted))
-        self._catalog.changed({*changed, *deleted})
-        effects.merge(self._consumer.topics_changed(changed, deleted, now_ms))
-        effects.merge(self.share.topics_changed({*changed, *deleted}, deleted_ids))
-        self.streams.topics_changed({*changed, *deleted})
+        names = {*changed, *deleted}
+        self._catalog.changed(names)
+        self.consumer.topics_changed(names)
+        self.streams.topics_changed(names)
+        effects.merge(self.share.topics_changed(names, deleted_ids))
         return effects

@@ -94,7 +94,7 @@ class TopicCountersOff(TopicCounters):
 class ReplicaCounters:
     """What happens to this broker's partitions."""
 
-    __slots__ = ("_is_on", "batch_sizes", "flushes", "gone", "refused_proposals", "topics")
+    __slots__ = ("_is_on", "batch_sizes", "flushes", "gone", "topics")
 
     def __init__(self, *, is_on: bool = True) -> None:
         self._is_on = is_on
@@ -102,7 +102,6 @@ class ReplicaCounters:
         self.topics: dict[str, TopicCounters] = {}
         # The counts of topics that have left this broker, so that no sum ever shrinks.
         self.gone = TopicCounters()
-        self.refused_proposals = 0
         self.flushes = Histogram()
 
     def topic(self, name: str) -> TopicCounters:

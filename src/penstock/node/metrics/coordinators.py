@@ -162,7 +162,7 @@ class CoordinatorCollector:
 
 def _member_count(shard: GroupShard, group_id: str) -> int:
     try:
-        return len(shard.consumer_group_describe(group_id).members)
+        return len(shard.consumer.describe(group_id).members)
     except ApiError:
         pass
     try:

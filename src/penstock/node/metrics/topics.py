@@ -12,64 +12,39 @@ from penstock.runtime.replication.partitions import Partitions
 
 # Batches of 2**6 bytes and of 2**24: smaller and larger ones are rare.
 SMALLEST, LARGEST = 6, 24
-BY_TOPIC = ("topic",)
 # The size of records is estimated from at most this many logs of a topic.
 LOGS_LOOKED_AT_MAX = 64
 
-MESSAGES_IN = Metric(
-    "kafka_server_brokertopicmetrics_messagesin_total",
-    "counter",
-    "Records that were appended as leader.",
-    detail_labels=BY_TOPIC,
+
+def _by_topic(name: str, text: str) -> Metric:
+    return Metric(name, "counter", text, detail_labels=("topic",))
+
+
+MESSAGES_IN = _by_topic("kafka_server_brokertopicmetrics_messagesin_total", "Records that were appended as leader.")
+BYTES_IN = _by_topic(
+    "kafka_server_brokertopicmetrics_bytesin_total", "Bytes that were appended as leader, as they came."
 )
-BYTES_IN = Metric(
-    "kafka_server_brokertopicmetrics_bytesin_total",
-    "counter",
-    "Bytes that were appended as leader, as they came.",
-    detail_labels=BY_TOPIC,
-)
-BYTES_OUT = Metric(
-    "kafka_server_brokertopicmetrics_bytesout_total",
-    "counter",
-    "Bytes that consumers fetched.",
-    detail_labels=BY_TOPIC,
-)
-MESSAGES_OUT = Metric(
+BYTES_OUT = _by_topic("kafka_server_brokertopicmetrics_bytesout_total", "Bytes that consumers fetched.")
+MESSAGES_OUT = _by_topic(
     "penstock_messages_out_total",
-    "counter",
     "Records that consumers fetched; told from the bytes and from how large the records in those logs are.",
-    detail_labels=BY_TOPIC,
 )
-REPLICATION_IN = Metric(
-    "kafka_server_brokertopicmetrics_replicationbytesin_total",
-    "counter",
-    "Bytes that were appended as follower.",
-    detail_labels=BY_TOPIC,
+REPLICATION_IN = _by_topic(
+    "kafka_server_brokertopicmetrics_replicationbytesin_total", "Bytes that were appended as follower."
 )
-REPLICATION_OUT = Metric(
-    "kafka_server_brokertopicmetrics_replicationbytesout_total",
-    "counter",
-    "Bytes that followers fetched.",
-    detail_labels=BY_TOPIC,
+REPLICATION_OUT = _by_topic(
+    "kafka_server_brokertopicmetrics_replicationbytesout_total", "Bytes that followers fetched."
 )
-SAVED_BYTES_IN = Metric(
+SAVED_BYTES_IN = _by_topic(
     "penstock_compression_saved_bytes_total",
-    "counter",
     "Bytes that compression saved: the ratio is (bytes in + saved) / bytes in.",
-    detail_labels=BY_TOPIC,
 )
 BATCH_SIZE = Metric("penstock_batch_size_bytes", "histogram", "Sizes of the batches that were appended as leader.")
-IN_SYNC_SHRINKS = Metric(
-    "kafka_server_replicamanager_isrshrinks_total",
-    "counter",
-    "How often a partition that is led here lost an in-sync replica.",
-    detail_labels=BY_TOPIC,
+IN_SYNC_SHRINKS = _by_topic(
+    "kafka_server_replicamanager_isrshrinks_total", "How often a partition that is led here lost an in-sync replica."
 )
-IN_SYNC_EXPANDS = Metric(
-    "kafka_server_replicamanager_isrexpands_total",
-    "counter",
-    "How often a partition that is led here got an in-sync replica.",
-    detail_labels=BY_TOPIC,
+IN_SYNC_EXPANDS = _by_topic(
+    "kafka_server_replicamanager_isrexpands_total", "How often a partition that is led here got an in-sync replica."
 )
 FLUSHES = Metric("penstock_log_flush_duration_seconds", "histogram", "Seconds that a log's sync to disk took.")
 FLUSH_TIME = Metric(

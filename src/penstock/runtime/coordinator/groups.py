@@ -128,9 +128,8 @@ class Groups(CoordinatedTopic[GroupShard]):
                 if name is not None:
                     deleted[record.topic_id] = name
         if changed or deleted:
-            now_ms = self._env.now_ms()
             for host in self.coordinator.hosts():
-                host.perform(host.shard.topics_changed(changed, deleted.values(), now_ms, deleted))
+                host.perform(host.shard.topics_changed(changed, deleted.values(), deleted))
 
 
 def _group_settings(settings: NodeSettings) -> GroupSettings:

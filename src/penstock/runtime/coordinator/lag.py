@@ -103,7 +103,7 @@ class LagView:
 def _owners(shard: GroupShard, group_id: str) -> dict[tuple[str, int], Owner]:
     """Which member reads which partition of a group, as far as the assignments show."""
     try:
-        described = shard.consumer_group_describe(group_id)
+        described = shard.consumer.describe(group_id)
     except ApiError:
         return _classic_owners(shard, group_id)
     return {

@@ -63,7 +63,7 @@ class ShareGroups:
         """Answer a member; share-partitions that it lacks are initialized in the background."""
         result: HeartbeatResult = await self._groups.ask(
             request.group_id,
-            lambda shard, token, now_ms: shard.share_group_heartbeat(request, caller, token, now_ms),
+            lambda shard, token, now_ms: shard.share.heartbeat(request, caller, token, now_ms),
             gather=True,
         )
         if result.to_initialize:

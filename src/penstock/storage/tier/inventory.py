@@ -6,7 +6,7 @@ that no known segment explains then is an orphan: what is left of a copy, or of 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Iterable, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,7 +20,6 @@ from penstock.storage.tier.layout import (
     Manifest,
     ManifestError,
     Place,
-    TopicDocument,
 )
 from penstock.storage.tier.object_store import Listed, ObjectStore, StoreError
 from penstock.wire.record_types import Buffer
@@ -196,8 +195,3 @@ async def _pieces(store: ObjectStore, path: str, size_bytes: int) -> AsyncIterat
         yield await store.get(path)
     for start in range(0, size_bytes, READ_BYTES):
         yield await store.get_range(path, start, min(READ_BYTES, size_bytes - start))
-
-
-async def read_topics(store: ObjectStore, inventory: Inventory) -> Iterable[TopicDocument]:
-    """The documents about topics; raises StoreError or ManifestError."""
-    return [TopicDocument.from_bytes(await store.get(listed.path)) for listed in inventory.topics.values()]

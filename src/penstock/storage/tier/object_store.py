@@ -26,7 +26,6 @@ T = TypeVar("T")
 # Objects larger than this are sent in parts of this size.
 PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 4
-DELETED_AT_ONCE = 500
 LISTED_AT_ONCE = 500
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.core.group.consumer.group import ConsumerGroup
-from penstock.core.group.consumer.members import STATIC_LEAVE_EPOCH
 from penstock.core.group.consumer.protocol import read_assignment, read_subscription
+from penstock.core.group.modern.members import STATIC_LEAVE_EPOCH
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -59,7 +59,7 @@ class NewClient:
 
     def heartbeat(self, *, answer_gets_lost: bool = False) -> None:
         response = self.world.answer(
-            "consumer_group_heartbeat",
+            "consumer.heartbeat",
             ConsumerGroupHeartbeatRequest(
                 GROUP,
                 self.member_id,
@@ -93,7 +93,7 @@ class NewClient:
 
     def _say_goodbye(self, epoch: int) -> None:
         request = ConsumerGroupHeartbeatRequest(GROUP, self.member_id, epoch, self.instance_id)
-        self.world.answer("consumer_group_heartbeat", request, 1)
+        self.world.answer("consumer.heartbeat", request, 1)
         self.forget()
 
 

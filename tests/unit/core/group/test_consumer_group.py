@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.group.consumer.group import ConsumerGroup, ConsumerState
+from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.members import ConsumerMember, MemberState
 from penstock.core.group.consumer.records import (
     assignment_record,
@@ -19,6 +19,7 @@ from penstock.core.group.consumer.records import (
 )
 from penstock.core.group.contract import Record
 from penstock.core.group.group import GroupKind
+from penstock.core.group.modern.group import GroupState
 from penstock.core.group.subscription.topics import ResolvedRegex
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages import consumer_group_records as records
@@ -97,11 +98,11 @@ def test_only_an_empty_group_may_be_deleted() -> None:
 
 
 def test_states() -> None:
-    assert group().state is ConsumerState.EMPTY
-    assert group(member(), epoch=4).state is ConsumerState.ASSIGNING
-    assert group(member(epoch=2)).state is ConsumerState.RECONCILING
-    assert group(member(state=MemberState.UNRELEASED_PARTITIONS)).state is ConsumerState.RECONCILING
-    assert group(member()).state is ConsumerState.STABLE
+    assert group().state is GroupState.EMPTY
+    assert group(member(), epoch=4).state is GroupState.ASSIGNING
+    assert group(member(epoch=2)).state is GroupState.RECONCILING
+    assert group(member(state=MemberState.UNRELEASED_PARTITIONS)).state is GroupState.RECONCILING
+    assert group(member()).state is GroupState.STABLE
     assert group(member()).listed() == ListedGroup(GROUP, "consumer", "Stable", "consumer")
     assert group().kind is GroupKind.CONSUMER
 
@@ -193,10 +194,10 @@ def test_describe_leaves_out_topics_that_are_gone() -> None:
     request = ConsumerGroupHeartbeatRequest(
         GROUP, "a", 0, "i", "r", 1_000, ["t", "u"], topic_partitions=(), server_assignor="range"
     )
-    world.answer("consumer_group_heartbeat", request, 1, "me")
+    world.answer("consumer.heartbeat", request, 1, "me")
     topic_id = world.topics.ids["t"]
     world.put_topic("u", 0)
-    described = world.shard.consumer_group_describe(GROUP)
+    described = world.shard.consumer.describe(GROUP)
     (shown,) = described.members
     assert (described.group_state, described.group_epoch, described.assignment_epoch) == ("Stable", 1, 1)
     assert described.assignor_name == "range"

@@ -28,7 +28,7 @@ def world() -> ConsumerWorld:
 
 
 def beat(world: ConsumerWorld, request: Any = JOIN, version: int = 1, **changes: Any) -> ConsumerGroupHeartbeatResponse:
-    response = world.answer("consumer_group_heartbeat", request._replace(**changes), version)
+    response = world.answer("consumer.heartbeat", request._replace(**changes), version)
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
     return response
 
@@ -208,11 +208,11 @@ def test_a_group_that_an_older_kafka_wrote_loses_its_partition_metadata(world: C
 
 def test_two_assignors_that_as_many_members_ask_for_are_taken_in_the_broker_s_order(world: ConsumerWorld) -> None:
     beat(world, server_assignor="range")
-    assert world.shard.consumer_group_describe(GROUP).assignor_name == "range"
+    assert world.shard.consumer.describe(GROUP).assignor_name == "range"
     beat(world, member_id="b", server_assignor="uniform")
-    assert world.shard.consumer_group_describe(GROUP).assignor_name == "uniform"
+    assert world.shard.consumer.describe(GROUP).assignor_name == "uniform"
     beat(world, ConsumerGroupHeartbeatRequest(GROUP, "b", 2, server_assignor="range"))
-    assert world.shard.consumer_group_describe(GROUP).assignor_name == "range"
+    assert world.shard.consumer.describe(GROUP).assignor_name == "range"
 
 
 def test_a_full_group_takes_its_own_members_only() -> None:

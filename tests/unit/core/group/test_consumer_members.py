@@ -18,7 +18,7 @@ def world() -> ConsumerWorld:
 
 
 def beat(world: ConsumerWorld, member_id: str, epoch: int, **more: Any) -> Any:
-    return world.answer("consumer_group_heartbeat", ConsumerGroupHeartbeatRequest(GROUP, member_id, epoch, **more), 1)
+    return world.answer("consumer.heartbeat", ConsumerGroupHeartbeatRequest(GROUP, member_id, epoch, **more), 1)
 
 
 def join(world: ConsumerWorld, member_id: str, topics: str = "t", **more: Any) -> Any:

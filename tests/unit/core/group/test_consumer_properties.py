@@ -19,8 +19,9 @@ from consumer_clients import Client, NewClient, OldClient, durable, flat
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from penstock.core.group.consumer.group import ConsumerGroup, ConsumerState
+from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.contract import GroupSettings
+from penstock.core.group.modern.group import GroupState
 from support.worlds.consumer_world import GROUP, ConsumerWorld
 
 SUBSCRIPTIONS: list[dict[str, Any]] = [
@@ -178,7 +179,7 @@ def test_any_interleaving_keeps_the_promises(kinds: list[str], happenings: list[
     found = group.world.shard._groups[GROUP]
     event(type(found).__name__)
     if isinstance(found, ConsumerGroup):
-        assert found.state is ConsumerState.STABLE
+        assert found.state is GroupState.STABLE
         assert {client.member_id for client in group.clients} == found.members.keys()
         for client in group.clients:
             assert client.owned == flat(found.targets.get(client.member_id, {}))

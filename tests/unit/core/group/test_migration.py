@@ -33,7 +33,7 @@ def new_join(world: ConsumerWorld, member_id: str = "n", **changes: Any) -> Cons
     request = ConsumerGroupHeartbeatRequest(
         GROUP, member_id, 0, rebalance_timeout_ms=1_000, subscribed_topic_names=["t"], topic_partitions=()
     )
-    response = world.answer("consumer_group_heartbeat", request._replace(**changes), 1)
+    response = world.answer("consumer.heartbeat", request._replace(**changes), 1)
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
     return response
 
@@ -41,7 +41,7 @@ def new_join(world: ConsumerWorld, member_id: str = "n", **changes: Any) -> Cons
 def new_beat(world: ConsumerWorld, member_id: str, epoch: int, owned: list[int] | None = None) -> Any:
     rows = None if owned is None else [TopicPartitions(world.topics.ids["t"], owned)]
     request = ConsumerGroupHeartbeatRequest(GROUP, member_id, epoch, topic_partitions=rows)
-    return world.answer("consumer_group_heartbeat", request, 1)
+    return world.answer("consumer.heartbeat", request, 1)
 
 
 def old_join(
@@ -275,7 +275,7 @@ def downgrade(world: ConsumerWorld) -> tuple[str, ClassicGroup]:
     """A group whose last member of the consumer protocol leaves while it still holds what the other one is to get."""
     new_join(world)
     old = world.responses.pop(old_join(world)).member_id
-    world.answer("consumer_group_heartbeat", ConsumerGroupHeartbeatRequest(GROUP, "n", -1), 1)
+    world.answer("consumer.heartbeat", ConsumerGroupHeartbeatRequest(GROUP, "n", -1), 1)
     group = world.shard._groups[GROUP]
     assert isinstance(group, ClassicGroup)
     return old, group
@@ -324,7 +324,7 @@ def test_what_a_member_still_holds_survives_a_downgrade_and_an_upgrade_at_once(a
     if asked_to_give_up:
         old_join(world, old, metadata=subscription(["t"], {"t": [0, 1, 2, 3]}))
     for name in ("n", "m"):
-        world.answer("consumer_group_heartbeat", ConsumerGroupHeartbeatRequest(GROUP, name, -1), 1)
+        world.answer("consumer.heartbeat", ConsumerGroupHeartbeatRequest(GROUP, name, -1), 1)
     assert world.shard.list_groups()[0].group_type == "classic"
     response = new_join(world, "m")
     assert response.assignment is not None
@@ -369,7 +369,7 @@ def test_a_classic_member_may_replace_a_static_one_in_a_group_that_stays() -> No
 def test_an_empty_consumer_group_is_founded_anew_by_a_classic_member() -> None:
     world = make_world()
     new_join(world)
-    world.answer("consumer_group_heartbeat", ConsumerGroupHeartbeatRequest(GROUP, "n", -1), 1)
+    world.answer("consumer.heartbeat", ConsumerGroupHeartbeatRequest(GROUP, "n", -1), 1)
     old_join(world)
     assert world.shard.list_groups()[0].group_type == "classic"
     assert isinstance(world.replayed()._groups[GROUP], ClassicGroup)

@@ -229,8 +229,8 @@ def test_deleted_topics_take_their_offsets_along(world: GroupWorld) -> None:
     loaded = GroupWorld()
     assert not loaded.shard.load(world.log)
     loaded.shard.loaded(0)
-    world.perform(world.shard.topics_changed(set(), {"t"}, world.now_ms))
-    loaded.perform(loaded.shard.topics_changed(set(), {"t"}, 0))
+    world.perform(world.shard.topics_changed(set(), {"t"}))
+    loaded.perform(loaded.shard.topics_changed(set(), {"t"}))
     for shard in (world.shard, loaded.shard):
         assert set(shard.committed(GROUP)) == {TopicPartition("tt", 0)}
         assert not shard.committed("h")

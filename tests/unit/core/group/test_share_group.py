@@ -33,7 +33,7 @@ class ShareWorld(ConsumerWorld):
 
     def beat(self, member: str, epoch: int = 0, topics: list[str] | None = None) -> ShareGroupHeartbeatResponse:
         request = ShareGroupHeartbeatRequest(GROUP, member, epoch, None, topics)
-        response, states = self.answer("share_group_heartbeat", request, 1)
+        response, states = self.answer("share.heartbeat", request, 1)
         for state in states:
             self.perform(
                 self.shard.share.initialized(GROUP, {state.topic_id: frozenset({state.partition})}, {}, self.token())
@@ -77,7 +77,7 @@ def test_members_of_classic_groups_are_unknown(world: ShareWorld) -> None:
 
 
 def test_other_descriptions_do_not_find_it(world: ShareWorld) -> None:
-    for describe in (world.shard.describe_group, world.shard.consumer_group_describe):
+    for describe in (world.shard.describe_group, world.shard.consumer.describe):
         with pytest.raises(ApiError, match="is not a c") as raised:
             describe(GROUP)
         assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
@@ -106,7 +106,7 @@ def test_a_group_has_its_own_intervals_within_bounds(world: ShareWorld) -> None:
 def test_incomplete_requests_are_refused(member: str, group: str, rack: str | None, topics: list[str] | None) -> None:
     world = ShareWorld(t=1)
     request = ShareGroupHeartbeatRequest(group, member, 0, rack, topics)
-    response, states = world.answer("share_group_heartbeat", request, 1)
+    response, states = world.answer("share.heartbeat", request, 1)
     assert (response.error_code, states, world.log) == (ErrorCode.INVALID_REQUEST, (), [])
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.core.group.contract import GroupSettings
-from penstock.core.group.streams.group import StreamsGroup, StreamsState
+from penstock.core.group.modern.group import GroupState
+from penstock.core.group.streams.group import StreamsGroup
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -104,7 +105,7 @@ class Streams:
                 self.clients.clear()
 
     def ask(self, request: StreamsGroupHeartbeatRequest) -> Any:
-        return self.world.answer("streams_group_heartbeat", request, 0).response
+        return self.world.answer("streams.heartbeat", request, 0).response
 
     def beat(self, client: Client, *, is_lost: bool = False) -> None:
         joins = client.epoch == 0
@@ -154,7 +155,7 @@ class Streams:
         group = self.world.shard._groups.get(GROUP)
         if self.clients:
             assert isinstance(group, StreamsGroup)
-            assert group.state is StreamsState.STABLE
+            assert group.state is GroupState.STABLE
             assert {task for client in self.clients.values() for task in client.active} == {
                 (name, number) for name in ("0", "1") for number in range(self.world.topics.counts["t"])
             }

@@ -34,7 +34,7 @@ def join(groups: Groups, member: str) -> asyncio.Future[Any]:
     )
     return groups.ask(
         "readers",
-        lambda shard, token, now_ms: shard.consumer_group_heartbeat(request, CALLER, token, now_ms),
+        lambda shard, token, now_ms: shard.consumer.heartbeat(request, CALLER, token, now_ms),
         gather=True,
     )
 

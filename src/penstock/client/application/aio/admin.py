@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from penstock.client.application.admin import REQUEST_TIMEOUT_S, Partition
 from penstock.client.application.admin import Admin as SyncAdmin
 from penstock.client.application.connection import Connection
 from penstock.client.application.descriptions import ClusterDescription, GroupDescription, TopicDescription
+from penstock.client.closing import AsyncClosing
 
 
-class Admin:
+class Admin(AsyncClosing):
     """Changes and describes a cluster; see `penstock.Admin`.
 
     >>> async def main():
@@ -32,14 +32,6 @@ class Admin:
     ) -> None:
         self._sync = SyncAdmin(connection, timeout_s=timeout_s, properties=properties)
         self.connection = self._sync.connection
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections."""

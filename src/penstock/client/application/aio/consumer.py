@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from penstock.client.application.aio.worker import Worker
 from penstock.client.application.connection import Connection
@@ -12,11 +11,12 @@ from penstock.client.application.consumer import MAX_POLL_RECORDS, OnPartitions,
 from penstock.client.application.consumer import Consumer as SyncConsumer
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde
+from penstock.client.closing import AsyncClosing
 
 V = TypeVar("V")
 
 
-class Consumer(Generic[V]):
+class Consumer(AsyncClosing, Generic[V]):
     """Reads records of topics; see `penstock.Consumer`, whose options it takes.
 
     >>> async def main():
@@ -57,14 +57,6 @@ class Consumer(Generic[V]):
         self.connection = self.sync.connection
         self.group = self.sync.group
         self._worker = Worker("penstock-consumer")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Record[V]]:
         """All records, for ever."""

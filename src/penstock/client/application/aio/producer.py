@@ -6,8 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from penstock.client.application.aio.worker import Worker
 from penstock.client.application.connection import Connection
@@ -16,6 +15,7 @@ from penstock.client.application.errors import PenstockError, ProducerFenced, Ti
 from penstock.client.application.producer import ONLY_FAILURES
 from penstock.client.application.producer import Producer as SyncProducer
 from penstock.client.application.records import Headers, Stored
+from penstock.client.closing import AsyncClosing
 
 if TYPE_CHECKING:
     from penstock.client.application.aio.consumer import Consumer
@@ -24,7 +24,7 @@ FULL_PAUSE_S = 0.01
 REPORT_POLL_S = 0.05
 
 
-class Producer:
+class Producer(AsyncClosing):
     """Sends records to topics; see `penstock.Producer`, whose options it takes.
 
     >>> async def main():
@@ -62,14 +62,6 @@ class Producer:
         self._worker = Worker("penstock-producer")
         self._reporter: threading.Thread | None = None
         self._closing = threading.Event()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def send(
         self,

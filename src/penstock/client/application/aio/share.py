@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from penstock.client.application.aio.worker import Worker
 from penstock.client.application.connection import Connection
@@ -12,11 +11,12 @@ from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde
 from penstock.client.application.share import COMMIT_TIMEOUT_S, Outcome
 from penstock.client.application.share import ShareConsumer as SyncShareConsumer
+from penstock.client.closing import AsyncClosing
 
 V = TypeVar("V")
 
 
-class ShareConsumer(Generic[V]):
+class ShareConsumer(AsyncClosing, Generic[V]):
     """Takes records of topics together with other workers; see `penstock.ShareConsumer`, whose options it takes.
 
     >>> async def main():
@@ -50,14 +50,6 @@ class ShareConsumer(Generic[V]):
         self.connection = self._sync.connection
         self.group = self._sync.group
         self._worker = Worker("penstock-share-consumer")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Record[V]]:
         """All records, for ever."""

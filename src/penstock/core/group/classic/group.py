@@ -60,6 +60,7 @@ _BEFORE = {
 class ClassicGroup:
     """One classic group; the coordinator of the shard drives it."""
 
+    kind = GroupKind.CLASSIC
     __slots__ = (
         "_awaiting_join",
         "_protocol_support",
@@ -138,11 +139,6 @@ class ClassicGroup:
             self.transition(ClassicState.STABLE, value.current_state_timestamp)
         self.state_timestamp_ms = value.current_state_timestamp
         return self
-
-    @property
-    def kind(self) -> GroupKind:
-        """Classic."""
-        return GroupKind.CLASSIC
 
     @property
     def is_empty(self) -> bool:

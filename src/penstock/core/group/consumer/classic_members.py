@@ -28,7 +28,6 @@ from penstock.core.group.consumer.protocol import partitions_by_id, read_subscri
 from penstock.core.group.consumer.update import (
     check_room,
     join_static,
-    known_member,
     known_static_member,
     reconcile_member,
     update_member,
@@ -178,7 +177,7 @@ def _classic_member(
     group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
 ) -> tuple[ConsumerMember, ClassicMemberMetadata]:
     if instance_id is None:
-        member = known_member(group, member_id)
+        member = group.known_member(member_id)
     else:
         member = known_static_member(group, member_id, instance_id)
     if member.classic is None:
@@ -209,7 +208,7 @@ def _leave_one(group: ConsumerGroup, identity: MemberIdentity, leaving: dict[str
     error = ErrorCode.NONE
     try:
         if instance_id is None:
-            member = known_member(group, member_id)
+            member = group.known_member(member_id)
         else:
             # An administrator knows the instance id, but not the current member id.
             member = known_static_member(group, member_id or group.static_members.get(instance_id, ""), instance_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from typing import Any
 
 from penstock.core.group.classic.group import ClassicGroup
 from penstock.core.group.classic.rebalance import ClassicRebalance, join_refused
@@ -18,11 +17,12 @@ from penstock.core.group.consumer.context import (
 from penstock.core.group.consumer.describe import described
 from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.leave import remove_members
-from penstock.core.group.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
+from penstock.core.group.consumer.members import ConsumerMember, MemberState
 from penstock.core.group.consumer.update import await_revocation
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token
-from penstock.core.group.group import Group, Random, replay_record
+from penstock.core.group.group import Group, Random, find_group
 from penstock.core.group.migration import DOWNGRADED_TIMER, downgraded, release, upgrade
+from penstock.core.group.modern.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.consumer_group_describe import DescribedGroup
@@ -30,7 +30,6 @@ from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.wire.messages.consumer_group_records import ConsumerGroupMetadataKey
 from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.join_group import JoinGroupRequest
 from penstock.wire.messages.leave_group import LeaveGroupRequest
@@ -105,52 +104,50 @@ class ConsumerGroups:
         remove_members(self._context, group, [member], effects, now_ms)
         return ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.member_epoch)
 
-    def join(self, group: Group, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+    def join(
+        self, group: ConsumerGroup, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int
+    ) -> Effects:
         """A classic member joins a consumer group; always answered at once."""
         effects = Effects()
         try:
-            response = consumer_classic.join(self._context, _consumer(group), request, caller, effects, now_ms)
+            response = consumer_classic.join(self._context, group, request, caller, effects, now_ms)
         except ApiError as error:
             return Effects(replies=[Reply(token, join_refused(error.code, request.member_id))])
         effects.replies.append(Reply(token, response))
         return effects
 
-    def sync(self, group: Group, request: SyncGroupRequest, _caller: Caller, token: Token, now_ms: int) -> Effects:
+    def sync(self, group: ConsumerGroup, request: SyncGroupRequest, token: Token, now_ms: int) -> Effects:
         """A classic member asks for its assignment; always answered at once."""
         effects = Effects()
         try:
-            response = consumer_classic.sync(self._context, _consumer(group), request, effects, now_ms)
+            response = consumer_classic.sync(self._context, group, request, effects, now_ms)
         except ApiError as error:
             response = SyncGroupResponse(error_code=error.code)
         effects.replies.append(Reply(token, response))
         return effects
 
-    def classic_heartbeat(
-        self, group: Group, request: HeartbeatRequest, _caller: Caller, token: Token, now_ms: int
-    ) -> Effects:
+    def classic_heartbeat(self, group: ConsumerGroup, request: HeartbeatRequest, token: Token, now_ms: int) -> Effects:
         """A classic member sends its heartbeat."""
         effects = Effects()
         try:
-            error = consumer_classic.heartbeat(_consumer(group), request, effects, now_ms)
+            error = consumer_classic.heartbeat(group, request, effects, now_ms)
         except ApiError as refused:
             error = refused.code
         effects.replies.append(Reply(token, HeartbeatResponse(error_code=error)))
         return effects
 
-    def leave(self, group: Group, request: LeaveGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
+    def leave(
+        self, group: ConsumerGroup, request: LeaveGroupRequest, caller: Caller, token: Token, now_ms: int
+    ) -> Effects:
         """Classic members leave, or an administrator removes members."""
         effects = Effects()
-        response = consumer_classic.leave(self._context, _consumer(group), request, caller, effects, now_ms)
+        response = consumer_classic.leave(self._context, group, request, caller, effects, now_ms)
         effects.replies.append(Reply(token, response))
         return effects
 
-    def describe(self, group: Group) -> DescribedGroup:
-        """The group with its members, as ConsumerGroupDescribe shows it."""
-        return described(self._context, _consumer(group))
-
-    def replay(self, key: Any, value: Any) -> None:
-        """Apply one record of a consumer group."""
-        replay_record(self._groups, ConsumerGroup, ConsumerGroupMetadataKey, key, value)
+    def describe(self, group_id: str) -> DescribedGroup:
+        """The group with its members, as ConsumerGroupDescribe shows it; raises GROUP_ID_NOT_FOUND."""
+        return described(self._context, find_group(self._groups, ConsumerGroup, group_id))
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now, and the timers of members that must revoke."""
@@ -164,10 +161,6 @@ class ConsumerGroups:
                 if member.state is MemberState.UNREVOKED_PARTITIONS:
                     await_revocation(group, member, effects, now_ms)
         return effects
-
-    def unloaded(self) -> Effects:
-        """No requests are parked here."""
-        return Effects()
 
     def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:
         """A member's timer fired, or a group became a classic one; timers of members that have left are ignored."""
@@ -183,13 +176,11 @@ class ConsumerGroups:
             remove_members(self._context, group, [member], effects, now_ms)
         return effects
 
-    def topics_changed(self, changed: Collection[str], deleted: Collection[str], _now_ms: int) -> Effects:
+    def topics_changed(self, names: Collection[str]) -> None:
         """Topics were created, changed or deleted: subscribed groups check them again at their next heartbeat."""
-        names = {*changed, *deleted}
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup) and any(group.is_subscribed_to(name) for name in names):
                 group.metadata_is_current = False
-        return Effects()
 
 
 def _is_over(kind: str, group: ConsumerGroup, member: ConsumerMember) -> bool:
@@ -199,8 +190,3 @@ def _is_over(kind: str, group: ConsumerGroup, member: ConsumerMember) -> bool:
     if kind == JOIN_TIMER:
         group.awaited_joins.discard(member.member_id)
     return True
-
-
-def _consumer(group: Group) -> ConsumerGroup:
-    assert isinstance(group, ConsumerGroup)
-    return group

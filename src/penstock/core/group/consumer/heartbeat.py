@@ -14,22 +14,16 @@ from dataclasses import replace
 from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions, partitions_of, rows_of
 from penstock.core.group.consumer.context import ConsumerContext, keep_session
 from penstock.core.group.consumer.group import ConsumerGroup
-from penstock.core.group.consumer.members import (
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    STATIC_LEAVE_EPOCH,
-    ConsumerMember,
-    MemberState,
-)
+from penstock.core.group.consumer.members import ConsumerMember, MemberState
 from penstock.core.group.consumer.records import assignment_record
 from penstock.core.group.consumer.update import (
     check_room,
     join_static,
-    known_member,
     known_static_member,
     update_member,
 )
 from penstock.core.group.contract import Caller, Effects, Record
+from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -128,7 +122,7 @@ def _find_or_join(
 ) -> ConsumerMember:
     joins = request.member_epoch == JOIN_EPOCH
     if request.instance_id is None:
-        member = group.members.get(member_id) or ConsumerMember(member_id) if joins else known_member(group, member_id)
+        member = group.members.get(member_id) or ConsumerMember(member_id) if joins else group.known_member(member_id)
         _check_epoch(member, request.member_epoch, owned)
         return member
     if joins:
@@ -184,5 +178,5 @@ def leave_for_a_while(group: ConsumerGroup, member: ConsumerMember, effects: Eff
 def leaving_member(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> ConsumerMember:
     """The member that leaves; raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     if request.instance_id is None:
-        return known_member(group, request.member_id)
+        return group.known_member(request.member_id)
     return known_static_member(group, request.member_id, request.instance_id)

@@ -1,9 +1,4 @@
-"""A member of a consumer group, as its two records describe it.
-
-The metadata record has its identity and subscription; the current-assignment record its progress towards the group's
-target assignment. Members are immutable: a request produces an updated member, and only the record that differs is
-written.
-"""
+"""A member of a consumer group, as its two records describe it."""
 
 from __future__ import annotations
 
@@ -11,17 +6,13 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions, partitions_of, rows_of
+from penstock.core.group.modern.members import LEAVE_EPOCH, ModernMember
 from penstock.wire.messages.consumer_group_records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     TopicPartitions,
 )
-
-# Member epochs with a special meaning.
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2
 
 
 class MemberState(IntEnum):
@@ -42,12 +33,9 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerMember:
+class ConsumerMember(ModernMember):
     """One member. `classic` holds its JoinGroup metadata if it uses the classic protocol."""
 
-    member_id: str
-    member_epoch: int = JOIN_EPOCH
-    previous_member_epoch: int = -1
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None
     rack_id: str | None = None
@@ -60,6 +48,11 @@ class ConsumerMember:
     assigned: Partitions = field(default_factory=dict)
     pending_revocation: Partitions = field(default_factory=dict)
     classic: ClassicMemberMetadata | None = None
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether the member uses the classic protocol."""
+        return self.classic is not None
 
     def is_reconciled_to(self, target_epoch: int) -> bool:
         """Whether the member owns what the target of that epoch assigns to it."""

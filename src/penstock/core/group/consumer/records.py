@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.core.group.assignors.contract import Partitions, rows_of
 from penstock.core.group.consumer.members import ConsumerMember
 from penstock.core.group.contract import Record
+from penstock.core.group.modern.records import RecordKeys
 from penstock.core.group.subscription.topics import ResolvedRegex
 from penstock.wire.messages.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -21,15 +22,16 @@ from penstock.wire.messages.consumer_group_records import (
     TopicPartition,
 )
 
-
-def member_record(group_id: str, member: ConsumerMember) -> Record:
-    """A member's identity and subscription."""
-    return Record(ConsumerGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
-
-
-def assignment_record(group_id: str, member: ConsumerMember) -> Record:
-    """A member's current assignment and state."""
-    return Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+KEYS: RecordKeys[ConsumerMember] = RecordKeys(
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+member_record = KEYS.member_record
+assignment_record = KEYS.assignment_record
+member_tombstones = KEYS.member_tombstones
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
@@ -66,25 +68,3 @@ def regex_tombstone(group_id: str, regex: str) -> Record:
 def partition_metadata_tombstone(group_id: str) -> Record:
     """Removes what Kafka before 4.1 wrote about a group's topics; the metadata hash took its place."""
     return Record(ConsumerGroupPartitionMetadataKey(group_id), None)
-
-
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """Everything about a member, in the order that replay requires: its assignment before the member itself."""
-    return [
-        Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None),
-        Record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None),
-        Record(ConsumerGroupMemberMetadataKey(group_id, member_id), None),
-    ]
-
-
-def group_tombstones(group_id: str, member_ids: list[str], regexes: list[str]) -> list[Record]:
-    """Everything about a group with these members and patterns."""
-    return [
-        *(Record(ConsumerGroupCurrentMemberAssignmentKey(group_id, member_id), None) for member_id in member_ids),
-        *(Record(ConsumerGroupTargetAssignmentMemberKey(group_id, member_id), None) for member_id in member_ids),
-        Record(ConsumerGroupTargetAssignmentMetadataKey(group_id), None),
-        *(Record(ConsumerGroupMemberMetadataKey(group_id, member_id), None) for member_id in member_ids),
-        *(regex_tombstone(group_id, regex) for regex in regexes),
-        partition_metadata_tombstone(group_id),
-        Record(ConsumerGroupMetadataKey(group_id), None),
-    ]

@@ -12,12 +12,13 @@ from dataclasses import replace
 from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
 from penstock.core.group.consumer.context import REBALANCE_TIMER, ConsumerContext, cancel_timer, timer_key
 from penstock.core.group.consumer.group import ConsumerGroup
-from penstock.core.group.consumer.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH, ConsumerMember, MemberState
+from penstock.core.group.consumer.members import ConsumerMember, MemberState
 from penstock.core.group.consumer.reconcile import reconcile
 from penstock.core.group.consumer.records import assignment_record, member_record, member_tombstones, target_record
 from penstock.core.group.consumer.subscription import bump_epoch_if_needed, update_regexes
 from penstock.core.group.consumer.target import update_target
 from penstock.core.group.contract import Caller, Effects, Record, Timer
+from penstock.core.group.modern.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from penstock.model.errors import ApiError, ErrorCode
 
 
@@ -78,15 +79,6 @@ def await_revocation(group: ConsumerGroup, member: ConsumerMember, effects: Effe
     """Start the rebalance timeout within which a member must revoke its partitions."""
     deadline_ms = now_ms + member.rebalance_timeout_ms
     effects.timers.append(Timer(timer_key(REBALANCE_TIMER, group.group_id, member.member_id), deadline_ms))
-
-
-def known_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    """The member of that id; raises UNKNOWN_MEMBER_ID."""
-    member = group.members.get(member_id)
-    if member is None:
-        reason = f"Member {member_id} is not a member of group {group.group_id}."
-        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, reason)
-    return member
 
 
 def known_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:

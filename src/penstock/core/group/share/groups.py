@@ -11,12 +11,12 @@ from typing import Any
 
 from penstock.core.group.assignors.contract import Partitions
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token, Topics
-from penstock.core.group.group import Group, replay_record
+from penstock.core.group.group import Group, find_group
+from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH
 from penstock.core.group.share.context import ShareContext
 from penstock.core.group.share.describe import described
 from penstock.core.group.share.group import ShareGroup
 from penstock.core.group.share.heartbeat import HeartbeatResult, check_request, heartbeat, leave
-from penstock.core.group.share.members import JOIN_EPOCH, LEAVE_EPOCH
 from penstock.core.group.share.offsets import alter_offsets, begin_delete, begin_delete_offsets
 from penstock.core.group.share.partitions import SharePartitions
 from penstock.core.group.share.records import state_record
@@ -27,7 +27,6 @@ from penstock.wire.messages.alter_share_group_offsets import AlterShareGroupOffs
 from penstock.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from penstock.wire.messages.share_group_describe import DescribedGroup
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from penstock.wire.messages.share_group_records import ShareGroupMetadataKey
 
 
 class ShareGroups:
@@ -70,11 +69,8 @@ class ShareGroups:
         return self._find_or_found(group_id, may_found=False)
 
     def _find_or_found(self, group_id: str, *, may_found: bool) -> ShareGroup:
-        group = self._groups.get(group_id)
-        if isinstance(group, ShareGroup):
-            return group
-        if group is not None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        if group_id in self._groups:
+            return find_group(self._groups, ShareGroup, group_id)
         if not may_found:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
         return ShareGroup(group_id)
@@ -142,10 +138,6 @@ class ShareGroups:
                 result = error
         effects.replies.append(Reply(token, result))
         return effects
-
-    def replay(self, key: Any, value: Any) -> None:
-        """Apply one record of a share group."""
-        replay_record(self._groups, ShareGroup, ShareGroupMetadataKey, key, value)
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now.

@@ -16,9 +16,10 @@ from typing import NamedTuple
 from penstock.core.group.assignors.contract import NO_PARTITIONS, MemberSpec, Partitions, rows_of
 from penstock.core.group.assignors.simple import assign_simple
 from penstock.core.group.contract import Caller, Effects, Record, Timer
+from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH
 from penstock.core.group.share.context import ShareContext, session_key
 from penstock.core.group.share.group import ShareGroup
-from penstock.core.group.share.members import JOIN_EPOCH, LEAVE_EPOCH, ShareMember
+from penstock.core.group.share.members import ShareMember
 from penstock.core.group.share.partitions import NewState, difference, new_states, union
 from penstock.core.group.share.records import (
     assignment_record,
@@ -122,8 +123,7 @@ def _find_or_join(context: ShareContext, group: ShareGroup, request: ShareGroupH
         raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f"The share group already has {size_max} members.")
     if request.member_epoch == JOIN_EPOCH:
         return member or ShareMember(request.member_id)
-    if member is None:
-        raise _unknown(group, request.member_id)
+    member = group.known_member(request.member_id)
     if request.member_epoch not in (member.member_epoch, member.previous_member_epoch):
         reason = (
             f"Member {member.member_id} is in epoch {member.member_epoch}, not {request.member_epoch}. It must abandon"
@@ -131,11 +131,6 @@ def _find_or_join(context: ShareContext, group: ShareGroup, request: ShareGroupH
         )
         raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, reason)
     return member
-
-
-def _unknown(group: ShareGroup, member_id: str) -> ApiError:
-    reason = f"Member {member_id} is not a member of group {group.group_id}."
-    return ApiError(ErrorCode.UNKNOWN_MEMBER_ID, reason)
 
 
 def _names_after(group: ShareGroup, member: ShareMember, updated: ShareMember) -> set[str]:
@@ -236,9 +231,7 @@ def _initialize_if_needed(
 
 def leave(context: ShareContext, group: ShareGroup, member_id: str, effects: Effects) -> ShareGroupHeartbeatResponse:
     """A member leaves, or is removed; the others find a new target at their next heartbeat."""
-    member = group.members.get(member_id)
-    if member is None:
-        raise _unknown(group, member_id)
+    member = group.known_member(member_id)
     effects.records += member_tombstones(group.group_id, member_id)
     left = {name for name in member.subscribed_topic_names if group.name_counts[name] <= 1}
     metadata_hash = context.catalog.metadata_hash(group.name_counts.keys() - left)

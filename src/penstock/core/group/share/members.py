@@ -9,24 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions, partitions_of, rows_of
+from penstock.core.group.modern.members import LEAVE_EPOCH, ModernMember
 from penstock.wire.messages.share_group_records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     TopicPartitions,
 )
 
-# Member epochs with a special meaning.
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-
 
 @dataclass(frozen=True, slots=True)
-class ShareMember:
+class ShareMember(ModernMember):
     """One member; it has chosen its id itself."""
 
-    member_id: str
-    member_epoch: int = JOIN_EPOCH
-    previous_member_epoch: int = -1
     rack_id: str | None = None
     client_id: str = ""
     client_host: str = ""

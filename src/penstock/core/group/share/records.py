@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.core.group.assignors.contract import Partitions, rows_of
 from penstock.core.group.contract import Record, Topics
+from penstock.core.group.modern.records import RecordKeys
 from penstock.core.group.share.members import ShareMember
 from penstock.core.group.share.partitions import SharePartitions
 from penstock.wire.messages.share_group_records import (
@@ -25,15 +26,16 @@ from penstock.wire.messages.share_group_records import (
 # The name that Kafka writes for a topic that no longer exists.
 UNKNOWN_TOPIC = "<UNKNOWN>"
 
-
-def member_record(group_id: str, member: ShareMember) -> Record:
-    """A member's identity and subscription."""
-    return Record(ShareGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
-
-
-def assignment_record(group_id: str, member: ShareMember) -> Record:
-    """A member's current assignment."""
-    return Record(ShareGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+KEYS: RecordKeys[ShareMember] = RecordKeys(
+    ShareGroupMetadataKey,
+    ShareGroupMemberMetadataKey,
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMetadataKey,
+)
+member_record = KEYS.member_record
+assignment_record = KEYS.assignment_record
+member_tombstones = KEYS.member_tombstones
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> Record:
@@ -69,24 +71,3 @@ def state_record(group_id: str, partitions: SharePartitions, topics: Topics) -> 
         [TopicInfo(topic_id, topics.topic_name(topic_id) or UNKNOWN_TOPIC) for topic_id in sorted(partitions.deleting)],
     )
     return Record(ShareGroupStatePartitionMetadataKey(group_id), value)
-
-
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """Everything about a member."""
-    return [
-        Record(ShareGroupCurrentMemberAssignmentKey(group_id, member_id), None),
-        Record(ShareGroupTargetAssignmentMemberKey(group_id, member_id), None),
-        Record(ShareGroupMemberMetadataKey(group_id, member_id), None),
-    ]
-
-
-def group_tombstones(group_id: str, member_ids: list[str]) -> list[Record]:
-    """Everything about a group with these members."""
-    return [
-        *(Record(ShareGroupCurrentMemberAssignmentKey(group_id, member_id), None) for member_id in member_ids),
-        *(Record(ShareGroupTargetAssignmentMemberKey(group_id, member_id), None) for member_id in member_ids),
-        Record(ShareGroupTargetAssignmentMetadataKey(group_id), None),
-        *(Record(ShareGroupMemberMetadataKey(group_id, member_id), None) for member_id in member_ids),
-        Record(ShareGroupStatePartitionMetadataKey(group_id), None),
-        Record(ShareGroupMetadataKey(group_id), None),
-    ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from typing import Any
 
 from penstock.core.group.classic.group import ClassicGroup
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token
-from penstock.core.group.group import Group, replay_record
+from penstock.core.group.group import Group, find_group
+from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH
 from penstock.core.group.streams.context import (
     STREAMS_INITIAL_TIMER,
     STREAMS_REBALANCE_TIMER,
@@ -17,14 +17,13 @@ from penstock.core.group.streams.context import (
 from penstock.core.group.streams.describe import described
 from penstock.core.group.streams.group import StreamsGroup
 from penstock.core.group.streams.heartbeat import HeartbeatResult, ask_shutdown, heartbeat, leave
-from penstock.core.group.streams.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState
+from penstock.core.group.streams.members import MemberState
 from penstock.core.group.streams.requests import check_request
 from penstock.core.group.streams.target import may_assign, update_target
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.streams_group_describe import DescribedGroup
 from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
-from penstock.wire.messages.streams_group_records import StreamsGroupMetadataKey
 
 
 class StreamsGroups:
@@ -72,23 +71,13 @@ class StreamsGroups:
 
     def _find(self, group_id: str) -> StreamsGroup:
         """The streams group of that name; raises GROUP_ID_NOT_FOUND."""
-        group = self._groups.get(group_id)
-        if isinstance(group, StreamsGroup):
-            return group
-        reason = (
-            f"Streams group {group_id} not found." if group is None else f"Group {group_id} is not a streams group."
-        )
-        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
+        if group_id not in self._groups:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Streams group {group_id} not found.")
+        return find_group(self._groups, StreamsGroup, group_id)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """The group with its members, as StreamsGroupDescribe shows it; raises GROUP_ID_NOT_FOUND."""
-        if group_id not in self._groups:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return described(self._find(group_id))
-
-    def replay(self, key: Any, value: Any) -> None:
-        """Apply one record of a streams group."""
-        replay_record(self._groups, StreamsGroup, StreamsGroupMetadataKey, key, value)
+        return described(find_group(self._groups, StreamsGroup, group_id))
 
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now, and the timers of members that must revoke."""

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from penstock.core.group.assignors.contract import rows_of
 from penstock.core.group.contract import Caller, Effects, Record, Timer
+from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH
 from penstock.core.group.streams.context import (
     STREAMS_INITIAL_TIMER,
     StreamsContext,
@@ -28,7 +29,7 @@ from penstock.core.group.streams.context import (
 from penstock.core.group.streams.endpoints import endpoints_of
 from penstock.core.group.streams.group import StreamsGroup
 from penstock.core.group.streams.internal_topics import ConfiguredTopology, InternalTopic, configure
-from penstock.core.group.streams.members import JOIN_EPOCH, LEAVE_EPOCH, MemberState, StreamsMember
+from penstock.core.group.streams.members import MemberState, StreamsMember
 from penstock.core.group.streams.reconcile import holders_of, reconcile
 from penstock.core.group.streams.records import (
     assignment_record,
@@ -139,8 +140,7 @@ def _find_or_join(
             reason = f"The streams group has reached its maximum capacity of {size_max} members."
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
         return member or StreamsMember(request.member_id)
-    if member is None:
-        raise _unknown(group, request.member_id)
+    member = group.known_member(request.member_id)
     # It may just have missed the response that raised its epoch.
     missed_answer = epoch == member.previous_member_epoch and owned is not None and owned.is_within(member.assigned)
     if epoch > member.member_epoch or (epoch < member.member_epoch and not missed_answer):
@@ -151,10 +151,6 @@ def _find_or_join(
         )
         raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, reason)
     return member
-
-
-def _unknown(group: StreamsGroup, member_id: str) -> ApiError:
-    return ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
 def _updated(member: StreamsMember, request: StreamsGroupHeartbeatRequest, caller: Caller) -> StreamsMember:
@@ -300,9 +296,7 @@ def ask_shutdown(group: StreamsGroup, member_id: str) -> None:
 
 def leave(group: StreamsGroup, member_id: str, effects: Effects) -> StreamsGroupHeartbeatResponse:
     """A member leaves, or is removed; the others find a new target at their next heartbeat."""
-    if member_id not in group.members:
-        raise _unknown(group, member_id)
-    effects.records += member_tombstones(group.group_id, member_id)
+    effects.records += member_tombstones(group.group_id, group.known_member(member_id).member_id)
     configs: Mapping[str, str] = group.assignment_configs
     effects.records.append(
         epoch_record(group.group_id, group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, configs)

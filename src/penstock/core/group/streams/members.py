@@ -1,8 +1,4 @@
-"""A member of a streams group, as its two records describe it: a thread of the application, on one of its processes.
-
-The metadata record has its identity and process; the current-assignment record its progress towards the group's target
-assignment. Members are immutable: a request produces an updated member, and only the record that differs is written.
-"""
+"""A member of a streams group, as its two records describe it: a thread of the application, on one of its processes."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from penstock.core.group.assignors.contract import rows_of
+from penstock.core.group.modern.members import LEAVE_EPOCH, ModernMember
 from penstock.core.group.streams.tasks import NO_TASK_SETS, Task, Tasks, TaskSets, tasks_of
 from penstock.wire.messages.streams_group_records import (
     AssignedTaskIds,
@@ -19,11 +16,6 @@ from penstock.wire.messages.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
 )
-
-# Member epochs with a special meaning.
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
-STATIC_LEAVE_EPOCH = -2
 
 
 class MemberState(IntEnum):
@@ -44,14 +36,12 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamsMember:
+class StreamsMember(ModernMember):
     """One member; it has chosen its id itself.
 
     `active_epochs` says in which epoch each active task was assigned, those included that are pending revocation.
     """
 
-    member_id: str
-    member_epoch: int = JOIN_EPOCH
     previous_member_epoch: int = 0
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None

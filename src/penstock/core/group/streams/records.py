@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from penstock.core.group.assignors.contract import rows_of
 from penstock.core.group.contract import Record
+from penstock.core.group.modern.records import RecordKeys
 from penstock.core.group.streams.members import StreamsMember
 from penstock.core.group.streams.tasks import Tasks, TaskSets
 from penstock.core.group.streams.topology import Topology
@@ -23,15 +24,16 @@ from penstock.wire.messages.streams_group_records import (
     TaskIds,
 )
 
-
-def member_record(group_id: str, member: StreamsMember) -> Record:
-    """A member's identity and process."""
-    return Record(StreamsGroupMemberMetadataKey(group_id, member.member_id), member.metadata_value())
-
-
-def assignment_record(group_id: str, member: StreamsMember) -> Record:
-    """A member's current tasks and state."""
-    return Record(StreamsGroupCurrentMemberAssignmentKey(group_id, member.member_id), member.assignment_value())
+KEYS: RecordKeys[StreamsMember] = RecordKeys(
+    StreamsGroupMetadataKey,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupCurrentMemberAssignmentKey,
+    StreamsGroupTargetAssignmentMemberKey,
+    StreamsGroupTargetAssignmentMetadataKey,
+)
+member_record = KEYS.member_record
+assignment_record = KEYS.assignment_record
+member_tombstones = KEYS.member_tombstones
 
 
 def epoch_record(
@@ -64,24 +66,3 @@ def target_record(group_id: str, member_id: str, target: TaskSets) -> Record:
         StreamsGroupTargetAssignmentMemberKey(group_id, member_id),
         StreamsGroupTargetAssignmentMemberValue(rows(target.active), rows(target.standby), rows(target.warmup)),
     )
-
-
-def member_tombstones(group_id: str, member_id: str) -> list[Record]:
-    """Everything about a member, in the order that replay requires: its assignment before the member itself."""
-    return [
-        Record(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), None),
-        Record(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), None),
-        Record(StreamsGroupMemberMetadataKey(group_id, member_id), None),
-    ]
-
-
-def group_tombstones(group_id: str, member_ids: list[str]) -> list[Record]:
-    """Everything about a group with these members."""
-    return [
-        *(Record(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), None) for member_id in member_ids),
-        *(Record(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), None) for member_id in member_ids),
-        Record(StreamsGroupTargetAssignmentMetadataKey(group_id), None),
-        *(Record(StreamsGroupMemberMetadataKey(group_id, member_id), None) for member_id in member_ids),
-        Record(StreamsGroupTopologyKey(group_id), None),
-        Record(StreamsGroupMetadataKey(group_id), None),
-    ]

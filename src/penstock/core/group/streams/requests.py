@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.group.streams.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from penstock.core.group.modern.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from penstock.core.group.streams.topology import check_topology
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest

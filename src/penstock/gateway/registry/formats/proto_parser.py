@@ -77,10 +77,7 @@ def _message(reader: Reader, message: DescriptorProto, syntax: str, depth: int) 
 def _message_body(reader: Reader, message: DescriptorProto, syntax: str, depth: int) -> None:
     if depth > NESTING_MAX:
         raise SchemaUnusable(f"line {reader.token.line}: messages are nested more than {NESTING_MAX} deep")
-    reader.expect("{")
-    while not reader.accept("}"):
-        if reader.accept(";"):
-            continue
+    for _ in reader.block():
         # `message`, `option` and the like may also be type names, so the next token decides.
         if reader.ahead("message") and _declares(reader):
             reader.take()
@@ -119,10 +116,7 @@ def _field(reader: Reader, scope: DescriptorProto, field: FieldDescriptorProto, 
 def _oneof(reader: Reader, message: DescriptorProto, syntax: str, depth: int) -> None:
     index = len(message.oneof_decl)
     oneof = message.oneof_decl.add(name=reader.word("the name of a oneof"))
-    reader.expect("{")
-    while not reader.accept("}"):
-        if reader.accept(";"):
-            continue
+    for _ in reader.block():
         if reader.accept("option"):
             read_option(reader, oneof.options)
             reader.expect(";")
@@ -148,12 +142,9 @@ def _add_optional_oneofs(message: DescriptorProto) -> None:
 
 def _extend(reader: Reader, owner: FileDescriptorProto | DescriptorProto, syntax: str) -> None:
     extended = reader.name("the name of a message")
-    reader.expect("{")
     # A group in an extension would need a place for its message; nobody has written one for decades.
     scope = DescriptorProto()
-    while not reader.accept("}"):
-        if reader.accept(";"):
-            continue
+    for _ in reader.block():
         field = owner.extension.add(extendee=extended)
         if read_field(reader, scope, field, syntax) is not None:
             raise SchemaUnusable(f"line {reader.token.line}: groups in extensions are not supported")
@@ -161,10 +152,7 @@ def _extend(reader: Reader, owner: FileDescriptorProto | DescriptorProto, syntax
 
 def _enum(reader: Reader, enum: EnumDescriptorProto) -> None:
     enum.name = reader.word("the name of an enum")
-    reader.expect("{")
-    while not reader.accept("}"):
-        if reader.accept(";"):
-            continue
+    for _ in reader.block():
         if reader.accept("option"):
             read_option(reader, enum.options)
         elif reader.accept("reserved"):
@@ -191,10 +179,7 @@ def _within_int32(reader: Reader, number: int) -> int:
 
 def _service(reader: Reader, service: ServiceDescriptorProto) -> None:
     service.name = reader.word("the name of a service")
-    reader.expect("{")
-    while not reader.accept("}"):
-        if reader.accept(";"):
-            continue
+    for _ in reader.block():
         if reader.accept("option"):
             read_option(reader, service.options)
             reader.expect(";")
@@ -204,10 +189,8 @@ def _service(reader: Reader, service: ServiceDescriptorProto) -> None:
         method.client_streaming, method.input_type = _method_type(reader)
         reader.expect("returns")
         method.server_streaming, method.output_type = _method_type(reader)
-        if reader.accept("{"):
-            while not reader.accept("}"):
-                if reader.accept(";"):
-                    continue
+        if reader.ahead("{"):
+            for _ in reader.block():
                 reader.expect("option")
                 read_option(reader, method.options)
                 reader.expect(";")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf import descriptor_pb2
@@ -48,6 +49,13 @@ class Reader:
         """Consume the next token, which must be this one."""
         if not self.accept(text):
             raise self.wrong(f"{text!r}")
+
+    def block(self) -> Iterator[None]:
+        """Consume `{` and `}`, and stop at every statement between them for the caller to consume."""
+        self.expect("{")
+        while not self.accept("}"):
+            if not self.accept(";"):
+                yield
 
     def wrong(self, expected: str) -> SchemaUnusable:
         """The error to raise if the next token is not the expected one."""
