@@ -1,5 +1,8 @@
 # One-word commands. Each makes the environment it needs, once; after that they work offline.
 
+# Tests start hundreds of processes; without bytecode, each of them would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 RUN := .venv/bin/python
 # Many tests wait more than they work.
@@ -19,12 +22,10 @@ demo:                ## a shop's evening on three nodes and Spark, audited and d
 	@$(RUN) -m penstock demo $(ARGS)
 
 test: dev            ## every test but the long ones; names what this machine could not run
-	@$(SIDE_BY_SIDE) $(or $(ARGS),-m "not slow" --ignore=tests/console --ignore=tests/spark)
-	@$(if $(ARGS),,$(RUN) -m pytest -m "not slow" tests/console)
+	@$(SIDE_BY_SIDE) $(or $(ARGS),-m "not slow" --ignore=tests/spark)
 
 test-long: dev       ## the rest: whole clusters under faults, the simulator, the pipeline on Spark
-	@$(SIDE_BY_SIDE) -m slow --ignore=tests/console --ignore=tests/spark
-	@$(RUN) -m pytest -m slow tests/console
+	@$(SIDE_BY_SIDE) -m slow --ignore=tests/spark
 	@$(RUN) -m pytest -m "not heavy" tests/spark
 
 spark-test: dev      ## every test of the pipeline on Spark, the long ones too: real Spark clusters, kills at random

@@ -33,7 +33,8 @@ def queues_section(raw: dict[str, Any]) -> str:
         "",
         "Acknowledgements are durable on Penstock before they are answered, and a share consumer's next records come "
         "with that answer; RabbitMQ's consumers wait for none. Penstock and RabbitMQ sync records and acknowledgements "
-        "to the disk, Kafka does not unless it is told to (`log.flush.interval.messages=1`: synced).",
+        "to the disk, as Kafka does with `log.flush.interval.messages=1`. Not synced: Kafka as it comes, and Penstock "
+        "with `penstock.sync.on.ack=false`.",
         "",
         queues_table(raw),
     ]

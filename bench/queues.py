@@ -172,8 +172,8 @@ class RabbitQueue:
 
 
 @contextmanager
-def penstock() -> Iterator[Any]:
-    with Cluster() as cluster, closing(KafkaQueue(cluster.bootstrap_servers)) as queue:
+def penstock(**settings: str) -> Iterator[Any]:
+    with Cluster(settings) as cluster, closing(KafkaQueue(cluster.bootstrap_servers)) as queue:
         yield queue
 
 
@@ -202,6 +202,11 @@ def rabbitmq() -> Iterator[Any]:
             server.stop()
 
 
+def unsynced_penstock() -> AbstractContextManager[Any]:
+    """Penstock as durable as Kafka: the disk is left to the operating system."""
+    return penstock(**{"penstock.sync.on.ack": "false"})
+
+
 def synced_kafka() -> AbstractContextManager[Any]:
     """Kafka as durable as the others: what it appends is synced first, also acknowledgements."""
     return kafka(**{"log.flush.interval.messages": "1"})
@@ -218,8 +223,9 @@ def missing_rabbitmq() -> str | None:
 
 BROKERS = {
     "Penstock": (penstock, lambda: None),
-    f"Apache Kafka {KAFKA_VERSION}": (kafka, lambda: java_missing(KAFKA_VERSION)),
-    f"Apache Kafka {KAFKA_VERSION}, synced": (synced_kafka, lambda: java_missing(KAFKA_VERSION)),
+    "Penstock, not synced": (unsynced_penstock, lambda: None),
+    f"Apache Kafka {KAFKA_VERSION}": (synced_kafka, lambda: java_missing(KAFKA_VERSION)),
+    f"Apache Kafka {KAFKA_VERSION}, not synced": (kafka, lambda: java_missing(KAFKA_VERSION)),
     "RabbitMQ (quorum queue)": (rabbitmq, missing_rabbitmq),
 }
 
@@ -300,7 +306,7 @@ def main() -> None:
     chosen = {}
     for name, (make, missing) in BROKERS.items():
         reason = missing()
-        if options.in_memory and make is synced_kafka:
+        if options.in_memory and make in (unsynced_penstock, synced_kafka):
             continue
         if reason is None:
             chosen[name] = make

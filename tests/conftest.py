@@ -29,7 +29,8 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 8 * 2**30
 # Everything in these rooms takes long.
 SLOW_ROOMS = ("sim", "chaos", "fuzz")
-ROOMS = {name: place for place, name in enumerate(("sim", "chaos", "clients", "gateway", "metrics", "fuzz", "hostile"))}
+LONG_FIRST = ("sim", "chaos", "console", "clients", "gateway", "metrics", "fuzz", "hostile")
+ROOMS = {name: place for place, name in enumerate(LONG_FIRST)}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,12 +11,18 @@ import pytest
 from failing_disk import FailingDisk
 
 from penstock.local.layout import free_ports
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import format_uuid
 from penstock.runtime.logs import housekeeping
 from penstock.storage.files import OsFilesystem
 from penstock.storage.metadata_files import MetaProperties, write_meta_properties
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from penstock.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition
 from support.node_thread import NodeThread
 from support.processes import eventually
@@ -25,6 +31,9 @@ from support.wire_client import WireClient, batch_of, records_in
 NODES = (1, 2, 3)
 TOPIC, PARTITIONS = "orders", 6
 TIMEOUT_S = 60
+STATUS = DescribeQuorumRequest(
+    [DescribeQuorumRequestTopicData("__cluster_metadata", [DescribeQuorumRequestPartitionData(0)])]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -186,3 +195,24 @@ def test_a_broker_without_a_directory_that_works_stops(tmp_path: Path) -> None:
             produce(nodes, number, b"meanwhile")
         assert eventually(lambda: bool(doomed), TIMEOUT_S, 0.1)
         assert all(1 not in row.isr_nodes for row in nodes.partitions(2).values())
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_node_whose_metadata_directory_fails_stops(tmp_path: Path, leads: bool) -> None:
+    """Going on with what it knew, it would never take over partitions that it is to lead from then on."""
+    with trio(tmp_path) as nodes:
+        with nodes.client(1) as client:
+            leader = client.call(STATUS, 2).topics[0].partitions[0].leader_id
+        victim = leader if leads else next(node for node in NODES if node != leader)
+        doomed: list[bool] = []
+        nodes.running[victim].node.on_doom = lambda: doomed.append(True)
+        metadata = nodes.directory(victim, "metadata")
+        nodes.disks[victim].is_broken = lambda path: path.is_relative_to(metadata)
+
+        def is_created() -> bool:
+            with nodes.client(next(node for node in NODES if node != victim)) as client:
+                answer = client.call(CreateTopicsRequest([CreatableTopic(TOPIC, PARTITIONS, 2)], 10_000), 7)
+            return answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+
+        assert eventually(is_created, TIMEOUT_S, 0.1)
+        assert eventually(lambda: bool(doomed), TIMEOUT_S, 0.1)

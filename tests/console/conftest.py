@@ -40,9 +40,12 @@ def rest(gateway: GatewayProcess) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Debian's Chromium, or whatever of its family is installed."""
+    """Debian's Chromium, or whatever of its family is installed.
+
+    Playwright runs a loop in this thread while it is there: tests of other rooms cannot have theirs until it is gone.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
     path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if path is None:

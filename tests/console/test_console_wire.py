@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
 
+from penstock.client.address import Address
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.api_versions import ApiVersionsRequest
+from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+from support.scripted_broker import ScriptedBroker
 
 T = TypeVar("T")
 
@@ -43,3 +48,29 @@ def test_unreachable_brokers_are_reported_with_reasons() -> None:
     with pytest.raises(Problem, match=r"127\.0\.0\.1:1 is lost") as raised:
         run_apart(ask())
     assert raised.value.status == 503
+
+
+def test_an_answer_that_takes_long_holds_no_other_up() -> None:
+    is_asked, others_are_answered = threading.Event(), threading.Event()
+
+    def answer(request: MetadataRequest) -> MetadataResponse:
+        if request.topics is None:
+            is_asked.set()
+            assert others_are_answered.wait(30)
+        return MetadataResponse(cluster_id="long" if request.topics is None else "short")
+
+    async def ask(broker: ScriptedBroker) -> list[str | None]:
+        wire, address = BrokerWire(GatewaySettings(broker.address)), Address("127.0.0.1", broker.port)
+        try:
+            long = asyncio.create_task(wire.ask_each_apart([address], MetadataRequest(topics=None), timeout_ms=30_000))
+            assert await asyncio.to_thread(is_asked.wait, 30)
+            short = await wire.ask(MetadataRequest(topics=()), timeout_ms=10_000)
+            others_are_answered.set()
+            return [short.cluster_id, (await long)[address].cluster_id]
+        finally:
+            await wire.stop()
+
+    with ScriptedBroker() as broker:
+        broker.answers[ApiKey.METADATA] = answer
+        assert run_apart(ask(broker)) == ["short", "long"]
+        assert broker.connections == 2

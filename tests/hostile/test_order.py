@@ -103,6 +103,6 @@ def test_a_topic_deleted_under_its_readers_and_writers(broker: Cluster) -> None:
                 writer.receive(produce, PRODUCE_VERSION)[1].responses[0].partition_responses[0].error_code
                 for produce in produces
             }
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 20
             assert codes <= {0, 3}
             assert admin.produce(other, batch_of([b"unharmed"])).error_code == 0

@@ -17,7 +17,7 @@ import jwt
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from penstock.client.connection import Connection
@@ -26,7 +26,7 @@ from penstock.client.settings import read_settings
 from penstock.wire.messages.metadata import MetadataRequest
 from support import identity_provider
 from support.identity_provider import IdentityProvider
-from support.secure_cluster import SecureCluster
+from support.secure_cluster import SecureCluster, sign_in_refusal
 
 
 @pytest.fixture(scope="module")
@@ -170,14 +170,8 @@ def test_a_client_that_the_provider_does_not_know_is_told_so(
 
 def refused(settings: dict[str, Any]) -> bool:
     """Whether the broker refused the sign-in."""
-    heard: list[KafkaError] = []
-    admin = AdminClient({**settings, "error_cb": heard.append, "log_level": "0"})
-    with pytest.raises(KafkaException):
-        admin.list_topics(timeout=2)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline and not any(error.code() == KafkaError._AUTHENTICATION for error in heard):
-        admin.poll(0.1)
-    return any(error.code() == KafkaError._AUTHENTICATION for error in heard)
+    error = sign_in_refusal(settings)
+    return error is not None and error.code() == KafkaError._AUTHENTICATION
 
 
 @pytest.mark.parametrize(

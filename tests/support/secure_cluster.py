@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from penstock.cli.storage.format import format_directories
 from penstock.cli.storage.users import parse_user
@@ -20,11 +24,14 @@ from penstock.local.layout import (
 )
 from penstock.local.process import BrokerProcess
 from penstock.runtime.security.certificates import KeyPair, issue, make_authority
+from penstock.testing.cluster import TEST_SETTINGS
 
 ADMIN, PASSWORD = "admin", "admin-secret"
 CLUSTER_ID = "secure-cluster-of-test"
 NAMES = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
 START_TIMEOUT_S = 60.0
+SIGN_IN_TIMEOUT_S = 30.0
+REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 PLAIN_USERS = {ADMIN: PASSWORD, "alice": "alice-secret", "bob": "bob-secret"}
 
 
@@ -48,7 +55,7 @@ class SecureCluster:
             pem = directory / f"node-{place.node_id}.pem"
             pem.write_text(issue(self.authority, f"node-{place.node_id}", now, ["localhost", "127.0.0.1"]).pem)
             properties = {**node_properties(place, self._places), **self._security(place.node_id, pem)}
-            write_properties(place, {**properties, **(settings or {})})
+            write_properties(place, {**properties, **TEST_SETTINGS, **(settings or {})})
             loaded, _ = load_node_settings(place.properties)
             users = [parse_user(f"SCRAM-SHA-{bits}=[name={ADMIN},password={PASSWORD}]") for bits in (256, 512)]
             format_directories(loaded, CLUSTER_ID, [], False, users)
@@ -127,6 +134,24 @@ class SecureCluster:
             "sasl.username": user,
             "sasl.password": password,
         }
+
+
+def sign_in_refusal(settings: Mapping[str, Any]) -> KafkaError | None:
+    """Why librdkafka is not let in with these settings; None if it is."""
+    heard: list[KafkaError] = []
+    admin = AdminClient({**settings, "error_cb": heard.append, "log_level": "0"})
+    deadline = time.monotonic() + SIGN_IN_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            admin.list_topics(timeout=0.2)
+        except KafkaException:
+            admin.poll(0.1)
+        else:
+            return None
+        refused = [error for error in heard if error.code() in REFUSALS]
+        if refused:
+            return refused[0]
+    raise AssertionError(f"neither let in nor refused: {heard}")
 
 
 def java_properties(settings: Mapping[str, str], jaas: str, extra: Sequence[str] = ()) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+from contextlib import suppress
 
 import click
 
@@ -75,4 +78,22 @@ def penstock(context: click.Context, bootstrap: str, properties: tuple[str, ...]
 def main() -> None:
     """Run the command in the process's arguments, and exit with its code."""
     sys.excepthook = report_unexpected
-    penstock(prog_name="penstock")
+    try:
+        penstock(prog_name="penstock")
+    except SystemExit as leaving:
+        if "obstore" in sys.modules:
+            _leave_at_once(leaving.code)
+        raise
+
+
+def _leave_at_once(code: object) -> None:
+    """End the process without taking down the interpreter.
+
+    Threads of obstore tell of the last request's end while that is read already; one of them that then finds the
+    interpreter half taken down aborts the process, and the command seems to have failed.
+    """
+    atexit._run_exitfuncs()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))

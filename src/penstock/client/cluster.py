@@ -203,6 +203,8 @@ class ClusterClient(Closing):
                 for topic in self.ask_at(self._brokers[leader], request).topics:
                     for each in topic.partitions:
                         partition = TopicPartition(topic.name, each.partition_index)
+                        if each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                            raise TryAgain(f"{partition}: its leader has not heard of it yet, or it was just deleted")
                         self._check(each.error_code, str(partition))
                         found[partition] = Position(each.offset, each.leader_epoch)
             return found

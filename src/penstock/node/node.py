@@ -101,6 +101,7 @@ class Node:
         self._directories.claim()
         self._security.read_bootstrap(Path(settings.metadata_log_dir))
         self._raft = raft = self._quorum()
+        raft.on_failure = lambda error: self._give_up(f"the metadata log failed: {error}")
         raft.set_endpoints(VoterEndpoint(*row[:3]) for row in self._endpoints.controller_addresses())
         live = LiveSettings(settings, raft.image)
         raft.on_commit(live.follow)

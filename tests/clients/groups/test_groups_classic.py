@@ -57,10 +57,14 @@ def test_one_to_eight_members_come_and_go(cluster: Cluster, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "clients",
     [
-        pytest.param(["kafka-python"], id="kafka-python"),
+        pytest.param(["kafka-python"], id="kafka-python", marks=pytest.mark.slow),
         pytest.param(["aiokafka"], id="aiokafka"),
         pytest.param(["kafkajs"], id="kafkajs"),
-        pytest.param(["java", "confluent", "java", "kafka-python"], id="java-and-others", marks=pytest.mark.java),
+        pytest.param(
+            ["java", "confluent", "java", "kafka-python"],
+            id="java-and-others",
+            marks=[pytest.mark.java, pytest.mark.slow],
+        ),
     ],
 )
 def test_members_crash_and_stall(cluster: Cluster, tmp_path: Path, clients: list[str]) -> None:

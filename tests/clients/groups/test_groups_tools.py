@@ -107,34 +107,36 @@ def test_groups_are_listed_and_described(cluster: Cluster, tmp_path: Path) -> No
     assert sorted((row["CURRENT-OFFSET"], row["LAG"]) for row in rows(resting)) == [("5", "15"), ("7", "13")]
 
 
-def test_offsets_are_reset_in_every_way(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chosen", [slice(3), pytest.param(slice(3, None), marks=pytest.mark.slow)], ids=["3", "rest"])
+def test_offsets_are_reset_in_every_way(cluster: Cluster, tmp_path: Path, chosen: slice) -> None:
     topic, start_ms = hourly_topic(cluster)
     moment = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime((start_ms + 7 * HOUR_MS) // 1000 + 1))
     plan = tmp_path / "plan.csv"
     plan.write_text(f"{topic},0,3\n{topic},1,4\n")
     ways: dict[tuple[str, ...], list[int]] = {
         ("--to-earliest",): [0, 0],
+        ("--shift-by", "-2"): [3, 5],
+        ("--to-datetime", moment): [8, 8],
         ("--to-latest",): [RECORDS, RECORDS],
         ("--to-current",): [5, 7],
         ("--to-offset", "11"): [11, 11],
         ("--to-offset", "999"): [RECORDS, RECORDS],
-        ("--shift-by", "-2"): [3, 5],
         ("--shift-by", "4"): [9, 11],
-        ("--to-datetime", moment): [8, 8],
         ("--by-duration", "PT5H30M"): [15, 15],
         ("--from-file", str(plan)): [3, 4],
     }
 
     def reset(number: int, way: tuple[str, ...]) -> list[int]:
-        group = f"reset-{number}"
+        group = f"reset-{topic}-{number}"
         commit(cluster, group, topic, 5, 7)
         target = () if way[0] == "--from-file" else ("--topic", topic)
         groups(cluster, "--reset-offsets", "--group", group, *target, *way, "--execute")
         return committed(cluster, group, topic, 2)
 
+    tried = list(ways)[chosen]
     with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(reset, range(len(ways)), ways))
-    assert dict(zip(ways, results, strict=True)) == ways
+        results = list(pool.map(reset, range(len(tried)), tried))
+    assert results == [ways[way] for way in tried]
 
 
 def test_a_dry_run_changes_nothing_and_exports_a_plan(cluster: Cluster) -> None:

@@ -63,12 +63,11 @@ def values(cluster: Cluster, topic: str) -> list[int]:
         return [int(record.value or b"") for record in records_in(wire.fetch(topic, 0).records)]
 
 
-@pytest.mark.parametrize("what", RESTARTS)
-def test_a_duplicate_gets_the_first_offset_again(cluster: Cluster, what: str) -> None:
+def a_duplicate_gets_the_first_offset_again(cluster: Cluster) -> Iterator[None]:
     topic, producer_id = cluster.create_topic(), new_producer_id(cluster)
     first = [send(cluster, topic, producer_id, sequence).base_offset for sequence in range(0, 10, 2)]
     assert first == [0, 2, 4, 6, 8]
-    RESTARTS[what](cluster)
+    yield
     for _ in range(2):
         again = send(cluster, topic, producer_id, 8)
         assert (again.error_code, again.base_offset) == (0, 8)
@@ -76,13 +75,12 @@ def test_a_duplicate_gets_the_first_offset_again(cluster: Cluster, what: str) ->
     assert values(cluster, topic) == list(range(12))
 
 
-@pytest.mark.parametrize("what", RESTARTS)
-def test_each_of_the_last_five_batches_is_known_again(cluster: Cluster, what: str) -> None:
+def each_of_the_last_five_batches_is_known_again(cluster: Cluster) -> Iterator[None]:
     """A client with five requests in flight repeats all of them, the oldest first."""
     topic, producer_id = cluster.create_topic(), new_producer_id(cluster)
     for sequence in range(0, 10, 2):
         assert send(cluster, topic, producer_id, sequence).error_code == 0
-    RESTARTS[what](cluster)
+    yield
     answers = [send(cluster, topic, producer_id, sequence) for sequence in range(0, 10, 2)]
     assert [(answer.error_code, answer.base_offset) for answer in answers] == [
         (0, offset) for offset in range(0, 10, 2)
@@ -90,41 +88,76 @@ def test_each_of_the_last_five_batches_is_known_again(cluster: Cluster, what: st
     assert values(cluster, topic) == list(range(10))
 
 
-@pytest.mark.parametrize("what", RESTARTS)
-def test_a_gap_is_refused(cluster: Cluster, what: str) -> None:
+def a_gap_is_refused(cluster: Cluster) -> Iterator[None]:
     topic, producer_id = cluster.create_topic(), new_producer_id(cluster)
     assert send(cluster, topic, producer_id, 0).error_code == 0
-    RESTARTS[what](cluster)
+    yield
     assert send(cluster, topic, producer_id, 5).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(cluster, topic, producer_id, 1, count=1).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(cluster, topic, producer_id, 2).error_code == 0
     assert values(cluster, topic) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("what", RESTARTS)
-def test_an_old_epoch_is_fenced(cluster: Cluster, what: str) -> None:
+def an_old_epoch_is_fenced(cluster: Cluster) -> Iterator[None]:
     topic, producer_id = cluster.create_topic(), new_producer_id(cluster)
     assert send(cluster, topic, producer_id, 0, epoch=0).error_code == 0
     assert send(cluster, topic, producer_id, 7, epoch=1).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert send(cluster, topic, producer_id, 0, epoch=1).error_code == 0
-    RESTARTS[what](cluster)
+    yield
     assert send(cluster, topic, producer_id, 2, epoch=0).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     assert send(cluster, topic, producer_id, 2, epoch=1).error_code == 0
     assert len(values(cluster, topic)) == 6
 
 
-@pytest.mark.parametrize("what", RESTARTS)
-def test_a_batch_older_than_the_last_five_is_found_in_the_log(cluster: Cluster, what: str) -> None:
+def a_batch_older_than_the_last_five_is_found_in_the_log(cluster: Cluster) -> Iterator[None]:
     """Its client got answers to later batches but not to this one, and then lost the answers to five more."""
     topic, producer_id = cluster.create_topic(), new_producer_id(cluster)
     for sequence in range(0, 18, 2):
         assert send(cluster, topic, producer_id, sequence).error_code == 0
-    RESTARTS[what](cluster)
+    yield
     for sequence in (0, 4, 0, 16):
         again = send(cluster, topic, producer_id, sequence)
         assert (again.error_code, again.base_offset) == (0, sequence)
     assert send(cluster, topic, producer_id, 1).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert values(cluster, topic) == list(range(18))
+
+
+def producer_ids_are_never_given_twice(cluster: Cluster) -> Iterator[None]:
+    before = {new_producer_id(cluster) for _ in range(5)}
+    yield
+    assert before.isdisjoint({new_producer_id(cluster) for _ in range(5)})
+
+
+def active_producers_are_described(cluster: Cluster) -> Iterator[None]:
+    topic, producer_id = cluster.create_topic(), new_producer_id(cluster)
+    send(cluster, topic, producer_id, 0, count=5, epoch=3)
+    yield
+    with WireClient(cluster.bootstrap_servers) as wire:
+        answer = wire.call(DescribeProducersRequest([TopicRequest(topic, [0])]), 0)
+    (producer,) = answer.topics[0].partitions[0].active_producers
+    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (producer_id, 3, 4)
+
+
+SCENARIOS = (
+    a_duplicate_gets_the_first_offset_again,
+    each_of_the_last_five_batches_is_known_again,
+    a_gap_is_refused,
+    an_old_epoch_is_fenced,
+    a_batch_older_than_the_last_five_is_found_in_the_log,
+    active_producers_are_described,
+    producer_ids_are_never_given_twice,
+)
+
+
+@pytest.mark.parametrize("what", RESTARTS)
+def test_what_is_known_of_producers_outlives_a_restart(cluster: Cluster, what: str) -> None:
+    """Each scenario stops where the broker is restarted: once for all of them."""
+    under_way = [scenario(cluster) for scenario in SCENARIOS]
+    for each in under_way:
+        next(each)
+    RESTARTS[what](cluster)
+    for each in under_way:
+        assert next(each, "finished") == "finished"
 
 
 def test_sequences_go_round(cluster: Cluster) -> None:
@@ -145,28 +178,10 @@ def test_partitions_count_on_their_own(cluster: Cluster) -> None:
             assert answer.responses[0].partition_responses[0].base_offset == 0
 
 
-@pytest.mark.parametrize("what", ["restarted", "killed"])
-def test_producer_ids_are_never_given_twice(cluster: Cluster, what: str) -> None:
-    before = {new_producer_id(cluster) for _ in range(5)}
-    RESTARTS[what](cluster)
-    assert before.isdisjoint({new_producer_id(cluster) for _ in range(5)})
-
-
 def test_a_block_of_producer_ids_is_followed_by_another(cluster: Cluster) -> None:
     with WireClient(cluster.bootstrap_servers) as wire:
         taken = [wire.new_producer_id() for _ in range(1500)]
     assert len(set(taken)) == 1500
-
-
-@pytest.mark.parametrize("what", RESTARTS)
-def test_active_producers_are_described(cluster: Cluster, what: str) -> None:
-    topic, producer_id = cluster.create_topic(), new_producer_id(cluster)
-    send(cluster, topic, producer_id, 0, count=5, epoch=3)
-    RESTARTS[what](cluster)
-    with WireClient(cluster.bootstrap_servers) as wire:
-        answer = wire.call(DescribeProducersRequest([TopicRequest(topic, [0])]), 0)
-    (producer,) = answer.topics[0].partitions[0].active_producers
-    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (producer_id, 3, 4)
 
 
 def test_an_idempotent_client_loses_and_repeats_nothing_over_kills(cluster: Cluster) -> None:

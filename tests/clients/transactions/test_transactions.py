@@ -17,7 +17,7 @@ RECORDS = 300
 TIMEOUT_S = 15
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with Cluster({"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"}) as running:
         yield running

@@ -129,10 +129,9 @@ def test_records_of_confluents_registry_are_read(cluster: Cluster) -> None:
         assert (more["id"], more["version"]) == (5001, 4)
 
 
-def test_the_topic_is_compacted_and_not_too_soon(cluster: Cluster) -> None:
-    with GatewayProcess(cluster.bootstrap_servers):
-        pass
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+@pytest.mark.usefixtures("gateway")
+def test_the_topic_is_compacted_and_not_too_soon(penstock_cluster: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": penstock_cluster.bootstrap_servers})
     resource = ConfigResource(ConfigResource.Type.TOPIC, "_schemas")
     configs = admin.describe_configs([resource])[resource].result(10)
     assert configs["cleanup.policy"].value == "compact"

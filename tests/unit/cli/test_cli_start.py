@@ -127,3 +127,30 @@ def test_completion_scripts(shell: str, mark: str) -> None:
 def test_completion_completes() -> None:
     done = run(_PENSTOCK_COMPLETE="bash_complete", COMP_WORDS="penstock topic ", COMP_CWORD="2")
     assert "plain,describe" in done.stdout.splitlines()
+
+
+ABORTS_AT_THE_END = """
+import atexit, os, sys
+from types import ModuleType
+
+class Thread:
+    def __del__(self, abort=os.abort):
+        abort()
+
+obstore = sys.modules["obstore"] = ModuleType("obstore")
+obstore.thread = Thread()
+atexit.register(print, "registered", flush=True)
+from penstock.cli.main import main
+sys.argv[1:] = %r
+main()
+"""
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["version"], 0), (["no-such-command"], 2)])
+def test_a_command_that_used_obstore_ends_with_its_own_code(arguments: list[str], code: int) -> None:
+    """A thread of that library aborts a process whose interpreter is taken down at the wrong moment."""
+    done = subprocess.run(
+        [sys.executable, "-c", ABORTS_AT_THE_END % arguments], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == code
+    assert done.stdout.endswith("registered\n")

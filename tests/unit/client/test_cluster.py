@@ -49,6 +49,7 @@ class Pair:
     def __init__(self, one: ScriptedBroker, two: ScriptedBroker) -> None:
         self.brokers = {1: one, 2: two}
         self.leader = self.leads = 1
+        self.refusals: list[ErrorCode] = []
         for number, broker in self.brokers.items():
             broker.answers[ApiKey.METADATA] = self._metadata
             broker.answers[ApiKey.LIST_OFFSETS] = lambda _, number=number: self._offsets(number)
@@ -66,6 +67,7 @@ class Pair:
 
     def _offsets(self, number: int) -> ListOffsetsResponse:
         error = ErrorCode.NONE if number == self.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        error = self.refusals.pop() if self.refusals else error
         row = ListOffsetsPartitionResponse(0, error, offset=40 + number)
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("orders", [row])])
 
@@ -87,6 +89,14 @@ def test_offsets_are_asked_of_the_leader_wherever_it_has_gone(pair: Pair) -> Non
         # The first metadata after the change still name the old leader.
         assert client.offsets({ORDERS: LATEST}) == {ORDERS: 42}
         assert client.leader(ORDERS).address == Address("127.0.0.1", pair.brokers[2].port)
+
+
+def test_a_leader_that_has_not_heard_of_a_new_topic_is_asked_again(pair: Pair) -> None:
+    pair.refusals = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    with client_of(pair.brokers[2].address) as client:
+        assert client.offsets({ORDERS: LATEST}) == {ORDERS: 41}
+        with pytest.raises(ApiError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            client.offsets({TopicPartition("missing", 0): LATEST})
 
 
 def test_a_client_that_knows_nothing_finds_the_leader(pair: Pair) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 from penstock.config.broker import node_settings, with_changes
@@ -20,6 +21,7 @@ COMPOSERS = ("config/broker.py", "config/topic.py")
 FIELDS = {field.name for settings in (NodeSettings, TopicSettings) for field in fields(settings)}
 
 
+@cache
 def reads() -> tuple[set[str], set[str]]:
     """Every attribute that is read and every text that is mentioned, where settings act."""
     paths = [path for room in ROOMS for path in (SOURCE / room).rglob("*.py")]
@@ -34,11 +36,9 @@ def reads() -> tuple[set[str], set[str]]:
     return attributes, texts
 
 
-ATTRIBUTES, TEXTS = reads()
-
-
 def is_read(row: Property) -> bool:
-    return row.name in TEXTS or row.field in TEXTS or (row.field in FIELDS and row.field in ATTRIBUTES)
+    attributes, texts = reads()
+    return row.name in texts or row.field in texts or (row.field in FIELDS and row.field in attributes)
 
 
 def test_a_setting_without_a_mark_is_read() -> None:

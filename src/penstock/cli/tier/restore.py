@@ -10,6 +10,7 @@ from penstock.cli.render import plural
 from penstock.cli.tier.restore_plan import TopicPlan, next_producer_id
 from penstock.cli.wire_client import WireClient, check_error, error_text
 from penstock.client.cluster import LATEST
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid, format_uuid
 from penstock.storage.tier.inventory import Inventory, take_inventory
 from penstock.storage.tier.layout import Manifest, Place
@@ -26,6 +27,7 @@ from penstock.wire.messages.restore_topics import (
 # One request creates at most this many partitions.
 PARTITIONS_PER_REQUEST = 5_000
 ASKED_AT_ONCE = 500
+PAUSE_S = 0.1
 REPORTED_EVERY = 50
 LEFT_TO_DO = (
     "not in the bucket: groups' offsets, the state of share groups, access lists, users, quotas, schemas, and topics "
@@ -126,8 +128,12 @@ class Restore:
             asked = waiting[:ASKED_AT_ONCE]
             try:
                 found = self._client.offsets(dict.fromkeys(asked, LATEST))
-            except TimeoutError as error:
+            except (TimeoutError, ApiError) as error:
+                if isinstance(error, ApiError) and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
                 if time.monotonic() < deadline:
+                    # A broker that has not heard of the topic yet hears of it soon.
+                    time.sleep(PAUSE_S)
                     continue
                 what = f"{plural(len(waiting), 'partition')} did not start in time"
                 advice = "the brokers' logs say why; run it again, and it continues"

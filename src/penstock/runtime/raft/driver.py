@@ -47,7 +47,7 @@ from penstock.runtime.raft.applied_image import AppliedImage, Listener
 from penstock.runtime.raft.control_records import Control, ControlMessage, epoch_opening
 from penstock.runtime.raft.describe import QuorumDescription
 from penstock.runtime.raft.follower import Follower
-from penstock.runtime.raft.metadata_files import SnapshotId, write_election
+from penstock.runtime.raft.metadata_files import SnapshotId
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.runtime.raft.requests import RaftRequests
 from penstock.runtime.raft.snapshots import SnapshotTaker
@@ -108,6 +108,7 @@ class RaftDriver:
         self._leadership_listeners: list[Callable[[bool], None]] = []
         self._leader_listeners: list[Callable[[int], None]] = []
         self._reported_leader = (-1, -1)
+        self.on_failure: Callable[[StorageError], object] = lambda _: None
         self._failed: StorageError | None = None
         self._leads = False
         self._applying = False
@@ -260,6 +261,7 @@ class RaftDriver:
             self._step,
             self._check_voters,
             self._install,
+            self._fail,
         )
         self.requests = RaftRequests(env, self.quorum, log, self._addresses, self._cluster_id, self._step)
         self.description = QuorumDescription(env, self.quorum, self._addresses, lambda: self.log.end_offset)
@@ -329,11 +331,8 @@ class RaftDriver:
 
     def _persist(self, election: Election) -> bool:
         """Persist an election; False when the disk is full, and then the timer is set again after a while."""
-        history = self._log.history
         try:
-            write_election(
-                self._env.filesystem, self._log.directory, election, history.voters.ids, history.kraft_version
-            )
+            self._log.write_election(election)
         except StorageError as error:
             if not error.is_passing:
                 raise
@@ -373,7 +372,12 @@ class RaftDriver:
 
         Fails with NOT_CONTROLLER if this node loses leadership before that.
         """
-        self._log.append_records(records, self.quorum.epoch)
+        try:
+            self._log.append_records(records, self.quorum.epoch)
+        except StorageError as error:
+            if not error.is_passing:
+                self._fail(error)
+            raise
         committed = self.committed(self.log.end_offset)
         self._appended()
         return committed
@@ -439,18 +443,19 @@ class RaftDriver:
             self.requests.wake()
 
     def _note_leadership(self) -> None:
-        leads = self.quorum.is_established and self.applied_offset >= self.quorum.high_watermark
-        if self._leads and self.quorum.is_leader:
-            # An active controller that has not yet applied its newest commit stays the active one.
-            return
         if not self.quorum.is_leader:
             self._applied.leadership_lost()
-        if leads == self._leads:
+        elif self._leads:
+            # An active controller that has not yet applied its newest commit stays the active one.
             return
-        self._leads = leads
-        logger.info("node %d is %s active controller", self._node_id, "the" if leads else "no longer the")
-        for listener in self._leadership_listeners:
-            listener(leads)
+        self._set_leads(self.quorum.is_established and self.applied_offset >= self.quorum.high_watermark)
+
+    def _set_leads(self, leads: bool) -> None:
+        if leads != self._leads:
+            self._leads = leads
+            logger.info("node %d is %s active controller", self._node_id, "the" if leads else "no longer the")
+            for listener in self._leadership_listeners:
+                listener(leads)
 
     def _apply(self, *, everything: bool = False) -> None:
         """Apply committed entries to the image, a slice per turn."""
@@ -491,7 +496,5 @@ class RaftDriver:
         self._applied.fail(error)
         self._follower.close()
         self._transport.close()
-        if self._leads:
-            self._leads = False
-            for listener in self._leadership_listeners:
-                listener(False)
+        self._set_leads(False)
+        self.on_failure(error)

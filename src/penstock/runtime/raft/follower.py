@@ -69,6 +69,7 @@ class Follower:
         step: Callable[[Event], Effects],
         entries_taken: Callable[[], None],
         installed: Installed,
+        failed: Callable[[StorageError], None],
     ) -> None:
         self._env = env
         self._quorum = quorum
@@ -80,6 +81,7 @@ class Follower:
         self._step = step
         self._entries_taken = entries_taken
         self._installed = installed
+        self._failed = failed
         # When the leader last had nothing more for this node.
         self.caught_up_ms = -CURRENT_MS
         self._in_flight: tuple[int, FetchRequest] | None = None
@@ -167,8 +169,11 @@ class Follower:
                 self._again_after(RETRY_LATER_MS)
                 return
             except StorageError as error:
-                logger.error("the metadata log cannot be written: %s", error)
-                self._again_after(RETRY_LATER_MS)
+                if error.is_passing:
+                    logger.error("the metadata log cannot be written: %s", error)
+                    self._again_after(RETRY_LATER_MS)
+                else:
+                    self._failed(error)
                 return
             self._entries_taken()
         message = reply.message

@@ -34,6 +34,7 @@ from penstock.runtime.raft.metadata_files import (
     list_snapshots,
     read_election,
     read_snapshot,
+    write_election,
 )
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, SEGMENT_SUFFIXES
@@ -90,6 +91,11 @@ class MetadataLog:
             start_offset=start,
         )
         return election or Election()
+
+    def write_election(self, election: Election) -> None:
+        """Persist the election state."""
+        history = self.history
+        write_election(self._env.filesystem, self.directory, election, history.voters.ids, history.kraft_version)
 
     def _finish_pending(self) -> None:
         """A crash came between a leader's snapshot and the emptying of the log: only the snapshot counts."""

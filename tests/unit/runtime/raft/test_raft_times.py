@@ -109,6 +109,7 @@ def test_a_lost_fetch_is_sent_again_after_the_retry_backoff(loop: VirtualLoop, r
         lambda _: Effects(),
         unused,
         unused,
+        unused,
     )
 
     async def follow() -> None:

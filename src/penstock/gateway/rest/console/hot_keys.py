@@ -29,7 +29,7 @@ def hot_key_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Op
         name = call["topic"]
         places = {broker.address: broker.node_id for broker in (await snapshots.latest()).alive()}
         request = DescribeHotKeysRequest(name, None, call["records"], call["keys"])
-        answers = await wire.ask_each(places, request, timeout_ms=TIMEOUT_MS)
+        answers = await wire.ask_each_apart(places, request, timeout_ms=TIMEOUT_MS)
         rows: list[HotPartition] = []
         for answer in answers.values():
             response: DescribeHotKeysResponse = answer
