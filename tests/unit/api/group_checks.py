@@ -51,7 +51,7 @@ class Member(NamedTuple):
 def join(ask: Ask, version: int = OLD_JOIN, group: str | None = None) -> Member:
     """Join a group alone, as a client of that version does."""
     name = group or fresh_name()
-    request = JoinGroupRequest(name, 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"meta")])
+    request = JoinGroupRequest(name, 60_000, 60_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"meta")])
     response = ask(request, version)
     if version >= ID_REQUIRED_SINCE:
         assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -107,7 +107,7 @@ def check_find_coordinator(ask: Ask, world: World, version: int) -> None:
 def check_join_group(ask: Ask, _: World, version: int) -> None:
     member = join(ask, version)
     stranger = JoinGroupRequest(
-        member.group, 10_000, 10_000, "stranger", None, "consumer", [JoinGroupRequestProtocol("range", b"")]
+        member.group, 60_000, 60_000, "stranger", None, "consumer", [JoinGroupRequestProtocol("range", b"")]
     )
     assert ask(stranger, version).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     odd = stranger._replace(member_id="", protocol_type="connect")
