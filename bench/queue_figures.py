@@ -33,8 +33,9 @@ def queues_section(raw: dict[str, Any]) -> str:
         "",
         "Acknowledgements are durable on Penstock before they are answered, and a share consumer's next records come "
         "with that answer; RabbitMQ's consumers wait for none. Penstock and RabbitMQ sync records and acknowledgements "
-        "to the disk, as Kafka does with `log.flush.interval.messages=1`. Not synced: Kafka as it comes, and Penstock "
-        "with `penstock.sync.on.ack=false`.",
+        "to the disk, as Kafka does with `log.flush.interval.messages=1`. Not synced: Kafka as it comes. Records "
+        "not synced: Penstock with `penstock.sync.on.ack=false`, which syncs acknowledgements all the same. So the p99 "
+        "on a disk is that of its syncs, and changes from run to run.",
         "",
         queues_table(raw),
     ]

@@ -203,7 +203,7 @@ def rabbitmq() -> Iterator[Any]:
 
 
 def unsynced_penstock() -> AbstractContextManager[Any]:
-    """Penstock as durable as Kafka: the disk is left to the operating system."""
+    """Penstock with records left to the operating system, as Kafka leaves them; acknowledgements are synced as ever."""
     return penstock(**{"penstock.sync.on.ack": "false"})
 
 
@@ -223,7 +223,7 @@ def missing_rabbitmq() -> str | None:
 
 BROKERS = {
     "Penstock": (penstock, lambda: None),
-    "Penstock, not synced": (unsynced_penstock, lambda: None),
+    "Penstock, records not synced": (unsynced_penstock, lambda: None),
     f"Apache Kafka {KAFKA_VERSION}": (synced_kafka, lambda: java_missing(KAFKA_VERSION)),
     f"Apache Kafka {KAFKA_VERSION}, not synced": (kafka, lambda: java_missing(KAFKA_VERSION)),
     "RabbitMQ (quorum queue)": (rabbitmq, missing_rabbitmq),
