@@ -31,7 +31,23 @@ def test_later_batches_wait_until_the_first_one_is_stored() -> None:
     assert told(postponed, batch(6, producer=8), producers) == ""
     producers.update(batch(5))
     assert told(postponed, batch(6), producers) == ""
+    producers.update(batch(6))
+    assert told(postponed, batch(7), producers) == ""
     assert not postponed
+
+
+def test_those_behind_a_first_one_that_is_stored_already_hold_back_later_ones() -> None:
+    postponed, producers = PostponedBatches(), ProducerState()
+    for sequence in (5, 6, 7):
+        postponed.note(PLACE, batch(sequence), ALONE, 0)
+    # A leader before had it, and so has this replica.
+    producers.update(batch(5))
+    assert told(postponed, batch(8), producers) == "NOT_ENOUGH_REPLICAS"
+    assert told(postponed, batch(5), producers) == ""
+    for sequence in (6, 7):
+        assert told(postponed, batch(sequence), producers) == ""
+        producers.update(batch(sequence))
+    assert told(postponed, batch(8), producers) == ""
 
 
 def test_one_that_another_leader_stored_holds_nothing_back() -> None:

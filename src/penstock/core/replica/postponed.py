@@ -37,16 +37,17 @@ Place = tuple[str, Uuid, int]
 
 
 class Postponed(NamedTuple):
-    """The first batch that was refused."""
+    """The first and the last batch that were refused, by their base sequences."""
 
     producer_epoch: int
-    base_sequence: int
+    first_sequence: int
+    last_sequence: int
     error: ApiError
     until_ms: int
 
 
 class PostponedBatches:
-    """The first refused batch of each producer and partition."""
+    """The refused batches of each producer and partition."""
 
     __slots__ = ("_batches",)
 
@@ -57,19 +58,19 @@ class PostponedBatches:
         return len(self._batches)
 
     def note(self, place: Place, header: BatchHeader, error: ApiError, now_ms: int) -> None:
-        """A batch was refused for now; nothing is noted if an earlier one of its producer was."""
+        """A batch was refused for now."""
         if header.producer_id < 0 or error.code not in FOR_NOW:
             return
-        key = place, header.producer_id
+        key, sequence = (place, header.producer_id), header.base_sequence
         known = self._batches.get(key)
-        if (
-            known is not None
-            and known.producer_epoch == header.producer_epoch
-            and _is_later(header.base_sequence, known.base_sequence)
-        ):
-            return
+        last = sequence
+        if known is not None and known.producer_epoch == header.producer_epoch:
+            last = sequence if _is_later(sequence, known.last_sequence) else known.last_sequence
+            if _is_later(sequence, known.first_sequence):
+                self._batches[key] = known._replace(last_sequence=last)
+                return
         self._batches.pop(key, None)
-        self._batches[key] = Postponed(header.producer_epoch, header.base_sequence, error, now_ms + PATIENCE_MS)
+        self._batches[key] = Postponed(header.producer_epoch, sequence, last, error, now_ms + PATIENCE_MS)
         if len(self._batches) > BATCHES_MAX:
             del self._batches[next(iter(self._batches))]
 
@@ -79,20 +80,22 @@ class PostponedBatches:
         known = self._batches.get(key)
         if known is None:
             return None
+        first = known.first_sequence
         entry = producers.get(header.producer_id)
-        is_stored = (
-            entry is not None
-            and entry.producer_epoch == known.producer_epoch
-            and not _is_later(known.base_sequence, entry.last_sequence)
-        )
+        is_stored = False
+        if entry is not None and entry.producer_epoch == known.producer_epoch:
+            is_stored = not _is_later(known.last_sequence, entry.last_sequence)
+            if not _is_later(first, entry.last_sequence):
+                # The first ones are, as they had reached this replica from a leader before.
+                first = (entry.last_sequence + 1) & SEQUENCE_MAX
         if is_stored or now_ms >= known.until_ms or header.producer_epoch != known.producer_epoch:
             del self._batches[key]
             return None
-        if not _is_later(header.base_sequence, known.base_sequence):
+        if not _is_later(header.base_sequence, first):
             return None
         return ApiError(
             known.error.code,
-            f"the batch with sequence {known.base_sequence} comes first, and was refused: {known.error.message}",
+            f"the batch with sequence {first} comes first, and was refused: {known.error.message}",
         )
 
 

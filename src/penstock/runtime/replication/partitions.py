@@ -482,6 +482,8 @@ class Partitions(PartitionEvents):
         self._open_logs.forget(partition.log)
         self._store.remove(name, partition.log)
         if partition.is_leader:
+            # Work that is under way with it sees that it no longer has a place here.
+            partition.leading = None
             _tell(self._on_resigned, partition)
         _tell(self._on_removed, partition)
 

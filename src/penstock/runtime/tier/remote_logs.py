@@ -284,6 +284,8 @@ class RemoteLogs:
                 return
             async with self._copies:
                 await self._write_topic(partition)
+                if not partition.is_leader or partition.leader_epoch != epoch:
+                    return
                 await self._copier.copy(partition, place, due[0].base_offset)
 
     async def _write_topic(self, partition: Partition) -> None:
