@@ -142,7 +142,8 @@ class Restore:
             if short:
                 raise CommandFailure(f"{short[0]} ends at {found[short[0]]}, before {expected[short[0]]}")
             waiting = waiting[ASKED_AT_ONCE:]
-            self._report(f"{len(expected) - len(waiting)} of {plural(len(expected), 'partition')} have a leader")
+            verb = "has" if len(expected) == 1 else "have"
+            self._report(f"{len(expected) - len(waiting)} of {plural(len(expected), 'partition')} {verb} a leader")
 
     def tell_what_is_left(self) -> None:
         """Report what a bucket does not bring back, if something was restored."""
