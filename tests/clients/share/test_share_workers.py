@@ -141,6 +141,6 @@ def test_each_job_is_done_or_a_dead_letter_whoever_dies(cluster: Cluster) -> Non
     finally:
         for worker in workers:
             worker.end()
-    # What was acknowledged while its broker died may come again, and no oftener than the limit says.
+    # What was released while its broker died may come again for each of the two that did, and not oftener.
     released = Counter(value for worker in workers for value in worker.said("RELEASE") if value.startswith("never"))
-    assert max(released.values()) <= DELIVERIES_MAX + 1
+    assert max(released.values()) <= DELIVERIES_MAX + 2
