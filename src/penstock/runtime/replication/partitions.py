@@ -180,11 +180,13 @@ class Partitions(PartitionEvents):
         if self._working is not None:
             self._working.cancel()
         for partition in list(self._by_name.values()):
-            home = self._homes[partition.name]
-            if home.failure is None:
+            home = self._homes.get(partition.name)
+            if home is not None and home.failure is None:
                 try:
                     await partition.sync.stop()
-                    partition.log.close(clean=True)
+                    # Topics are deleted, and partitions moved away, also meanwhile.
+                    if self._by_name.get(partition.name) is partition:
+                        partition.log.close(clean=True)
                 except StorageError as error:
                     self.fail_directory(home, error)
 

@@ -15,11 +15,12 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs.directories import LogDirectory, open_directory
+from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.replication.directory_moves import DirectoryMoves
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import StorageError
 from penstock.storage.names import future_directory_name
-from penstock.wire.messages.metadata_records import PartitionChangeRecord, TopicRecord
+from penstock.wire.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from penstock.wire.records import Record, build_batch
 
 TOPIC, TOPIC_ID = "orders", b"orders--orders--"
@@ -134,5 +135,32 @@ def test_a_copy_alone_is_the_replica_if_the_controller_was_told_of_it(tmp_path: 
         assert partition is not None
         assert partition.log.end_offset == 3
         await told.close()
+
+    asyncio.run(story())
+
+
+def test_topics_are_deleted_also_while_logs_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the first log's sync takes its time, and the controller deletes both topics meanwhile."""
+
+    async def story() -> None:
+        broker = Broker(tmp_path)
+        others = PartitionState((1,), (1,), 1, 0, 0, (UNASSIGNED_DIRECTORY,))
+        created = [TopicRecord("others", b"others--others--"), partition_record(b"others--others--", 0, others)]
+        removed = [RemoveTopicRecord(TOPIC_ID), RemoveTopicRecord(b"others--others--")]
+
+        def replay(records: list[Any]) -> None:
+            for record in records:
+                broker.image.replay(record)
+            broker.partitions.follow(records)
+
+        async def stop(_: LogSync) -> None:
+            replay(removed)
+            removed.clear()
+
+        replay(created)
+        assert len(list(broker.partitions)) == 2
+        monkeypatch.setattr(LogSync, "stop", stop)
+        await broker.close()
+        assert not list(broker.partitions)
 
     asyncio.run(story())
