@@ -256,14 +256,14 @@ class RemoteLogs:
             remote = await self._metadata.up_to_date(key)
             self._restored.end_transactions(partition)
             self._settled[key] = epoch
-            self._adjust_start(partition, remote)
+        self._adjust_start(partition, remote)
         await self._copy_due(partition, place, epoch)
         remote = self._metadata.get(key)
         if remote is not None and partition.is_leader and partition.leader_epoch == epoch:
             await self._expire(partition, place, remote)
 
     def _adjust_start(self, partition: Partition, remote: RemotePartition) -> None:
-        """The checkpoint of the log start offset may be older than what was deleted from the tier."""
+        """The start offset here may be older than what was deleted from the tier, also by a leader before, just now."""
         log = partition.log
         earliest = remote.earliest_offset()
         start = log.local_start_offset if earliest is None else min(earliest, log.local_start_offset)
