@@ -1,0 +1,23 @@
+"""Seeds that found a bug once, as long as the simulator still draws the same story from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sim.schedule import Plan, draw, draw_moving, draw_tiered
+from sim.simulate import simulate
+
+FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
+    "a batch behind refused ones of which the first is stored": (draw, 200148),
+    "a topic deleted while its broker closes logs": (draw_moving, 200015),
+    "a partition moved away while a segment is copied": (draw_tiered, 200146),
+    "segments deleted by the leader before": (draw_tiered, 400027),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_stays_mended(name: str) -> None:
+    draw_plan, seed = FOUND[name]
+    assert not simulate(draw_plan(seed)).anomalies
