@@ -305,9 +305,9 @@ def main() -> None:
     load_before = os.getloadavg()[0]
     chosen = {}
     for name, (make, missing) in BROKERS.items():
-        reason = missing()
         if options.in_memory and make in (unsynced_penstock, synced_kafka):
             continue
+        reason = missing()
         if reason is None:
             chosen[name] = make
         else:
@@ -328,7 +328,6 @@ def main() -> None:
         "rate": options.rate,
         "warm_seconds": options.warm_seconds,
         "is_realtime": is_realtime(),
-        "in_memory": options.in_memory,
         "repetitions": options.repetitions,
         "brokers": {name: [row._asdict() for row in rows] for name, rows in found.items()},
     }

@@ -61,7 +61,7 @@ def take_a_stale_copy() -> Iterator[None]:
     with (
         patch.object(RemotePartition, "begin", remember),
         patch.object(RemotePartition, "update", finish),
-        patch.object(Copier, "_is_led", staticmethod(lambda *_: True)),
+        patch.object(Copier, "is_led", staticmethod(lambda *_: True)),
     ):
         yield
 

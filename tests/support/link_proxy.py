@@ -21,8 +21,9 @@ import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
+
+from penstock.client.closing import Closing
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
@@ -54,7 +55,7 @@ class Tls(NamedTuple):
     client: ssl.SSLContext
 
 
-class Links:
+class Links(Closing):
     """The links of a cluster."""
 
     def __init__(self, tls: Tls | None = None) -> None:
@@ -65,14 +66,6 @@ class Links:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def add(self, node_id: int, port: int) -> int:
         """A port that leads to a node's port."""

@@ -6,9 +6,9 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from penstock.client.closing import Closing
 from penstock.wire.apis import APIS, request_class, response_class, response_header_version
 from penstock.wire.codec import decode, encoder
 from penstock.wire.frame import RequestHeader, decode_response_header, encode_request
@@ -34,7 +34,7 @@ FETCH_VERSION = 12
 LIST_OFFSETS_VERSION = 9
 
 
-class WireClient:
+class WireClient(Closing):
     """One connection. `call` is a round trip; `send` and `receive` keep several requests in flight."""
 
     def __init__(self, address: str, client_id: str | None = "wire-client") -> None:
@@ -43,14 +43,6 @@ class WireClient:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._client_id = client_id
         self._next_id = 1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self._socket.close()

@@ -259,7 +259,8 @@ class Partition:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{leader} leads {self.name} in epoch {self.leader_epoch}")
 
     def fence(self) -> None:
-        """Stop serving: waiting requests fail with an error that makes clients refresh their metadata."""
+        """Stop serving, and leading: waiting requests fail with an error that makes clients refresh their metadata."""
+        self.leading = None
         self._waiters.fail(self._not_leader())
         self.start_waiters.fail(self._not_leader())
         self.announce(EVERYTHING)

@@ -480,12 +480,11 @@ class Partitions(PartitionEvents):
         self._by_id.pop((partition.topic_id, name.partition), None)
         self._homes.pop(name).partitions.discard(name)
         partition.sync.abandon()
+        was_leader = partition.is_leader
         partition.fence()
         self._open_logs.forget(partition.log)
         self._store.remove(name, partition.log)
-        if partition.is_leader:
-            # Work that is under way with it sees that it no longer has a place here.
-            partition.leading = None
+        if was_leader:
             _tell(self._on_resigned, partition)
         _tell(self._on_removed, partition)
 

@@ -85,7 +85,7 @@ class Copier:
         try:
             await self._metadata.write(key, begun(place.topic, key, segment))
             await self._send(place, segment, source, crc)
-            if not self._is_led(partition, epoch):
+            if not self.is_led(partition, epoch):
                 raise StoreError(f"{partition.name} is no longer led here; the copy of {base_offset} is given up")
             await self._note(place, segment.segment_id, SegmentState.COPY_SEGMENT_FINISHED)
             if self._state(place, segment.segment_id) is not SegmentState.COPY_SEGMENT_FINISHED:
@@ -103,7 +103,7 @@ class Copier:
         logger.info("%s: offsets %d to %d are in object storage", partition.name, base_offset, segment.end_offset)
 
     @staticmethod
-    def _is_led(partition: Partition, epoch: int) -> bool:
+    def is_led(partition: Partition, epoch: int) -> bool:
         """Whether this broker, as far as it knows, still is the leader that began a copy."""
         return partition.leading is not None and partition.leader_epoch == epoch and not partition.log.is_failed
 

@@ -284,7 +284,7 @@ class RemoteLogs:
                 return
             async with self._copies:
                 await self._write_topic(partition)
-                if not partition.is_leader or partition.leader_epoch != epoch:
+                if not self._copier.is_led(partition, epoch):
                     return
                 await self._copier.copy(partition, place, due[0].base_offset)
 
