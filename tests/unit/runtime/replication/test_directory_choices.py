@@ -158,9 +158,11 @@ def test_topics_are_deleted_also_while_logs_are_closed(tmp_path: Path, monkeypat
             removed.clear()
 
         replay(created)
-        assert len(list(broker.partitions)) == 2
+        partitions = list(broker.partitions)
+        assert [partition.is_leader for partition in partitions] == [True, True]
         monkeypatch.setattr(LogSync, "stop", stop)
         await broker.close()
         assert not list(broker.partitions)
+        assert [partition.is_leader for partition in partitions] == [False, False]
 
     asyncio.run(story())
