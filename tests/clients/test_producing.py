@@ -15,6 +15,7 @@ from confluent_kafka.admin._resource import ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
 from penstock.wire.records import HEADER_SIZE, BatchHeader, Buffer, TimestampType, assemble, read_header
+from support.processes import eventually
 from support.wire_client import WireClient, batch_of, produce_request, records_in
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -249,11 +250,15 @@ def test_librdkafka_fails_the_bad_records_of_a_batch_by_their_own_error(
 ) -> None:
     topic = penstock_cluster.create_topic(configs={"cleanup.policy": "compact"})
     errors: dict[int, KafkaError | None] = {}
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 2000, "log_level": 0})
+    # One batch, as soon as it is full: in a batch with a single bad record librdkafka blames all of them.
+    settings = {"linger.ms": 60_000, "batch.num.messages": 20, "log_level": 0}
+    producer = Producer({"bootstrap.servers": servers, **settings})
+    producer.produce(topic, b"x", "the producer knows the partition from now on")
+    assert producer.flush(30) == 0
     for index in range(20):
         key = None if index % 10 == 0 else str(index)
         producer.produce(topic, b"x", key, on_delivery=lambda error, _, at=index: errors.update({at: error}))
-    assert producer.flush(30) == 0
+    assert eventually(lambda: producer.poll(0) >= 0 and len(errors) == 20, 30)
     bad = [index for index, error in errors.items() if error is not None and error.code() == KafkaError.INVALID_RECORD]
     assert bad == [0, 10], errors
     others = {error and error.code() for index, error in errors.items() if index not in bad}
