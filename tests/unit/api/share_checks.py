@@ -141,7 +141,7 @@ def check_share_acknowledge(ask: Ask, world: World, version: int) -> None:
     assert response.responses[0].partitions[0].error_code == 0
     assert (summary(ask, world, group).start_offset, summary(ask, world, group).delivery_complete_count) == (3, 0)
     again = ask(request._replace(share_session_epoch=2), version)
-    assert again.responses[0].partitions[0].error_code == 0
+    assert again.responses[0].partitions[0].error_code == ErrorCode.INVALID_RECORD_STATE
     later = topic._replace(partitions=[AcknowledgePartition(0, [Said(3, 3, [1])])])
     refused = ask(request._replace(share_session_epoch=3, topics=[later]), version)
     assert refused.responses[0].partitions[0].error_code == ErrorCode.INVALID_REQUEST

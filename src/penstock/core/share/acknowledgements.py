@@ -39,7 +39,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
     def pieces(self, start: int) -> Iterator[Piece]:
-        """The pieces from `start` on: what is before it is finished, and nobody minds."""
+        """The pieces from `start` on."""
         if len(self.types) == 1:
             if self.last >= start:
                 yield Piece(max(self.first, start), self.last, AckType(self.types[0]))

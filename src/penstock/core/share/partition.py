@@ -248,6 +248,9 @@ class SharePartition:
         pieces = [piece for one in acknowledgements for piece in one.pieces(lowest)]
         if pieces and pieces[-1].last >= self.end:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"offset {pieces[-1].last} was not handed out yet")
+        for one in acknowledgements:
+            if self._log_start <= one.last < self.start and not self._runs.overlapping(one.first, one.last):
+                raise ApiError(ErrorCode.INVALID_RECORD_STATE, f"offset {one.last} is finished")
         for piece in pieces:
             for run in self._runs.overlapping(piece.first, piece.last):
                 self._check_holder(run, member, piece.kind)
@@ -477,10 +480,8 @@ class SharePartition:
                 ErrorCode.INVALID_RECORD_STATE, f"records {run.first} to {run.last} are {state}, not held by anybody"
             )
         if run.holder != member:
-            raise ApiError(
-                ErrorCode.INVALID_RECORD_STATE,
-                f"another member holds records {run.first} to {run.last}: the lock ended",
-            )
+            why = f"another member holds records {run.first} to {run.last}: the lock ended"
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, why)
         if kind is AckType.RENEW and not self.settings.may_renew:
             raise ApiError(ErrorCode.INVALID_RECORD_STATE, "the group does not allow locks to be renewed")
 

@@ -77,6 +77,22 @@ def test_only_the_holder_acknowledges_and_only_once() -> None:
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
+def test_who_held_a_record_that_another_member_has_finished_hears_so() -> None:
+    # A new leader in the same process knows the members, but not who held what.
+    share = partition()
+    share.acquire("b", [(0, 9)], 100, 0)
+    done(share, said(share, "b", 0, 9, ACCEPT))
+    assert share.start == 10
+    with pytest.raises(ApiError) as refused:
+        said(share, "a", 3, 3, REJECT)
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+    # As in Kafka, what a batch has from the start on counts, and what retention has taken does not matter.
+    share.acquire("a", [(10, 19)], 100, 0)
+    assert said(share, "a", 5, 12, ACCEPT) is not None
+    share.raise_start(20)
+    assert said(share, "a", 13, 19, ACCEPT) is None
+
+
 def test_each_offset_may_have_a_type_of_its_own() -> None:
     share = partition()
     share.acquire("a", [(0, 4)], 100, 0)
