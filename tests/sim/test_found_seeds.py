@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.schedule import Plan, draw, draw_moving, draw_tiered
+from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_tiered
 from sim.simulate import simulate
 
 FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
@@ -14,6 +14,8 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a topic deleted while its broker closes logs": (draw_moving, 200015),
     "a partition moved away while a segment is copied": (draw_tiered, 200146),
     "segments deleted by the leader before": (draw_tiered, 400027),
+    "a record accepted by a member that held it under the leader before": (draw_shared, 400394),
+    "share state deleted for a snapshot that a full disk refused": (draw_shared, 400115),
 }
 
 

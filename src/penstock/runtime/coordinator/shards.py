@@ -27,6 +27,7 @@ from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.model.ids import NO_PRODUCER_ID
 from penstock.runtime.coordinator.timers import Timers
 from penstock.runtime.env import Env
+from penstock.runtime.replication.commit_waiters import fail_quietly
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import StorageError
 from penstock.storage.producers.replay import read_end_marker
@@ -100,6 +101,9 @@ class ShardHost(Generic[ShardT]):
 
     def perform(self, effects: Effects, *, gather: bool = False) -> None:
         """Carry out the shard's effects; with `gather` its records may wait to be written together with others."""
+        if self._is_left:
+            _refuse(effects.replies, _left())
+            return
         if effects.timers:
             self._set_timers(effects.timers)
         if not effects.records:
@@ -142,6 +146,7 @@ class ShardHost(Generic[ShardT]):
         self.flush()
         offset = self._partition.log.end_offset
         try:
+            self._check_here()
             next_offset = self._append(effects.records, producer)
         except ApiError as error:
             if self._partition.log.end_offset != offset:
@@ -160,6 +165,7 @@ class ShardHost(Generic[ShardT]):
     def end_transaction(self, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
         """Append a transaction's marker; completes when it is committed. Raises ApiError when it may not be written."""
         self.flush()
+        self._check_here()
         appended = self._partition.append_marker(*producer, marker, self._env.now_ms())
         self.shard.replay_end_transaction(producer.producer_id, not marker.aborted)
         committing = self._committing = self._partition.committed(appended.next_offset)
@@ -185,6 +191,11 @@ class ShardHost(Generic[ShardT]):
     def settled(self) -> asyncio.Future[None] | None:
         """A future that completes when all decisions so far are committed; None when they are."""
         self.flush()
+        if self._is_left:
+            # What the shard has decided may not be in the log, nor ever get there.
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            fail_quietly(failed, _left())
+            return failed
         committed = self._partition.committed(self._partition.log.end_offset)
         return None if committed.done() and committed.exception() is None else committed
 
@@ -224,6 +235,8 @@ class ShardHost(Generic[ShardT]):
                 await asyncio.sleep(0)
                 if self._is_left:
                     return
+        # The end of the log may not be committed yet.
+        self._committing = self._partition.committed(log.end_offset)
         self.is_loaded = True
         self.perform(self.shard.loaded(self._env.now_ms()))
 
@@ -254,7 +267,7 @@ class ShardHost(Generic[ShardT]):
         self._is_left = True
         self.timers.clear()
         _send(self.shard.unloaded().replies)
-        _refuse(self._replies, ApiError(ErrorCode.NOT_COORDINATOR, "this broker is no longer the coordinator"))
+        _refuse(self._replies, _left())
         self._cancel_flush()
         self._records.clear()
         self._replies.clear()
@@ -264,6 +277,11 @@ class ShardHost(Generic[ShardT]):
         """Append at once what is waiting to be appended."""
         if self._records:
             self._flush()
+
+    def _check_here(self) -> None:
+        """Raises NOT_COORDINATOR, also when this shard could not be written and is loaded again."""
+        if self._is_left:
+            raise _left()
 
     def _timer_fired(self, key: TimerKey) -> None:
         self.perform(self.shard.timer_fired(key, self._env.now_ms()))
@@ -434,6 +452,10 @@ class Coordinator(Generic[ShardT]):
                 logger.error("cannot load %s: %s", partition.name, error)
             return
         logger.info("loaded %s in %d ms", partition.name, self._env.monotonic_ms() - started_ms)
+
+
+def _left() -> ApiError:
+    return ApiError(ErrorCode.NOT_COORDINATOR, "this broker is no longer the coordinator")
 
 
 def as_coordinator_error(error: ApiError) -> ApiError:

@@ -122,7 +122,6 @@ class ShareStates(CoordinatedTopic[ShareStateShard]):
     async def prune(self, host: ShardHost[ShareStateShard]) -> None:
         """Cut a log before the oldest snapshot that counts."""
         partition = host.partition
-        host.flush()
         offset = host.shard.redundant_before(partition.log.end_offset)
         if offset <= partition.log.start_offset:
             return

@@ -1,0 +1,134 @@
+"""What a coordinator decided and could not write: nobody reads it, and nothing is deleted because of it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.contract import Caller, Effects
+from penstock.core.metadata.topics import NewTopic
+from penstock.core.share.runs import RecordState, StateBatch
+from penstock.core.share.state import Change, ShareKey
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.coordinator.groups import Groups
+from penstock.runtime.replication.partition import Partition
+from penstock.runtime.share.states import ShareStates
+from penstock.storage.files import StorageError
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from support.worlds.transaction_shell import TransactionShell, play
+
+CALLER = Caller("client", "/127.0.0.1", 1)
+SHARE_SETTINGS = {
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.snapshot.update.records.per.snapshot": "1",
+}
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is appended from now on is refused."""
+
+    def refuse(*_: Any) -> None:
+        raise StorageError("no space left", errno.ENOSPC)
+
+    monkeypatch.setattr(Partition, "append", refuse)
+
+
+def commit(groups: Groups, offset: int) -> asyncio.Future[Any]:
+    topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, offset)])]
+    request = OffsetCommitRequest("readers", topics=topics)
+    return groups.ask("readers", lambda shard, token, now_ms: shard.offset_commit(request, CALLER, token, now_ms))
+
+
+def test_an_offset_that_cannot_be_written_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(shell: TransactionShell) -> None:
+        groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+        await groups.leader_of("readers")
+        await shell.until(lambda: groups.coordinator.hosts())
+        await commit(groups, 5)
+        fill_disk(monkeypatch)
+        refused = commit(groups, 6)
+        with pytest.raises(ApiError) as error:
+            await groups.read("readers", lambda shard: shard.list_groups())
+        assert error.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        with pytest.raises(ApiError):
+            await refused
+        groups.close()
+
+    play(tmp_path, story)
+
+
+def test_what_was_loaded_is_not_told_before_it_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(shell: TransactionShell) -> None:
+        states, key = await states_of(shell)
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(Partition, "committed", lambda *_: committed)
+        partition = states.coordinator.hosts()[0].partition
+        states.coordinator.leave(partition)
+        states.coordinator.take(partition)
+        await shell.until(lambda: states.coordinator.hosts())
+        # A state epoch that is fenced: nothing has to be written.
+        answer = asyncio.ensure_future(states.initialize(key, 0, 0))
+        await asyncio.sleep(0.01)
+        assert not answer.done()
+        committed.set_result(None)
+        assert (await answer).error is ErrorCode.FENCED_STATE_EPOCH
+        states.close()
+
+    play(tmp_path, story, SHARE_SETTINGS)
+
+
+async def states_of(shell: TransactionShell) -> tuple[ShareStates, ShareKey]:
+    """A share coordinator with one share-partition."""
+    states = ShareStates(shell.env, shell.image, shell, shell.partitions, shell.settings, lambda _: None)
+    shell.create_topics([NewTopic("orders", 1, 1)])
+    key = ShareKey("workers", shell.image.topics["orders"].topic_id, 0)
+    await states.leader_of(key.coordinator_key)
+    await shell.until(lambda: states.coordinator.hosts())
+    await states.initialize(key, 1, 0)
+    return states, key
+
+
+def test_the_only_snapshot_stays_if_the_next_one_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(shell: TransactionShell) -> None:
+        states, key = await states_of(shell)
+        change = Change(1, 0, 0, 0, (StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1),))
+        await states.write(key, change)
+        host = states.coordinator.hosts()[0]
+        fill_disk(monkeypatch)
+        refused = asyncio.ensure_future(states.write(key, change))
+        await asyncio.sleep(0)
+        await states.prune(host)
+        assert host.partition.log.start_offset == 0
+        with pytest.raises(ApiError):
+            await refused
+        states.close()
+
+    play(tmp_path, story, SHARE_SETTINGS)
+
+
+def test_a_shard_that_was_left_decides_nothing(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        states, _ = await states_of(shell)
+        host = states.coordinator.hosts()[0]
+        before = host.partition.log.end_offset
+        host.leave()
+        effects: Effects = host.shard.snapshot_cold(1 << 60, 0)
+        assert effects.records
+        host.perform(effects)
+        await asyncio.sleep(0.01)
+        assert host.partition.log.end_offset == before
+        states.close()
+
+    play(tmp_path, story, SHARE_SETTINGS)
