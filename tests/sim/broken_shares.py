@@ -82,7 +82,7 @@ def forget_delays() -> Iterator[None]:
     right = RemotePersister.write
 
     async def write(persister: RemotePersister, *arguments: Any) -> None:
-        await right(persister, *arguments[:8], NO_DELAYS)
+        await right(persister, *arguments[:8], NO_DELAYS, *arguments[9:])
 
     with patch.object(RemotePersister, "write", write):
         yield

@@ -62,8 +62,13 @@ def ask(client: WireClient) -> Ask:
         assert received == sent
         key = KEYS[type(request).__name__]
         if key < FIRST_OWN_KEY:
-            _, size = entity_reader(load_entity_schema(kio_name(key), version, EntityType.response))(body, 0)
-            assert size == len(body)
+            try:
+                _, size = entity_reader(load_entity_schema(kio_name(key), version, EntityType.response))(body, 0)
+                assert size == len(body)
+            except KeyError as unknown:
+                # kio does not skip tagged fields that are our own, as readers should.
+                if not re.search(r"tag: 1\d{4}\b", str(unknown)):
+                    raise
         return decode(response_class(key), version, body)
 
     return asked

@@ -40,7 +40,6 @@ ERROR_CODES = st.sampled_from([code.value for code in ErrorCode])
 TIMES_MS = st.integers(0, 2**40)
 # Fields with such tags are our own; kio does not skip what it does not know.
 OWN_TAGS_FROM = 10_000
-OWN_DEFAULTS: dict[str, Any] = {"int8": 0, "int32": -1, "int64": -1, "string": ""}
 
 
 def kio_name(message: MessageClass) -> str:
@@ -66,7 +65,7 @@ def is_our_own(field: schema.Field) -> bool:
 
 def values_kio_can_hold(field: schema.Field) -> st.SearchStrategy[Any] | None:
     if is_our_own(field):
-        return st.just(OWN_DEFAULTS[field.type])
+        return st.just(field.default)
     if field.type == "int16" and field.name.endswith("error_code"):
         return ERROR_CODES
     if field.type == "int64" and re.search(r"_ms$|timestamp|_time\b", field.name):

@@ -44,4 +44,6 @@ def _row(partition: int, answer: Answer) -> PartitionResult:
         return PartitionResult(partition, answer.error, answer.message)
     state = answer.state
     batches = [StateBatch(*batch) for batch in state.batches]
-    return PartitionResult(partition, 0, None, state.state_epoch, state.start_offset, batches, *state.delays)
+    return PartitionResult(
+        partition, 0, None, state.state_epoch, state.start_offset, batches, *state.delays, state.write_number
+    )

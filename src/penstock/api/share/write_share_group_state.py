@@ -52,4 +52,5 @@ def _change(row: PartitionData) -> Change:
         row.delivery_complete_count,
         tuple(StateBatch(*batch) for batch in row.state_batches),
         Delays(row.delays_start, row.delays_due_ms, row.delays_offset),
+        row.write_number,
     )

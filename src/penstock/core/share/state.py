@@ -2,7 +2,8 @@
 
 A share-partition is initialized by its group's coordinator, with a state epoch that grows each time it begins anew.
 The broker that leads the partition reads the state with its leader epoch, and from then on writes what becomes of the
-records. Whoever comes with a lower epoch than the one stored is fenced.
+records. Whoever comes with a lower epoch than the one stored is fenced, and so is a write that comes after a later one
+of its leader: a connection that broke may still deliver a request that was repeated on another one long ago.
 
 The log has a snapshot of each share-partition, and updates that each say what changed since; after so many updates the
 next record is a snapshot again. Updates share one key, so the log is never compacted: everything before the oldest
@@ -34,6 +35,8 @@ NO_EPOCH = -1
 NO_OFFSET = -1
 # How many records are finished when nobody has counted them.
 NO_COUNT = -1
+# A leader numbers its writes on from what it has read, so far above those that may still be on their way.
+NUMBERS_PER_READ = 1 << 20
 
 StoredRecord = tuple[bytes, bytes | None]
 
@@ -75,6 +78,8 @@ class ShareState:
     # How many updates have come after the snapshot, and where that is.
     update_count: int = 0
     snapshot_offset: int = -1
+    # Of the last write; 0 where leaders do not number them.
+    write_number: int = 0
 
 
 # The state that is shown of a share-partition without any.
@@ -98,6 +103,7 @@ class Change(NamedTuple):
     finished_count: int
     batches: tuple[StateBatch, ...]
     delays: Delays = NO_DELAYS
+    write_number: int = 0
 
 
 class ShareStateShard:
@@ -118,13 +124,16 @@ class ShareStateShard:
             return _refused(token, ErrorCode.FENCED_STATE_EPOCH, _FENCED_STATE.format(before.state_epoch, state_epoch))
         if self._is_unknown(key):
             return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
+        if before is not None and before.state_epoch == state_epoch and before.write_number:
+            # A leader has it, and no group begins anew while it has members: the request was repeated, and comes late.
+            return Effects(replies=[Reply(token, Answer(state=before))])
         snapshot_epoch = 0 if before is None else before.snapshot_epoch + 1
         finished_count = NO_COUNT if start_offset == NO_OFFSET else 0
         after = ShareState(state_epoch, 0, start_offset, finished_count, (), NO_DELAYS, snapshot_epoch, now_ms, now_ms)
         return Effects(records=[_snapshot(key, after)], replies=[Reply(token, Answer(state=after))])
 
     def read(self, key: ShareKey, leader_epoch: int, token: Token, now_ms: int) -> Effects:
-        """The state; a leader that asks in a new epoch fences those before it."""
+        """The state; a leader that asks fences whoever led before it, and its own earlier writes."""
         before = self._states.get(key)
         if before is None:
             return _refused(token, ErrorCode.INVALID_REQUEST, _NOT_INITIALIZED)
@@ -134,13 +143,21 @@ class ShareStateShard:
             )
         if self._is_unknown(key):
             return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
-        effects = Effects(replies=[Reply(token, Answer(state=before))])
-        if leader_epoch > before.leader_epoch:
-            change = Change(
-                before.state_epoch, leader_epoch, before.start_offset, before.finished_count, (), before.delays
-            )
-            effects.records.append(self._record(key, before, change, now_ms))
-        return effects
+        if leader_epoch == NO_EPOCH:
+            return Effects(replies=[Reply(token, Answer(state=before))])
+        change = Change(
+            before.state_epoch,
+            leader_epoch,
+            before.start_offset,
+            before.finished_count,
+            (),
+            before.delays,
+            before.write_number + NUMBERS_PER_READ,
+        )
+        return Effects(
+            records=[self._record(key, before, change, now_ms)],
+            replies=[Reply(token, Answer(state=_changed(before, change)))],
+        )
 
     def write(self, key: ShareKey, change: Change, token: Token, now_ms: int) -> Effects:
         """What became of some records."""
@@ -155,6 +172,8 @@ class ShareStateShard:
             return _refused(
                 token, ErrorCode.FENCED_STATE_EPOCH, _FENCED_STATE.format(before.state_epoch, change.state_epoch)
             )
+        if 0 < change.write_number < before.write_number:
+            return _refused(token, ErrorCode.FENCED_STATE_EPOCH, _LATE.format(change.write_number, before.write_number))
         if self._is_unknown(key):
             return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
         record = self._record(key, before, change, now_ms)
@@ -237,6 +256,7 @@ class ShareStateShard:
             # What is finished stays in it: it may end something that was stored as unfinished before the start.
             [stored.StateBatch(*batch) for batch in overlay((), change.batches, _floor(change))],
             *change.delays,
+            change.write_number,
         )
         return Record(ShareUpdateKey(*key), value)
 
@@ -245,6 +265,7 @@ _NO_PARTITION = "there is no such topic or partition"
 _NOT_INITIALIZED = "the share-partition was not initialized"
 _FENCED_STATE = "the state epoch is {}, not {}"
 _FENCED_LEADER = "the leader epoch is {}, not {}"
+_LATE = "write {} comes after write {} of the same leader"
 
 
 def _refused(token: Token, error: ErrorCode, message: str) -> Effects:
@@ -252,7 +273,6 @@ def _refused(token: Token, error: ErrorCode, message: str) -> Effects:
 
 
 def _changed(before: ShareState, change: Change) -> ShareState:
-    # Within a state epoch what is finished stays so, in whatever order a leader's writes arrive.
     start = max(before.start_offset, change.start_offset)
     delays = before.delays if change.start_offset == NO_OFFSET else change.delays
     return replace(
@@ -263,6 +283,7 @@ def _changed(before: ShareState, change: Change) -> ShareState:
         finished_count=change.finished_count,
         batches=combine(before.batches, change.batches, start, delays.start if delays.start != NO_DELAY else start),
         delays=delays,
+        write_number=max(before.write_number, change.write_number),
     )
 
 
@@ -286,6 +307,7 @@ def _snapshot(key: ShareKey, state: ShareState) -> Record:
         state.written_ms,
         [stored.StateBatch(*batch) for batch in state.batches],
         *state.delays,
+        state.write_number,
     )
     return Record(ShareSnapshotKey(*key), value)
 
@@ -302,6 +324,7 @@ def _from_snapshot(value: ShareSnapshotValue, offset: int) -> ShareState:
         value.create_timestamp,
         value.write_timestamp,
         snapshot_offset=offset,
+        write_number=value.write_number,
     )
 
 
@@ -313,6 +336,7 @@ def _updated(before: ShareState, value: ShareUpdateValue) -> ShareState:
         value.delivery_complete_count,
         tuple(StateBatch(*batch) for batch in value.state_batches),
         _delays_of(value),
+        value.write_number,
     )
     return replace(_changed(before, change), update_count=before.update_count + 1)
 

@@ -83,6 +83,7 @@ class LedSharePartition:
         self._env = env
         self._persister = persister
         self._state_epoch = stored.state_epoch
+        self._write_number = stored.write_number
         self._settings = settings
         self._counters = counters
         self._on_lost = on_lost
@@ -275,6 +276,7 @@ class LedSharePartition:
         saving = self.share.save(writes)
         producer_id, sequence = producer or (NO_PRODUCER_ID, 0)
         batches, sequence = identified(saving.batches, producer_id, sequence)
+        self._write_number += 1
         await self._persister.write(
             *self.key,
             self._state_epoch,
@@ -283,6 +285,7 @@ class LedSharePartition:
             saving.finished_count,
             batches,
             saving.delays,
+            self._write_number,
         )
         self._letter_producer = (producer_id, sequence) if producer is not None else None
         return batches

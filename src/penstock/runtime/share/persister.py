@@ -13,12 +13,16 @@ __all__ = ["NO_COUNT", "NO_OFFSET", "Persister", "StoredState", "Summary"]
 
 
 class StoredState(NamedTuple):
-    """What is kept of a share-partition. Without any the epoch is 0 and the start NO_OFFSET."""
+    """What is kept of a share-partition. Without any the epoch is 0 and the start NO_OFFSET.
+
+    Whoever has read it numbers its writes from above `write_number`.
+    """
 
     state_epoch: int
     start_offset: int
     batches: tuple[StateBatch, ...] = ()
     delays: Delays = NO_DELAYS
+    write_number: int = 0
 
 
 class Summary(NamedTuple):
@@ -53,6 +57,7 @@ class Persister(Protocol):
         finished_count: int,
         batches: Sequence[StateBatch],
         delays: Delays = NO_DELAYS,
+        write_number: int = 0,
     ) -> None:
         """Change the state of some records; FENCED_STATE_EPOCH and FENCED_LEADER_EPOCH end the caller's part."""
 

@@ -1,7 +1,8 @@
 """The Persister of a broker: it finds a share-partition's coordinator, here or on another broker, and asks it.
 
 What may pass is tried again until `share.coordinator.write.timeout.ms` is over: a coordinator that moves or is being
-loaded, a connection that breaks. A write that is repeated changes nothing the second time.
+loaded, a connection that breaks. A write that is repeated changes nothing the second time, and one that arrives after
+a later one of the same leader is refused.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class RemotePersister:
         found: read_share_group_state.PartitionResult = await self._ask(ShareKey(group, topic_id, partition), request)
         batches = tuple(StateBatch(*batch) for batch in found.state_batches)
         delays = Delays(found.delays_start, found.delays_due_ms, found.delays_offset)
-        return StoredState(found.state_epoch, found.start_offset, batches, delays)
+        return StoredState(found.state_epoch, found.start_offset, batches, delays, found.write_number)
 
     async def write(
         self,
@@ -82,6 +83,7 @@ class RemotePersister:
         finished_count: int,
         batches: Sequence[StateBatch],
         delays: Delays = NO_DELAYS,
+        write_number: int = 0,
     ) -> None:
         """See Persister."""
         row = write_share_group_state.PartitionData(
@@ -92,6 +94,7 @@ class RemotePersister:
             finished_count,
             [write_share_group_state.StateBatch(*batch) for batch in batches],
             *delays,
+            write_number,
         )
         topic = write_share_group_state.WriteStateData(topic_id, [row])
         request = write_share_group_state.WriteShareGroupStateRequest(group, [topic])

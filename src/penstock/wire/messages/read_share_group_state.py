@@ -49,6 +49,7 @@ class PartitionResult(NamedTuple):
     delays_start: int = -1
     delays_due_ms: int = -1
     delays_offset: int = -1
+    write_number: int = 0
 
 
 class ReadStateResult(NamedTuple):

@@ -44,6 +44,7 @@ class ShareSnapshotValue(NamedTuple):
     delays_start: int = -1
     delays_due_ms: int = -1
     delays_offset: int = -1
+    write_number: int = 0
 
 
 class ShareUpdateKey(NamedTuple):
@@ -65,3 +66,4 @@ class ShareUpdateValue(NamedTuple):
     delays_start: int = -1
     delays_due_ms: int = -1
     delays_offset: int = -1
+    write_number: int = 0

@@ -32,6 +32,7 @@ class PartitionData(NamedTuple):
     delays_start: int = -1
     delays_due_ms: int = -1
     delays_offset: int = -1
+    write_number: int = 0
 
 
 class WriteStateData(NamedTuple):

@@ -44,8 +44,10 @@ class Log:
         answer: Answer = self.perform(self.shard.read(KEY, leader_epoch, "token", 7))
         return answer
 
-    def write(self, *batches: StateBatch, start: int = 0, state_epoch: int = 0, leader_epoch: int = 0) -> Answer:
-        change = Change(state_epoch, leader_epoch, start, 3, batches)
+    def write(
+        self, *batches: StateBatch, start: int = 0, state_epoch: int = 0, leader_epoch: int = 0, number: int = 0
+    ) -> Answer:
+        change = Change(state_epoch, leader_epoch, start, 3, batches, write_number=number)
         answer: Answer = self.perform(self.shard.write(KEY, change, "token", 8))
         return answer
 
@@ -83,8 +85,8 @@ def test_earlier_leaders_and_state_epochs_are_fenced() -> None:
     assert log.read(4).error is ErrorCode.NONE
     assert log.shard.summary(KEY).state.leader_epoch == 4
     assert len(log.records) == 2
-    # The same leader reads again: nothing new to write.
-    assert log.read(4).error is ErrorCode.NONE
+    # Somebody who does not lead only looks.
+    assert log.read().error is ErrorCode.NONE
     assert len(log.records) == 2
     assert log.read(3).error is ErrorCode.FENCED_LEADER_EPOCH
     assert log.write(state_epoch=2, leader_epoch=3).error is ErrorCode.FENCED_LEADER_EPOCH
@@ -94,6 +96,48 @@ def test_earlier_leaders_and_state_epochs_are_fenced() -> None:
     assert log.initialize(3, 70).error is ErrorCode.NONE
     assert log.write(state_epoch=2, leader_epoch=4).error is ErrorCode.FENCED_STATE_EPOCH
     assert (log.read().state.start_offset, log.read().state.batches) == (70, ())
+
+
+@pytest.mark.parametrize("updates_per_snapshot", [1, 500])
+def test_a_write_that_comes_after_a_later_one_of_its_leader_is_refused(updates_per_snapshot: int) -> None:
+    log = Log(updates_per_snapshot)
+    log.initialize(0, 0)
+    first = log.read(4).state.write_number + 1
+    for number in (first, first + 1):
+        # The same write again, as after a connection that broke, is fine.
+        for _ in range(2):
+            batch = StateBatch(3, 3, FREE, number - first + 1)
+            assert log.write(batch, leader_epoch=4, number=number).error is ErrorCode.NONE
+    for shard in (log.shard, log.reload()):
+        log.shard = shard
+        late = log.write(StateBatch(3, 3, FREE, 1), leader_epoch=4, number=first)
+        assert late.error is ErrorCode.FENCED_STATE_EPOCH
+        assert late.message == f"write {first} comes after write {first + 1} of the same leader"
+        assert log.read().state.batches == (StateBatch(3, 3, FREE, 2),)
+    # A broker that does not number its writes yet is believed.
+    assert log.write(StateBatch(3, 3, FREE, 3), leader_epoch=4).error is ErrorCode.NONE
+
+
+def test_a_leader_that_reads_again_fences_what_it_wrote_before() -> None:
+    log = Log()
+    log.initialize(0, 0)
+    lost = log.read(4).state.write_number + 1
+    first = log.read(4).state.write_number + 1
+    assert log.write(StateBatch(3, 3, FREE, 1), leader_epoch=4, number=lost).error is ErrorCode.FENCED_STATE_EPOCH
+    assert log.write(StateBatch(3, 3, FREE, 1), leader_epoch=4, number=first).error is ErrorCode.NONE
+
+
+def test_a_request_to_begin_that_comes_late_undoes_nothing() -> None:
+    log = Log()
+    for start in (0, 5):
+        assert log.initialize(3, start).error is ErrorCode.NONE
+    assert log.read().state.start_offset == 5
+    log.read(4)
+    log.write(StateBatch(9, 9, DONE, 1), start=9, state_epoch=3, leader_epoch=4)
+    assert log.initialize(3, 5).error is ErrorCode.NONE
+    assert (log.read().state.start_offset, log.read().state.batches) == (9, (StateBatch(9, 9, DONE, 1),))
+    assert log.initialize(4, 5).error is ErrorCode.NONE
+    assert (log.read().state.start_offset, log.read().state.batches) == (5, ())
 
 
 def test_updates_are_laid_over_the_snapshot_and_become_one_in_time() -> None:
