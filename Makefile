@@ -63,7 +63,7 @@ format: dev          ## let ruff format and fix what it can
 	@.venv/bin/ruff format .
 
 clean:               ## forget the environment and what tests fetched
-	rm -rf .venv .tools build src/*.egg-info src/penstock/wire/*.so native/*.c
+	rm -rf .venv .tools build src/*.egg-info src/penstock/*/*.so native/*.c
 
 gateway:
 	@$(PYTHON) scripts/environment.py gateway

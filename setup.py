@@ -1,4 +1,4 @@
-"""Builds the record kernel. It is optional: without a C compiler the pure-Python twin serves."""
+"""Builds the record kernel and the threads for syncs. Both are optional: without a C compiler Python serves."""
 
 from setuptools import Extension, setup
 
@@ -10,4 +10,6 @@ kernel = Extension(
     optional=True,
 )
 
-setup(ext_modules=[kernel])
+syncs = Extension("penstock.storage._syncs", ["native/_syncs.pyx"], extra_compile_args=["-O2", "-g0"], optional=True)
+
+setup(ext_modules=[kernel, syncs])

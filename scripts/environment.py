@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
-INPUTS = ("pyproject.toml", "setup.py", "native/_kernel.pyx")
+INPUTS = ("pyproject.toml", "setup.py", "native/_kernel.pyx", "native/_syncs.pyx")
 OLDEST_PYTHON = (3, 11)
 TAIL_LINES = 25
 # What an environment with one extra has of the others.

@@ -15,7 +15,7 @@ from penstock.node import CannotStart, Node
 from penstock.runtime.env import Network
 from penstock.runtime.raft.metadata_files import DamagedMetadata
 from penstock.server.limits import ConnectionLimits
-from penstock.storage.files import Filesystem, StorageError
+from penstock.storage.files import File, Filesystem, StorageError
 from penstock.storage.metadata_files import MetadataFileError, MetaProperties, write_meta_properties
 from penstock.storage.tier.sealing import KEY_BYTES
 from sim.disk import DATA, KEYS_PATH, SimDisk, SimFilesystem
@@ -71,6 +71,9 @@ class SimEnv:
         duration_us = self._machine.disk_delay_us()
         self._loop.call_later(self._machine.part_of_us(duration_us) / SECOND_US, self._work, work, future, duration_us)
         return future
+
+    def sync(self, file: File) -> asyncio.Future[None]:
+        return self.run_blocking(file.sync)
 
     def _work(self, work: Callable[[], T], future: asyncio.Future[T], duration_us: int) -> None:
         if future.cancelled():

@@ -13,8 +13,9 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any, Protocol, TypeVar
 
+from penstock.runtime.sync_threads import IS_NATIVE, SyncThreads
 from penstock.runtime.workers import Workers
-from penstock.storage.files import Filesystem, OsFilesystem
+from penstock.storage.files import File, Filesystem, OsFile, OsFilesystem
 from penstock.storage.tier.object_store import ObjectStore, RemoteStore
 
 T = TypeVar("T")
@@ -57,6 +58,9 @@ class Env(Protocol):
     def run_blocking(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run blocking work off the loop."""
 
+    def sync(self, file: File) -> asyncio.Future[None]:
+        """Sync a file off the loop."""
+
     def open_store(self, url: str, options: Mapping[str, str], timeout_ms: int) -> ObjectStore:
         """The object store behind a URL; raises StoreError."""
 
@@ -94,6 +98,7 @@ class SystemEnv:
         # Half of the descriptors are for connections, and a busy log has several files.
         self.open_logs_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
         self._workers = Workers(WORKERS_MAX, "penstock-disk")
+        self._syncs = SyncThreads(WORKERS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def now_ms(self) -> int:
@@ -108,6 +113,12 @@ class SystemEnv:
         """Run blocking work on a worker thread."""
         return self._workers.run(work)
 
+    def sync(self, file: File) -> asyncio.Future[None]:
+        """Sync a file in a thread that needs no interpreter, where there are such."""
+        if IS_NATIVE and type(file) is OsFile:
+            return self._syncs.sync(file)
+        return self.run_blocking(file.sync)
+
     def open_store(self, url: str, options: Mapping[str, str], timeout_ms: int) -> ObjectStore:
         """S3, Google Cloud Storage, Azure or a directory."""
         return RemoteStore.open(url, options, timeout_ms)
@@ -115,7 +126,7 @@ class SystemEnv:
     @property
     def queued_work(self) -> int:
         """How many pieces of blocking work wait for a worker."""
-        return self._workers.queued
+        return self._workers.queued + self._syncs.queued
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start an owned task."""
@@ -131,6 +142,7 @@ class SystemEnv:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._workers.close()
+        self._syncs.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -44,6 +44,13 @@ class FlushTicket:
         self.directory_missing = False
         self.epochs_unsaved = False
 
+    @property
+    def only_file(self) -> File | None:
+        """The file whose sync is all that `run` does; None if it does more."""
+        if len(self._files) == 1 and self._epochs is None and not self._directory_changed:
+            return self._files[0]
+        return None
+
     def run(self) -> None:
         """Block until all of it is durable. Raises StorageError; the log must then be failed, never synced again."""
         for file in self._files:

@@ -133,13 +133,18 @@ class LogSync:
         self._again = False
         self._started = perf_counter()
 
-        def run() -> None:
-            if owed is not None:
-                owed()
-            if ticket is not None:
-                ticket.run()
+        file = ticket.only_file if ticket is not None and owed is None else None
+        if file is not None:
+            self._work = self._env.sync(file)
+        else:
 
-        self._work = self._env.run_blocking(run)
+            def run() -> None:
+                if owed is not None:
+                    owed()
+                if ticket is not None:
+                    ticket.run()
+
+            self._work = self._env.run_blocking(run)
         self._work.add_done_callback(lambda done: self._finished(ticket, done))
 
     def _finished(self, ticket: FlushTicket | None, done: asyncio.Future[None]) -> None:

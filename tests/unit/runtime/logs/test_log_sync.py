@@ -11,7 +11,7 @@ import pytest
 
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.logs.sync import LogSync
-from penstock.storage.files import OsFilesystem, StorageError
+from penstock.storage.files import File, OsFilesystem, StorageError
 from penstock.storage.log import Log, LogSettings
 from penstock.wire.records import Record, build_batch, split_batches
 
@@ -30,6 +30,9 @@ class SlowDisk:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.work.append((work, future))
         return future
+
+    def sync(self, file: File) -> asyncio.Future[None]:
+        return self.run_blocking(file.sync)
 
     async def finish(self, error: Exception | None = None) -> None:
         work, future = self.work.pop(0)

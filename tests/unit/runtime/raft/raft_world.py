@@ -25,6 +25,7 @@ from penstock.model.errors import ApiError
 from penstock.model.ids import ZERO_UUID
 from penstock.runtime.controller.decisions import Decisions
 from penstock.runtime.raft.driver import RaftDriver
+from penstock.storage.files import File
 from penstock.storage.settings import LogSettings
 from penstock.wire.apis import APIS, request_class, response_header_version
 from penstock.wire.codec import decode, encode
@@ -210,6 +211,9 @@ class FakeEnv:
         future: asyncio.Future[Any] = self.world.loop.create_future()
         self.world.loop.call_later(self.world.random.uniform(0.0005, 0.003), self._work, work, future)
         return future
+
+    def sync(self, file: File) -> asyncio.Future[None]:
+        return self.run_blocking(file.sync)
 
     @staticmethod
     def _work(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:

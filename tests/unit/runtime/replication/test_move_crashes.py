@@ -21,6 +21,7 @@ from penstock.runtime.replication import directory_moves, future_log
 from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.storage.files import File
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.records import Record, build_batch, read_records, split_batches
 from sim.disk import SimDisk, SimFilesystem
@@ -61,6 +62,9 @@ class InlineEnv(SystemEnv):
         except (Exception, SimCrash) as error:  # noqa: BLE001
             done.set_exception(error)
         return done
+
+    def sync(self, file: File) -> asyncio.Future[None]:
+        return asyncio.ensure_future(self._later(file.sync)) if self._sync_turns else self.run_blocking(file.sync)
 
     async def _later(self, work: Callable[[], T]) -> T:
         for _ in range(self._sync_turns):
