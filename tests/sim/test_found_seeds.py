@@ -13,6 +13,7 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a batch behind refused ones of which the first is stored": (draw, 200148),
     "a topic deleted while its broker closes logs": (draw_moving, 200015),
     "a partition moved away while a segment is copied": (draw_tiered, 200146),
+    "a refused batch forgotten because a clock jumped": (draw, 1000383),
     "segments deleted by the leader before": (draw_tiered, 400027),
     "a record accepted by a member that held it under the leader before": (draw_shared, 400394),
     "share state deleted for a snapshot that a full disk refused": (draw_shared, 400115),

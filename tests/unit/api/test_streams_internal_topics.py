@@ -45,7 +45,7 @@ class World:
         self.tasks: list[asyncio.Task[None]] = []
         self.topics = StreamsInternalTopics(self, self.decide)  # type: ignore[arg-type]
 
-    def now_ms(self) -> int:
+    def monotonic_ms(self) -> int:
         return self.time_ms
 
     def spawn(self, work: Coroutine[Any, Any, None], _name: str) -> None:

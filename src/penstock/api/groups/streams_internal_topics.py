@@ -42,7 +42,7 @@ class StreamsInternalTopics:
 
     def failures(self, names: Iterable[str]) -> dict[str, str]:
         """Why topics could not be created lately."""
-        now_ms = self._env.now_ms()
+        now_ms = self._env.monotonic_ms()
         found = {name: self._failures[name] for name in names if name in self._failures}
         return {name: failure.reason for name, failure in found.items() if now_ms < failure.until_ms}
 
@@ -67,7 +67,7 @@ class StreamsInternalTopics:
             self._under_way.difference_update(topic.name for topic in wanted)
 
     def _note_failures(self, reasons: dict[str, str], retry_ms: int) -> None:
-        until_ms = self._env.now_ms() + retry_ms
+        until_ms = self._env.monotonic_ms() + retry_ms
         for name, reason in reasons.items():
             self._failures.pop(name, None)
             self._failures[name] = _Failure(reason, until_ms)

@@ -84,7 +84,7 @@ def make_fetch(
         if is_follower(request) and access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
             return followers.fetch(request, context.api_version, context.client.listener_name)
         session = sessions.open(
-            request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.now_ms()
+            request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.monotonic_ms()
         )
         if session.error:
             failed(session.error)

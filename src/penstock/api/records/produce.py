@@ -276,7 +276,7 @@ class Produce:
                     appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission)
                 except ApiError as error:
                     if error.code in FOR_NOW:
-                        self._postpone((topic.name, topic.topic_id, data.index), data, error, now_ms)
+                        self._postpone((topic.name, topic.topic_id, data.index), data, error)
                     rows.append(_refused(data.index, self._as_sure(error)))
                     refused = True
                     continue
@@ -309,11 +309,11 @@ class Produce:
             )
         return self._respond(answers, context, throttle_ms, refused)
 
-    def _postpone(self, place: Place, data: PartitionProduceData, error: ApiError, now_ms: int) -> None:
+    def _postpone(self, place: Place, data: PartitionProduceData, error: ApiError) -> None:
         records = data.records
         if records and len(records) >= HEADER_SIZE:
             with suppress(BatchError):
-                self._postponed.note(place, read_header(records), error, now_ms)
+                self._postponed.note(place, read_header(records), error, self._env.monotonic_ms())
 
     def _as_sure(self, error: ApiError) -> ApiError:
         """Producers give up on an unexpected sequence: a leader that may have been replaced has them ask again."""
@@ -352,7 +352,7 @@ class Produce:
         try:
             if self._postponed:
                 # First: it forgets a batch that is stored by now, which would hide one that is refused below.
-                self._check_turn(partition, (topic.name, topic.topic_id, data.index), records, now_ms)
+                self._check_turn(partition, (topic.name, topic.topic_id, data.index), records)
             self._partitions.home(partition).check_writable()
             if acks == ALL:
                 partition.check_enough_replicas()
@@ -372,10 +372,11 @@ class Produce:
             return partition.append(records, now_ms, verification=verification)
         return partition.append(records, now_ms)
 
-    def _check_turn(self, partition: Partition, place: Place, records: memoryview, now_ms: int) -> None:
+    def _check_turn(self, partition: Partition, place: Place, records: memoryview) -> None:
         """Refuse a batch while an earlier one of its producer, which was refused for now, has not come again."""
         if len(records) < HEADER_SIZE:
             return
+        now_ms = self._env.monotonic_ms()
         refusal = self._postponed.refusal(place, read_header(records), partition.log.producers, now_ms)
         if refusal is not None:
             raise refusal

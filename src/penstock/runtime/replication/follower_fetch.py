@@ -62,7 +62,7 @@ class FollowerFetch:
             request.session_epoch,
             wanted_in(request),
             forgotten_in(request),
-            self._env.now_ms(),
+            self._env.monotonic_ms(),
             is_privileged=True,
         )
         if session.error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -149,7 +150,7 @@ class SignIn:
         # Gives unknown users a salt that stays the same while this process lives.
         self._pepper = env.random.randbytes(SALT_BYTES)
         self._keys: KeySet | None = None
-        self._keys_fetched_ms = 0
+        self._keys_fetched_ms = -math.inf
         self._fetching: asyncio.Task[None] | None = None
 
     def begin(self, mechanism: str) -> Exchange | None:
@@ -174,8 +175,7 @@ class SignIn:
         except (InvalidToken, SignInRefused):
             # The exchange will report what is wrong with it.
             return
-        now_ms = self._env.now_ms()
-        age_ms = now_ms - self._keys_fetched_ms
+        age_ms = self._env.monotonic_ms() - self._keys_fetched_ms
         unknown = self._keys is None or self._keys.find(key_id) is None
         if (unknown and age_ms >= KEYS_REFETCH_MS) or age_ms >= self.settings.token_keys_refresh_ms:
             if self._fetching is None:
@@ -192,7 +192,7 @@ class SignIn:
             # Known keys stay valid while the provider cannot be reached.
             logger.error("sasl.oauthbearer.jwks.endpoint.url=%s cannot be read: %s", source, error)
         finally:
-            self._keys_fetched_ms = self._env.now_ms()
+            self._keys_fetched_ms = self._env.monotonic_ms()
             self._fetching = None
 
     def _validate(self, token: str) -> Identity:
