@@ -136,7 +136,9 @@ class SharePartitions:
             start = await self._first_offset(partition, settings.offset_reset or offset_reset)
             # The next leader starts here too, whatever is appended until then. Nothing is finished from there on, so
             # the lag is known (Kafka leaves it unknown until the first record is finished).
-            await self._persister.write(*key, stored.state_epoch, epoch, start, 0, ())
+            await self._persister.write(
+                *key, stored.state_epoch, epoch, start, 0, (), stored.delays, stored.write_number
+            )
             stored = stored._replace(start_offset=start)
         led = LedSharePartition(
             self._env,

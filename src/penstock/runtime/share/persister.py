@@ -56,8 +56,8 @@ class Persister(Protocol):
         start_offset: int,
         finished_count: int,
         batches: Sequence[StateBatch],
-        delays: Delays = NO_DELAYS,
-        write_number: int = 0,
+        delays: Delays,
+        write_number: int,
     ) -> None:
         """Change the state of some records; FENCED_STATE_EPOCH and FENCED_LEADER_EPOCH end the caller's part."""
 

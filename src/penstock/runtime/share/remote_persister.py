@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from penstock.core.metadata.image import PartitionState
-from penstock.core.share.runs import NO_DELAYS, Delays, StateBatch
+from penstock.core.share.runs import Delays, StateBatch
 from penstock.core.share.state import NO_EPOCH, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, Uuid
@@ -82,8 +82,8 @@ class RemotePersister:
         start_offset: int,
         finished_count: int,
         batches: Sequence[StateBatch],
-        delays: Delays = NO_DELAYS,
-        write_number: int = 0,
+        delays: Delays,
+        write_number: int,
     ) -> None:
         """See Persister."""
         row = write_share_group_state.PartitionData(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.metadata.image import PartitionState
-from penstock.core.share.runs import StateBatch
+from penstock.core.share.runs import NO_DELAYS, StateBatch
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER
 from penstock.runtime.brokers import Brokers
@@ -71,7 +71,7 @@ def written(error: ErrorCode = ErrorCode.NONE) -> writing.WriteShareGroupStateRe
 
 
 async def write(world: World) -> None:
-    await world.persister.write("g", TOPIC, 3, 1, 2, 10, 4, [StateBatch(12, 13, 2, 1)])
+    await world.persister.write("g", TOPIC, 3, 1, 2, 10, 4, [StateBatch(12, 13, 2, 1)], NO_DELAYS, 7)
 
 
 def test_it_follows_the_coordinator() -> None:
@@ -85,7 +85,7 @@ def test_it_follows_the_coordinator() -> None:
     asyncio.run(write(world))
     assert [broker for broker, _ in world.asked] == [HERE, THERE, THERE, HERE]
     row = world.asked[0][1].topics[0].partitions[0]
-    assert (row.partition, row.state_epoch, row.leader_epoch, row.start_offset) == (3, 1, 2, 10)
+    assert (row.partition, row.state_epoch, row.leader_epoch, row.start_offset, row.write_number) == (3, 1, 2, 10, 7)
     assert (row.delivery_complete_count, [tuple(one)[:4] for one in row.state_batches]) == (4, [(12, 13, 2, 1)])
 
 
