@@ -10,7 +10,8 @@ from penstock.core.contract import Effects, Token
 from penstock.core.metadata.image import PartitionState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.internal_topic import InternalTopic
-from penstock.runtime.coordinator.shards import Coordinator, ShardHost, ShardT, as_coordinator_error
+from penstock.runtime.coordinator.shard_host import ShardHost, ShardT, as_coordinator_error
+from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partitions import Partitions
 

@@ -25,7 +25,8 @@ from penstock.runtime.coordinator.coordinated_topic import CoordinatedTopic
 from penstock.runtime.coordinator.counters import TransactionCounters
 from penstock.runtime.coordinator.internal_topic import InternalTopic
 from penstock.runtime.coordinator.markers import TransactionMarkers
-from penstock.runtime.coordinator.shards import Coordinator, ShardHost
+from penstock.runtime.coordinator.shard_host import ShardHost
+from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse

@@ -19,7 +19,8 @@ from penstock.model.ids import Uuid
 from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.coordinator.coordinated_topic import CoordinatedTopic
 from penstock.runtime.coordinator.internal_topic import InternalTopic
-from penstock.runtime.coordinator.shards import Coordinator, ShardHost
+from penstock.runtime.coordinator.shard_host import ShardHost
+from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
 from penstock.runtime.replication import leading
 from penstock.runtime.replication.partition import Partition
