@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from support.history import Anomaly, History, Kind, Operation, Status
-from support.history_policies import Policies
+from support.history_policies import Places, Policies
 from support.history_transactions import check_transactions
 
 # Of one kind of anomaly so many are told; the rest is counted.
@@ -40,15 +40,16 @@ def check(history: History, *, drained: bool = True) -> list[Anomaly]:
     sends = [operation for operation in history.operations if operation.kind is Kind.SEND]
     places = _places(history)
     found += _check_offsets(sends, places)
-    found += _check_presence(history, sends, places, drained)
-    found += _check_polls(history)
+    policies = Policies(history, places)
+    found += _check_presence(history, sends, places, drained, policies)
+    found += _check_polls(history, sends, places, policies)
     found += _check_send_order(sends, places)
     found += _check_registers(history.operations)
     found += check_transactions(history)
     return _shorten(found)
 
 
-def _places(history: History) -> dict[str, dict[int, set[str]]]:
+def _places(history: History) -> Places:
     """By partition and offset, every value that anybody ever read there."""
     places: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for poll in history.polls:
@@ -60,7 +61,7 @@ def _places(history: History) -> dict[str, dict[int, set[str]]]:
     return places
 
 
-def _check_offsets(sends: list[Operation], places: dict[str, dict[int, set[str]]]) -> Iterator[Anomaly]:
+def _check_offsets(sends: list[Operation], places: Places) -> Iterator[Anomaly]:
     for partition, by_offset in places.items():
         offsets_of: dict[str, list[int]] = defaultdict(list)
         for offset in sorted(by_offset):
@@ -85,12 +86,11 @@ def _check_offsets(sends: list[Operation], places: dict[str, dict[int, set[str]]
 
 
 def _check_presence(
-    history: History, sends: list[Operation], places: dict[str, dict[int, set[str]]], drained: bool
+    history: History, sends: list[Operation], places: Places, drained: bool, policies: Policies
 ) -> Iterator[Anomaly]:
     sent = {(send.key, send.value): send for send in sends}
     polled = {(poll.partition, value): poll for poll in history.polls for _, value in poll.records}
     final = {partition: set(records.values()) for partition, records in history.finals.items()}
-    policies = Policies(history, places)
     for send in sends:
         if not send.is_acknowledged or send.key not in final:
             continue
@@ -116,11 +116,18 @@ def _check_presence(
                     yield Anomaly("failed-read", f"{partition} offset {offset} has what was refused: {known}")
 
 
-def _check_polls(history: History) -> Iterator[Anomaly]:
-    known: dict[str, list[int]] = {}
-    for partition, by_offset in _places(history).items():
-        # Of what compaction took away nobody knows when it did.
-        known[partition] = sorted(history.finals[partition] if partition in history.compacted else by_offset)
+def _check_polls(history: History, sends: list[Operation], places: Places, policies: Policies) -> Iterator[Anomaly]:
+    known = {partition: sorted(by_offset) for partition, by_offset in places.items()}
+    sent = {(send.key, send.value): send for send in sends}
+    for partition in history.compacted & history.finals.keys():
+        # Nobody knows when compaction took a record away, nor from which replicas.
+        finals = history.finals[partition].items()
+        kept = [
+            offset
+            for offset, value in finals
+            if (partition, value) not in sent or not policies.let_go(sent[partition, value])
+        ]
+        known[partition] = sorted(kept)
     last_offset: dict[tuple[str, str], int] = {}
     for poll in history.polls:
         place = poll.process, poll.partition
@@ -145,7 +152,7 @@ def _check_skipped(process: str, partition: str, known: list[int], previous: int
         yield Anomaly("poll-skip", f"{process} went from {previous} to {offset} of {partition}, past {skipped}")
 
 
-def _check_send_order(sends: list[Operation], places: dict[str, dict[int, set[str]]]) -> Iterator[Anomaly]:
+def _check_send_order(sends: list[Operation], places: Places) -> Iterator[Anomaly]:
     offset_of = {
         (partition, value): offset
         for partition, by_offset in places.items()

@@ -53,6 +53,20 @@ def test_a_good_history_has_no_anomaly(history: History) -> None:
     assert check(history) == []
 
 
+def test_a_reader_may_miss_what_the_leader_at_the_time_had_compacted(history: History) -> None:
+    history.compacted.add("t-0")
+    for offset, (key, value) in enumerate([("k", "a"), ("l", "b"), ("k", "c"), ("k", "d")]):
+        history.ok(history.send("p0", "t-0", value, key), offset)
+    history.polled("r0", "t-0", [(1, "b"), (3, "d")])
+    # The leader at the end has not compacted yet.
+    everything = [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    history.polled("r1", "t-0", everything)
+    history.final("t-0", everything)
+    assert check(history) == []
+    history.polled("r2", "t-0", [(0, "a"), (2, "c"), (3, "d")])
+    assert [anomaly.text for anomaly in check(history)] == ["r2 went from 0 to 2 of t-0, past [1]"]
+
+
 def lost_write(history: History) -> None:
     sent(history, "a", 0)
     sent(history, "b", 1)
