@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_tiered
+from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_tiered, draw_transactional
 from sim.simulate import simulate
 
 FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
@@ -16,6 +16,8 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a refused batch forgotten because a clock jumped": (draw, 1000383),
     "segments deleted by the leader before": (draw_tiered, 400027),
     "a record accepted by a member that held it under the leader before": (draw_shared, 400394),
+    "records handed out by a broker that is cut off and was replaced": (draw_shared, 610409),
+    "a producer shut out by a coordinator that was replaced": (draw_transactional, 500117),
     "share state deleted for a snapshot that a full disk refused": (draw_shared, 400115),
 }
 

@@ -123,7 +123,7 @@ class Worker:
                 for offset in range(one.first_offset, one.last_offset + 1):
                     due_ms = due_ms_of(records[offset])
                     due_s = due_ms / 1000 - self._wall_start_s if due_ms is not None else None
-                    taken.append(self._book.delivered(self.name, offset, one.delivery_count, asked, due_s))
+                    taken.append(self._book.delivered(self.name, offset, one.delivery_count, asked, due_s, address[0]))
         return taken
 
     async def _say(self, address: tuple[str, int], kind: AckType, deliveries: list[Delivery]) -> None:

@@ -2,7 +2,7 @@
 
 too-often       a record was delivered more often than the limit allows
 two-holders     two workers held a record at the same time, and both were told that what they said of it counts
-after-the-end   a record was delivered that somebody had finished for good
+after-the-end   a record was delivered that somebody had finished for good, by the same broker or long ago
 early           a delayed record was delivered before its time
 lost-job        a record was neither accepted nor is it among the dead letters
 lost-letter     a record was rejected and is not among the dead letters
@@ -25,6 +25,9 @@ from penstock.core.share.acknowledgements import AckType
 from support.history import Anomaly, Status
 
 FINAL = (AckType.ACCEPT, AckType.REJECT)
+# A broker that is cut off hands out records for so long although another one has replaced it. What is said of them
+# there does not count.
+UNHEARD_S = 1.0
 
 
 class Delivery(NamedTuple):
@@ -35,6 +38,7 @@ class Delivery(NamedTuple):
     delivery_count: int
     asked: float
     got: float
+    broker: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +52,7 @@ class Saying:
     asked: float
     got: float
     said: float
+    broker: str
     status: Status = Status.OPEN
     answered: float = 0.0
 
@@ -72,10 +77,16 @@ class JobBook:
         self._noticed: list[Anomaly] = []
 
     def delivered(
-        self, worker: str, offset: int, delivery_count: int, asked: float, due: float | None = None
+        self,
+        worker: str,
+        offset: int,
+        delivery_count: int,
+        asked: float,
+        due: float | None = None,
+        broker: str = "",
     ) -> Delivery:
         """A worker got a record that it had asked for at a time; one that is delayed is due at another."""
-        one = Delivery(worker, offset, delivery_count, asked, self.clock())
+        one = Delivery(worker, offset, delivery_count, asked, self.clock(), broker)
         self.deliveries.append(one)
         if due is not None and one.got < due:
             self._notice("early", f"{worker} got {offset} {due - one.got:.3f} s before it was due")
@@ -85,7 +96,9 @@ class JobBook:
 
     def say(self, delivery: Delivery, kind: AckType) -> Saying:
         """A worker is about to say something of a record."""
-        saying = Saying(delivery.worker, delivery.offset, kind, delivery.asked, delivery.got, self.clock())
+        saying = Saying(
+            delivery.worker, delivery.offset, kind, delivery.asked, delivery.got, self.clock(), delivery.broker
+        )
         self.sayings.append(saying)
         return saying
 
@@ -129,7 +142,10 @@ class JobBook:
         ended = {one.offset: one for one in self._confirmed(*FINAL)}
         for delivery in self.deliveries:
             end = ended.get(delivery.offset)
-            if end is not None and delivery.asked > end.answered:
+            if end is None:
+                continue
+            unheard_s = 0.0 if delivery.broker == end.broker else UNHEARD_S
+            if delivery.asked > end.answered + unheard_s:
                 what = "accepted" if end.kind is AckType.ACCEPT else "rejected"
                 yield Anomaly(
                     "after-the-end",

@@ -70,6 +70,14 @@ def test_two_holders_are_found_unless_a_lock_may_have_ended() -> None:
     assert late.kinds("v0") == []
 
 
+def test_a_broker_that_was_replaced_may_not_have_heard_for_a_second() -> None:
+    for asked, kinds in ((3.9, []), (4.1, ["after-the-end"])):
+        book = Book()
+        book.told("a", 0, ACCEPT, iter((0, 1, 2, 3)))
+        book.delivered("b", 0, 1, asked, broker="another")
+        assert book.kinds("v0") == kinds
+
+
 def test_deliveries_after_the_end_too_often_and_too_early_are_found() -> None:
     book = Book()
     book.told("a", 0, ACCEPT, iter((0, 1, 2, 3)))

@@ -68,6 +68,7 @@ from penstock.runtime.replication.fetchers import (
 )
 from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.isr import InSyncKeeper
+from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.schemas.registry_client import registry_client
@@ -303,6 +304,7 @@ class BrokerRole:
         )
         sessions.on_closed = follower_fetch.end_session
         self.partitions.on_leader(follower_fetch.invite)
+        self.partitions.leadership = Leadership(env, raft.is_current, follower_fetch)
 
         async def decide(key: ApiKey, request: Any, context: RequestContext) -> Any:
             response = await forwarding.decide(handlers, key, request, context)

@@ -173,6 +173,8 @@ class ShareFetch:
                     # Raises what went wrong.
                     loading.result()
                 found = self._requests.shares.get(self._session.group, place, self._offset_reset)
+                if isinstance(found, LedSharePartition):
+                    self._requests.shares.check_surely_led(found)
             except ApiError as error:
                 errors[place] = Row(error)
                 continue

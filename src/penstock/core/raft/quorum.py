@@ -124,6 +124,10 @@ class Quorum:
         """Whether this node leads."""
         return self.role is Role.LEADER
 
+    def hears_majority(self, within_ms: int, now_ms: int) -> bool:
+        """Whether this node leads and a majority of the voters has been in contact of late."""
+        return self.progress is not None and now_ms - self.progress.majority_contacted_at(now_ms) < within_ms
+
     @property
     def is_established(self) -> bool:
         """Whether this node leads and its epoch's first entry is committed."""

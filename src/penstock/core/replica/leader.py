@@ -95,6 +95,11 @@ class LeaderState:
         return len(self.in_sync_replicas) == 1 or (self._proposed is not None and len(self._proposed) == 1)
 
     @property
+    def rivals(self) -> frozenset[int]:
+        """The others that the controller could elect."""
+        return (self.in_sync_replicas | self.eligible_replicas) - {self._local_id}
+
+    @property
     def has_followers(self) -> bool:
         """Whether any other broker is assigned a replica."""
         return bool(self._followers)

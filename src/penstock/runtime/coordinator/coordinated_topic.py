@@ -13,6 +13,7 @@ from penstock.runtime.coordinator.internal_topic import InternalTopic
 from penstock.runtime.coordinator.shard_host import ShardHost, ShardT, as_coordinator_error
 from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
+from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 
 T = TypeVar("T")
@@ -33,6 +34,11 @@ class CoordinatedTopic(Generic[ShardT]):
         self._topic = topic
         self.coordinator = coordinator
         self._plural = plural
+
+        async def confirm(partition: Partition) -> bool:
+            return partitions.leadership is None or await partitions.leadership.confirm(partition)
+
+        coordinator.confirm = confirm
         for partition in partitions:
             coordinator.take(partition)
         partitions.on_leader(coordinator.take)

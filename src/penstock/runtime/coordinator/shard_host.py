@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.core.contract import Effects, ProducerIdentity, Reply, Timer, TimerKey
@@ -38,7 +38,29 @@ UNFOLDED_BYTES_MAX = 2**30
 BATCH_BYTES_MAX = 512 * 1024
 REPLAYS_PER_TURN = 2000
 
+# After these, a member joins anew and a producer gives up.
+FINAL = frozenset(
+    {
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+    }
+)
+
+Confirm = Callable[[Partition], Awaitable[bool]]
+
 logger = logging.getLogger("penstock.coordinator")
+
+
+async def always(_: Partition) -> bool:
+    """For a broker that nobody could replace."""
+    return True
 
 
 class Shard(Protocol):
@@ -75,8 +97,10 @@ class ShardHost(Generic[ShardT]):
         linger_ms: int = 0,
         *,
         has_deltas: bool = False,
+        confirm: Confirm = always,
     ) -> None:
         self._env = env
+        self._confirm = confirm
         self._count = count
         self._linger_ms = linger_ms
         self._kind = kind
@@ -85,6 +109,8 @@ class ShardHost(Generic[ShardT]):
         self._on_failure = on_failure
         self._records: list[CoordinatorRecord] = []
         self._replies: list[Reply] = []
+        # Answers that wait until it is known that this broker leads.
+        self._unconfirmed: list[Reply] = []
         self._scheduled: asyncio.Handle | None = None
         # Completes when the last batch is committed.
         self._committing: asyncio.Future[None] | None = None
@@ -101,7 +127,7 @@ class ShardHost(Generic[ShardT]):
         if effects.timers:
             self._set_timers(effects.timers)
         if not effects.records:
-            self._reply_when_committed(effects.replies)
+            self._reply_when_committed(self._without_final(effects.replies))
             return
         self._count(effects.records)
         if effects.producer is not None:
@@ -165,6 +191,26 @@ class ShardHost(Generic[ShardT]):
         committing = self._committing = self._partition.committed(appended.next_offset)
         committing.add_done_callback(lambda done: self._committed(done, []))
         return committing
+
+    def _without_final(self, replies: list[Reply]) -> list[Reply]:
+        """The replies but those that make clients give up, which are sent once this broker surely leads."""
+        final = [reply for reply in replies if _error_of(reply) in FINAL]
+        if not final:
+            return replies
+        self._unconfirmed += final
+        if len(self._unconfirmed) == len(final):
+            self._env.spawn(self._send_final(), f"confirm that {self._partition.name} is led here")
+        return [reply for reply in replies if reply not in final]
+
+    async def _send_final(self) -> None:
+        while self._unconfirmed:
+            # What comes meanwhile needs to be confirmed anew.
+            replies = [*self._unconfirmed]
+            if await self._confirm(self._partition):
+                self._reply_when_committed(replies)
+            else:
+                _refuse(replies, ApiError(ErrorCode.NOT_COORDINATOR, "another broker may be the coordinator by now"))
+            del self._unconfirmed[: len(replies)]
 
     def _reply_when_committed(self, replies: list[Reply]) -> None:
         """No reply may contain something that could still be lost."""
@@ -261,7 +307,7 @@ class ShardHost(Generic[ShardT]):
         self._is_left = True
         self.timers.clear()
         _send(self.shard.unloaded().replies)
-        _refuse(self._replies, _left())
+        _refuse([*self._replies, *self._unconfirmed], _left())
         self._cancel_flush()
         self._records.clear()
         self._replies.clear()
@@ -352,6 +398,11 @@ def as_coordinator_error(error: ApiError) -> ApiError:
     if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ApiError(ErrorCode.NOT_COORDINATOR, error.message)
     return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+
+
+def _error_of(reply: Reply) -> ErrorCode | int:
+    response = reply.response
+    return response if isinstance(response, ErrorCode) else getattr(response, "error_code", ErrorCode.NONE)
 
 
 def _send(replies: list[Reply]) -> None:

@@ -14,7 +14,7 @@ from typing import Generic
 
 from penstock.core.contract import Record as CoordinatorRecord
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.coordinator.shard_host import ShardHost, ShardT
+from penstock.runtime.coordinator.shard_host import Confirm, ShardHost, ShardT, always
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import StorageError
@@ -53,6 +53,8 @@ class Coordinator(Generic[ShardT]):
         self.topic = topic
         self._make_shard = make_shard
         self._hosts: dict[int, ShardHost[ShardT]] = {}
+        # Finds out whether this broker leads a partition still.
+        self.confirm: Confirm = always
 
     def take(self, partition: Partition, *, pause_s: float = 0.0) -> None:
         """This broker now leads a partition; load its shard."""
@@ -69,6 +71,7 @@ class Coordinator(Generic[ShardT]):
             self._count,
             self._linger_ms,
             has_deltas=self._has_deltas,
+            confirm=self.confirm,
         )
         self._hosts[index] = host
         if partition.log.end_offset == partition.log.start_offset:

@@ -46,7 +46,7 @@ from penstock.runtime.raft.address_announcer import Announcer
 from penstock.runtime.raft.applied_image import AppliedImage, Listener
 from penstock.runtime.raft.control_records import Control, ControlMessage, epoch_opening
 from penstock.runtime.raft.describe import QuorumDescription
-from penstock.runtime.raft.follower import Follower
+from penstock.runtime.raft.follower import CURRENT_MS, Follower
 from penstock.runtime.raft.metadata_files import SnapshotId
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.runtime.raft.requests import RaftRequests
@@ -170,7 +170,7 @@ class RaftDriver:
 
     def is_current(self) -> bool:
         """Whether this node's image is surely hardly older than the controller's."""
-        return self.is_leader or self._follower.is_current
+        return self._follower.is_current or self.quorum.hears_majority(CURRENT_MS, self._env.monotonic_ms())
 
     @property
     def epoch(self) -> int:

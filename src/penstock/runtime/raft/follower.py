@@ -139,6 +139,8 @@ class Follower:
             reply = self._transport.read_reply(answer, request)
         except PeerLost as error:
             logger.debug("the fetch from node %d failed: %s", peer_id, error)
+            # A controller that has lost this node in turn gives its leaderships away at once.
+            self.caught_up_ms = -CURRENT_MS
             self._step(RequestFailed(peer_id, request))
             self._again_after(self._times.retry_ms)
             return

@@ -17,7 +17,7 @@ from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.replication.fetch_rows import TOPIC_IDS_SINCE, Found, Key, forgotten_in, respond, wanted_in
-from penstock.runtime.replication.follower_view import FollowerView
+from penstock.runtime.replication.follower_view import FollowerView, Watch
 from penstock.runtime.replication.leading import divergence, note_fetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
@@ -52,6 +52,8 @@ class FollowerFetch:
         self._views: dict[int, FollowerView] = {}
         # Parked fetches by follower.
         self._parked: dict[int, dict[LongPoll[FetchResponse], None]] = {}
+        # Completes with the next fetch, if anybody waits for it.
+        self._next_fetch: asyncio.Future[None] | None = None
 
     def fetch(
         self, request: FetchRequest, api_version: int, listener_name: str
@@ -73,6 +75,9 @@ class FollowerFetch:
             if session.session_id:
                 self._views[session.session_id] = view
         view.update(wanted_in(request), forgotten_in(request))
+        if self._next_fetch is not None:
+            self._next_fetch.set_result(None)
+            self._next_fetch = None
         found = self._reads.collect(view, request, api_version, is_news=True)
         size = sum(row.size_bytes for row in found)
         if size >= request.min_bytes or request.max_wait_ms <= 0 or _is_urgent(session, found):
@@ -89,6 +94,16 @@ class FollowerFetch:
         for replica in partition.replicas:
             for poll in list(self._parked.get(replica, ())):
                 poll.wake()
+
+    def watches(self, partition: Partition) -> list[Watch]:
+        """The sessions of followers that have this partition."""
+        return [watcher for watcher in partition.watchers if isinstance(watcher, Watch)]
+
+    async def next_fetch(self, timeout_ms: int) -> None:
+        """Returns when a follower has fetched, or after that time."""
+        if self._next_fetch is None:
+            self._next_fetch = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._next_fetch,), timeout=timeout_ms / 1000)
 
     def end_session(self, session: Session) -> None:
         """A fetch session has ended."""

@@ -21,6 +21,8 @@ class FollowerView:
 
     def __init__(self, replica: int, now_ms: Callable[[], int]) -> None:
         self.replica = replica
+        self.fetch_count = 0
+        self.fetched_ms = now_ms()
         self.on_grown: Callable[[int], None] | None = None
         self._now_ms = now_ms
         self._wanted: dict[Key, Wanted] = {}
@@ -28,7 +30,9 @@ class FollowerView:
         self._dirty: dict[Key, None] = {}
 
     def update(self, wanted: Iterable[tuple[Key, Wanted]], forgotten: Iterable[Key]) -> None:
-        """Apply a request's partitions; they go to the end of the order."""
+        """A fetch came: apply its partitions; they go to the end of the order."""
+        self.fetch_count += 1
+        self.fetched_ms = self._now_ms()
         for key, want in wanted:
             self._wanted[key] = want
             self._dirty.pop(key, None)
@@ -88,6 +92,26 @@ class Watch:
         self._view = view
         self._key = key
         self.partition = partition
+
+    @property
+    def replica(self) -> int:
+        """The follower."""
+        return self._view.replica
+
+    @property
+    def fetch_count(self) -> int:
+        """How many fetches have come in its session."""
+        return self._view.fetch_count
+
+    @property
+    def fetched_ms(self) -> int:
+        """When the last one came."""
+        return self._view.fetched_ms
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the last one waits for records."""
+        return self._view.on_grown is not None
 
     def grown(self, size_bytes: int) -> None:
         """Records were appended."""

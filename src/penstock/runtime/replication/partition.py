@@ -69,7 +69,6 @@ class Partition:
         "_lag_ms_max",
         "_recalled",
         "_waiters",
-        "_watchers",
         "appended_bytes",
         "counters",
         "decompressed_bytes_max",
@@ -84,6 +83,7 @@ class Partition:
         "state",
         "sync",
         "topic_id",
+        "watchers",
     )
 
     def __init__(
@@ -123,7 +123,7 @@ class Partition:
         self.start_waiters = CommitWaiters()
         # Parked fetches that wait for records; called with the number of bytes that became visible.
         self._append_listeners: dict[Callable[[int], None], None] = {}
-        self._watchers: dict[Watcher, None] = {}
+        self.watchers: dict[Watcher, None] = {}
         self.configure(settings)
 
     def configure(self, settings: TopicSettings) -> None:
@@ -239,7 +239,7 @@ class Partition:
         self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
         if leading.settled(known.in_sync_replicas, known.replicas, now_ms, known.eligible_leader_replicas):
             self.committed_more()
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             watcher.moved()
         self.check_deleted()
         if leading.is_sole_replica and not was_sole:
@@ -384,8 +384,8 @@ class Partition:
         next_offset = log.end_offset
         if leading.appended(next_offset) and (self._append_listeners or self._waiters.waiting):
             self.committed_more()
-        if self._watchers:
-            for watcher in self._watchers:
+        if self.watchers:
+            for watcher in self.watchers:
                 watcher.grown(len(data))
         return Appended(base_offset, next_offset, append_time)
 
@@ -434,7 +434,7 @@ class Partition:
                 size = self.appended_bytes - self._announced_bytes
                 self._announced_bytes = self.appended_bytes
             self.announce(size)
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             watcher.moved()
 
     def read(self, offset: int, size_max: int, *, committed_only: bool, minimum_one_batch: bool) -> LogSlice:
@@ -460,11 +460,11 @@ class Partition:
 
     def watch(self, watcher: Watcher) -> None:
         """Have `watcher` notified of every change."""
-        self._watchers[watcher] = None
+        self.watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:
         """Stop notifying `watcher`."""
-        self._watchers.pop(watcher, None)
+        self.watchers.pop(watcher, None)
 
     def announce(self, size_bytes: int) -> None:
         """Tell parked fetches that more bytes can be read."""
@@ -475,7 +475,7 @@ class Partition:
 
     def tell_watchers(self) -> None:
         """Make all watchers look again."""
-        for watcher in self._watchers:
+        for watcher in self.watchers:
             watcher.changed()
 
     def check_deleted(self) -> None:

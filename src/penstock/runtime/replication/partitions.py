@@ -27,6 +27,7 @@ from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory, lower_checkpoints
 from penstock.runtime.logs.open_logs import OpenLogs
 from penstock.runtime.replication.absence import not_served, unknown_partition
+from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.leading import exclude
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
@@ -91,6 +92,8 @@ class Partitions(PartitionEvents):
         # Partitions that the metadata changed and that have not been processed yet.
         self._changed: dict[tuple[Uuid, int], None] = {}
         self._working: asyncio.Task[None] | None = None
+        # None where nobody else could lead, or nobody serves followers yet.
+        self.leadership: Leadership | None = None
         # Partitions that a worker is opening: nothing else may touch their directories.
         self._opening: Collection[TopicPartition] = ()
 

@@ -96,6 +96,13 @@ class SharePartitions:
             self._env.spawn(self._load(key, partition, loading, offset_reset), f"load share state of {partition.name}")
         return loading
 
+    def check_surely_led(self, led: LedSharePartition) -> None:
+        """Raises NOT_LEADER_OR_FOLLOWER if another broker may hand out these records by now."""
+        leadership = self._partitions.leadership
+        if leadership is not None and not leadership.is_sure(led.partition):
+            why = f"this broker hears neither from the controller nor from all followers of {led.partition.name}"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{why}, and may lead it no more")
+
     async def loaded(self, group: str, place: Place) -> LedSharePartition:
         """The same, once it is loaded."""
         found = self.get(group, place)

@@ -132,3 +132,37 @@ def test_a_shard_that_was_left_decides_nothing(tmp_path: Path) -> None:
         states.close()
 
     play(tmp_path, story, SHARE_SETTINGS)
+
+
+class Asked:
+    """Finds out that this broker leads, or that it cannot know; counts the questions."""
+
+    def __init__(self) -> None:
+        self.answer = True
+        self.questions = 0
+
+    async def confirm(self, _: Partition) -> bool:
+        self.questions += 1
+        await asyncio.sleep(0)
+        return self.answer
+
+
+def test_nobody_gives_up_because_of_a_coordinator_that_may_have_been_replaced(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        asked = shell.partitions.leadership = Asked()  # type: ignore[assignment]
+        await shell.ready()
+        producer = await shell.begun()
+        stranger = producer._replace(producer_epoch=producer.producer_epoch + 3)
+        assert asked.questions == 0
+        assert (await shell.end(stranger)).error_code == ErrorCode.PRODUCER_FENCED
+        assert asked.questions == 1
+        asked.answer = False
+        answers = await asyncio.gather(*(shell.end(stranger) for _ in range(50)), return_exceptions=True)
+        assert {error.code for error in answers if isinstance(error, ApiError)} == {ErrorCode.NOT_COORDINATOR}
+        assert len(answers) == 50
+        # One question serves all who wait.
+        assert asked.questions <= 3
+        # What is written is confirmed by the replicas.
+        assert (await shell.end(producer)).error_code == ErrorCode.NONE
+
+    play(tmp_path, story)

@@ -1,0 +1,116 @@
+"""Whether a broker still leads: by what it heard of late, and by asking those who could have replaced it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.runtime.replication import leadership
+from penstock.runtime.replication.leadership import HEARD_MS, Leadership
+
+
+@dataclass(eq=False)
+class Session:
+    """A follower's session."""
+
+    replica: int
+    fetch_count: int = 5
+    fetched_ms: int = 0
+    is_parked: bool = True
+
+
+class World:
+    """A broker that leads a partition with followers 2 and 3; `on_invite` is what they do when they are answered."""
+
+    def __init__(self, *sessions: Session, rivals: tuple[int, ...] = (2, 3), is_current: bool = False) -> None:
+        self.now_ms = 10_000
+        self.sessions = [*sessions]
+        self.on_invite: Callable[[], None] = lambda: None
+        self.partition: Any = SimpleNamespace(leading=SimpleNamespace(rivals=frozenset(rivals)), leader_epoch=7)
+        self.leadership = Leadership(self, lambda: is_current, self)  # type: ignore[arg-type]
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def watches(self, _: Any) -> list[Session]:
+        return self.sessions
+
+    def invite(self, _: Any) -> None:
+        self.on_invite()
+
+    async def next_fetch(self, timeout_ms: int) -> None:
+        self.now_ms += timeout_ms // 4 + 1
+        await asyncio.sleep(0)
+
+    def confirmed(self) -> bool:
+        return asyncio.run(self.leadership.confirm(self.partition))
+
+
+def test_who_hears_the_controller_or_all_followers_is_sure() -> None:
+    fresh = 10_000 - HEARD_MS
+    assert World(is_current=True).leadership.is_sure(World().partition)
+    both = World(Session(2, fetched_ms=fresh), Session(3, fetched_ms=fresh))
+    assert both.leadership.is_sure(both.partition)
+    silent = World(Session(2, fetched_ms=fresh), Session(3, fetched_ms=fresh - 1))
+    assert not silent.leadership.is_sure(silent.partition)
+    gone = World(Session(2, fetched_ms=fresh))
+    assert not gone.leadership.is_sure(gone.partition)
+    alone = World(rivals=())
+    assert alone.leadership.is_sure(alone.partition)
+
+
+def test_who_leads_no_more_is_never_sure() -> None:
+    world = World(is_current=True)
+    world.partition.leading = None
+    assert not world.leadership.is_sure(world.partition)
+    assert not world.confirmed()
+
+
+@pytest.mark.parametrize(("is_parked", "needed"), [(True, 1), (False, 2)])
+def test_a_fetch_that_was_under_way_confirms_nothing(is_parked: bool, needed: int) -> None:
+    for came in (needed - 1, needed):
+        sessions = Session(2, is_parked=is_parked), Session(3)
+        world = World(*sessions)
+
+        def fetch(sessions: tuple[Session, ...] = sessions, came: int = came) -> None:
+            sessions[0].fetch_count += came
+            sessions[1].fetch_count += 1
+
+        world.on_invite = fetch
+        assert world.confirmed() == (came == needed)
+
+
+def test_a_session_that_begins_meanwhile_must_fetch_once_more() -> None:
+    world = World(Session(2), rivals=(2,))
+    new = Session(2, fetch_count=1)
+    world.on_invite = lambda: world.sessions.__setitem__(slice(None), [new])
+    assert not world.confirmed()
+    assert world.now_ms >= 10_000 + leadership.CONFIRM_MS
+
+    class Later(World):
+        async def next_fetch(self, timeout_ms: int) -> None:
+            await super().next_fetch(timeout_ms)
+            new.fetch_count += 1
+
+    later = Later(new, rivals=(2,))
+    assert later.confirmed()
+
+
+def test_a_new_leader_epoch_ends_the_question() -> None:
+    world = World(Session(2), Session(3))
+
+    def elected() -> None:
+        world.partition.leader_epoch += 1
+
+    world.on_invite = elected
+    assert not world.confirmed()
+    assert world.now_ms == 10_000
+
+
+def test_who_nobody_could_replace_leads() -> None:
+    assert World(rivals=()).confirmed()
