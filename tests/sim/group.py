@@ -1,7 +1,7 @@
 """Members of consumer groups: they keep their session, read what they are assigned, and commit how far they are.
 
 `Member` is what members of both protocols have in common, `GroupMember` speaks the consumer protocol (KIP-848). A
-`ShardHost` is a place in a group that always has somebody in it: members vanish without a word, and others come.
+`MemberSlot` is a place in a group that always has somebody in it: members vanish without a word, and others come.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class GroupMember(Member):
             self._target = None
 
 
-class ShardHost:
+class MemberSlot:
     """A place in a group. With a lifetime its members vanish, and others with other names take it."""
 
     def __init__(self, name: str, make: Callable[[str], Member], lifetime_s: float | None) -> None:
@@ -340,5 +340,5 @@ class ShardHost:
             self.member.start(loop)
 
     def settle(self) -> None:
-        """Whoever has the host keeps it."""
+        """Whoever has the place keeps it."""
         self._settled = True

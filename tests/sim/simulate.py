@@ -16,9 +16,8 @@ from support.history_checks import check
 
 START_S = 15.0
 SETTLE_S = 40.0
-READ_S = 15.0
-# A segment at a time, and these are tiny.
-READ_TIER_S = 60.0
+# A segment at a time, and some are tiny.
+READ_S = 60.0
 # A follower whose leader lost power and came back at once waits out replica.socket.timeout.ms for an old answer.
 IN_SYNC_S = 45.0
 
@@ -102,10 +101,9 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
     if world.office is not None and not watch.run(SETTLE_S, world.jobs_are_done):
         return [*world.history.noticed, Anomaly("unavailable", f"records are unfinished {SETTLE_S} s later")]
     world.members_stop()
-    read_s = READ_S if plan.shape.local_bytes is None else READ_TIER_S
     for what, work, limit_s in (
-        ("consumers did not reach the end", world.catch_up, read_s),
-        ("not everything could be read again", world.read_everything, read_s),
+        ("consumers did not reach the end", world.catch_up, READ_S),
+        ("not everything could be read again", world.read_everything, READ_S),
         ("not all replicas were in sync again", world.get_in_sync, IN_SYNC_S),
         ("metadata and committed offsets could not be read", world.read_metadata, READ_S),
     ):

@@ -18,7 +18,7 @@ from sim.admin import Admin
 from sim.applications import Application, Copier, Writer
 from sim.classic import ClassicMember
 from sim.consumer import Consumer
-from sim.group import GroupMember, Member, ShardHost
+from sim.group import GroupMember, Member, MemberSlot
 from sim.guard import PAUSE_S, Guard
 from sim.machine import WALL_START_MS, Machine
 from sim.mover import Mover
@@ -73,7 +73,7 @@ class World:
         self.bootstrap = [(machine.name, BROKER_PORT) for machine in brokers]
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
-        self.hosts: dict[str, list[ShardHost]] = {GROUP: [], CLASSIC_GROUP: []}
+        self.slots: dict[str, list[MemberSlot]] = {GROUP: [], CLASSIC_GROUP: []}
         self.writers: list[Application] = []
         self.jobs = JobBook(lambda: self.now_s, DELIVERIES_MAX, LOCK_S)
         self.benches: list[Bench] = []
@@ -214,7 +214,7 @@ class World:
                 self.client_loop(consumer.name).create_task(consumer.run())
         for group, count in ((GROUP, shape.members), (CLASSIC_GROUP, shape.classic_members)):
             for number in range(count):
-                self._start_seat(group, f"{group[0]}{number}")
+                self._start_member(group, f"{group[0]}{number}")
         self._start_applications()
         for number in range(shape.workers):
             bench = Bench(f"b{number}", self._worker, shape.worker_lifetime_s)
@@ -233,7 +233,7 @@ class World:
     def _worker(self, name: str) -> Worker:
         return Worker(name, self._cluster(name), TOPIC, self.jobs, WALL_START_MS / 1000)
 
-    def _start_seat(self, group: str, name: str) -> None:
+    def _start_member(self, group: str, name: str) -> None:
         shape = self.shape
 
         def make(member_name: str) -> Member:
@@ -242,9 +242,9 @@ class World:
                 return ClassicMember(member_name, group, reader, shape.session_ms, shape.partitions)
             return GroupMember(member_name, group, reader, shape.session_ms)
 
-        host = ShardHost(name, make, shape.member_lifetime_s)
-        self.hosts[group].append(host)
-        self.client_loop(name).create_task(host.run())
+        slot = MemberSlot(name, make, shape.member_lifetime_s)
+        self.slots[group].append(slot)
+        self.client_loop(name).create_task(slot.run())
 
     def _reader(self, name: str, topic: str, partitions: list[int] | None = None) -> Consumer:
         wanted = list(range(self.shape.partitions)) if partitions is None else partitions
@@ -353,9 +353,9 @@ class World:
             producer.stop()
         for writer in self.writers:
             writer.stop()
-        for hosts in self.hosts.values():
-            for host in hosts:
-                host.settle()
+        for slots in self.slots.values():
+            for slot in slots:
+                slot.settle()
         for bench in self.benches:
             bench.settle()
         for admin in self._admins:
@@ -365,22 +365,22 @@ class World:
 
     def members_stop(self) -> None:
         """Groups commit and end."""
-        for hosts in self.hosts.values():
-            for host in hosts:
-                host.member.stop()
+        for slots in self.slots.values():
+            for slot in slots:
+                slot.member.stop()
 
     def groups_are_whole(self) -> bool:
         """Every partition is read by exactly one living member of each group."""
         everything = list(range(self.shape.partitions))
-        owned = (sorted(one for host in hosts for one in host.member.owned) for hosts in self.hosts.values() if hosts)
+        owned = (sorted(one for slot in slots for one in slot.member.owned) for slots in self.slots.values() if slots)
         return self.keep_running() and all(one == everything for one in owned)
 
     def shares(self) -> str:
         """Who reads what in each group."""
         return "; ".join(
-            f"{host.member.name} of {group} {host.member.owned}"
-            for group, hosts in self.hosts.items()
-            for host in hosts
+            f"{slot.member.name} of {group} {slot.member.owned}"
+            for group, slots in self.slots.items()
+            for slot in slots
         )
 
     def is_drained(self) -> bool:
@@ -440,10 +440,10 @@ class World:
     async def read_metadata(self) -> None:
         """Ask for all that was committed and changed."""
         await self.admin.look_at_everything()
-        for hosts in self.hosts.values():
-            for host in hosts[:1]:
+        for slots in self.slots.values():
+            for slot in slots[:1]:
                 for partition in range(self.shape.partitions):
-                    await host.member.committed_at_end(partition)
+                    await slot.member.committed_at_end(partition)
 
     def close(self) -> None:
         """End every process. The world is of no use afterwards."""
