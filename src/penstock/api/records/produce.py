@@ -26,7 +26,9 @@ from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
 from penstock.runtime.replication.admission import ADMITTED, Admission, Produced, Refusals
+from penstock.runtime.replication.commit_waiters import fail_quietly
 from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
+from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
@@ -63,7 +65,6 @@ API = Api(
             tenants=services.tenants,
             sync_on_ack=services.settings.node.penstock_sync_on_ack,
             failed=services.counters.api("Produce").failed,
-            is_current=services.raft.is_current,
         ).produce
     ),
 )
@@ -107,7 +108,6 @@ class Produce:
         "_backpressure",
         "_env",
         "_failed",
-        "_is_current",
         "_partitions",
         "_postponed",
         "_schemas",
@@ -128,12 +128,8 @@ class Produce:
         tenants: Tenants | None = None,
         sync_on_ack: bool = True,
         failed: Callable[[int], None] = lambda _: None,
-        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`sync_on_ack` is penstock.sync.on.ack; `failed` is called with every error in a response.
-
-        `is_current` says whether this broker surely knows who leads.
-        """
+        """`sync_on_ack` is penstock.sync.on.ack; `failed` is called with every error in a response."""
         self._env = env
         self._partitions = partitions
         self._transactions = transactions
@@ -143,7 +139,6 @@ class Produce:
         self._tenants = tenants
         self._sync_on_ack = sync_on_ack
         self._failed = failed
-        self._is_current = is_current
         self._postponed = PostponedBatches()
 
     def produce(
@@ -277,7 +272,10 @@ class Produce:
                 except ApiError as error:
                     if error.code in FOR_NOW:
                         self._postpone((topic.name, topic.topic_id, data.index), data, error)
-                    rows.append(_refused(data.index, self._as_sure(error)))
+                    if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._partitions.leadership is not None:
+                        confirmed = self._confirm(self._partitions.leadership, partition)
+                        waiting.append((confirmed, len(answers) - 1, len(rows)))
+                    rows.append(_refused(data.index, error))
                     refused = True
                     continue
                 if acks == ALL:
@@ -315,11 +313,19 @@ class Produce:
             with suppress(BatchError):
                 self._postponed.note(place, read_header(records), error, self._env.monotonic_ms())
 
-    def _as_sure(self, error: ApiError) -> ApiError:
-        """Producers give up on an unexpected sequence: a leader that may have been replaced has them ask again."""
-        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not self._is_current():
-            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker may lead no more: {error.message}")
-        return error
+    def _confirm(self, leadership: Leadership, partition: Partition) -> asyncio.Future[None]:
+        """Fails if this broker may lead no more: its successor may have what it misses."""
+        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def confirm() -> None:
+            if not await leadership.confirm(partition):
+                text = f"this broker may lead {partition.name} no more"
+                fail_quietly(confirmed, ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
+            elif not confirmed.done():
+                confirmed.set_result(None)
+
+        self._env.spawn(confirm(), f"confirm that {partition.name} is led here")
+        return confirmed
 
     def _throttle(self, backpressure: BackPressure, request: ProduceRequest, context: RequestContext) -> int:
         """Hold the producer back for groups that cannot keep up; later requests wait, this one is served (KIP-219)."""

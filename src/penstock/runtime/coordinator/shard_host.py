@@ -109,8 +109,6 @@ class ShardHost(Generic[ShardT]):
         self._on_failure = on_failure
         self._records: list[CoordinatorRecord] = []
         self._replies: list[Reply] = []
-        # Answers that wait until it is known that this broker leads.
-        self._unconfirmed: list[Reply] = []
         self._scheduled: asyncio.Handle | None = None
         # Completes when the last batch is committed.
         self._committing: asyncio.Future[None] | None = None
@@ -197,20 +195,14 @@ class ShardHost(Generic[ShardT]):
         final = [reply for reply in replies if _error_of(reply) in FINAL]
         if not final:
             return replies
-        self._unconfirmed += final
-        if len(self._unconfirmed) == len(final):
-            self._env.spawn(self._send_final(), f"confirm that {self._partition.name} is led here")
+        self._env.spawn(self._send_final(final), f"final answers of {self._partition.name}")
         return [reply for reply in replies if reply not in final]
 
-    async def _send_final(self) -> None:
-        while self._unconfirmed:
-            # What comes meanwhile needs to be confirmed anew.
-            replies = [*self._unconfirmed]
-            if await self._confirm(self._partition):
-                self._reply_when_committed(replies)
-            else:
-                _refuse(replies, ApiError(ErrorCode.NOT_COORDINATOR, "another broker may be the coordinator by now"))
-            del self._unconfirmed[: len(replies)]
+    async def _send_final(self, replies: list[Reply]) -> None:
+        if await self._confirm(self._partition) and not self._is_left:
+            self._reply_when_committed(replies)
+        else:
+            _refuse(replies, ApiError(ErrorCode.NOT_COORDINATOR, "another broker may be the coordinator by now"))
 
     def _reply_when_committed(self, replies: list[Reply]) -> None:
         """No reply may contain something that could still be lost."""
@@ -307,7 +299,7 @@ class ShardHost(Generic[ShardT]):
         self._is_left = True
         self.timers.clear()
         _send(self.shard.unloaded().replies)
-        _refuse([*self._replies, *self._unconfirmed], _left())
+        _refuse(self._replies, _left())
         self._cancel_flush()
         self._records.clear()
         self._replies.clear()

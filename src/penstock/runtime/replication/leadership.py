@@ -11,6 +11,7 @@ does. Two ways to ask:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -56,6 +57,8 @@ class Leadership:
         self._env = env
         self._is_current = is_current
         self._followers = followers
+        # Questions under way.
+        self._asked: dict[Partition, asyncio.Future[bool]] = {}
 
     def is_sure(self, partition: Partition) -> bool:
         """Whether nobody else can have led this partition for more than a second."""
@@ -68,6 +71,25 @@ class Leadership:
 
     async def confirm(self, partition: Partition) -> bool:
         """Whether this broker leads at some time after the call; False if that cannot be found out soon."""
+        earlier = self._asked.get(partition)
+        if earlier is not None:
+            await asyncio.wait((earlier,))
+        # One question serves all who came before it.
+        asked = self._asked.get(partition)
+        if asked is None:
+            asked = self._asked[partition] = asyncio.get_running_loop().create_future()
+            self._env.spawn(self._ask(partition, asked), f"confirm that {partition.name} is led here")
+        return await asyncio.shield(asked)
+
+    async def _ask(self, partition: Partition, asked: asyncio.Future[bool]) -> None:
+        try:
+            asked.set_result(await self._is_confirmed(partition))
+        finally:
+            del self._asked[partition]
+            if not asked.done():
+                asked.set_result(False)
+
+    async def _is_confirmed(self, partition: Partition) -> bool:
         epoch, deadline_ms = partition.leader_epoch, self._env.monotonic_ms() + CONFIRM_MS
         # A fetch that comes next may be under way; one that waits for records is answered, and what follows it is new.
         known = self._followers.watches(partition)

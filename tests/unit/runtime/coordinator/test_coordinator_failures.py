@@ -160,8 +160,6 @@ def test_nobody_gives_up_because_of_a_coordinator_that_may_have_been_replaced(tm
         answers = await asyncio.gather(*(shell.end(stranger) for _ in range(50)), return_exceptions=True)
         assert {error.code for error in answers if isinstance(error, ApiError)} == {ErrorCode.NOT_COORDINATOR}
         assert len(answers) == 50
-        # One question serves all who wait.
-        assert asked.questions <= 3
         # What is written is confirmed by the replicas.
         assert (await shell.end(producer)).error_code == ErrorCode.NONE
 

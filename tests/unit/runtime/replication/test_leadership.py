@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -24,14 +24,25 @@ class Session:
     is_parked: bool = True
 
 
+@dataclass(eq=False)
+class Led:
+    """The partition."""
+
+    leading: Any
+    leader_epoch: int = 7
+    name: str = "t-0"
+
+
 class World:
     """A broker that leads a partition with followers 2 and 3; `on_invite` is what they do when they are answered."""
 
     def __init__(self, *sessions: Session, rivals: tuple[int, ...] = (2, 3), is_current: bool = False) -> None:
         self.now_ms = 10_000
+        self.questions = 0
+        self.tasks: set[asyncio.Future[None]] = set()
         self.sessions = [*sessions]
         self.on_invite: Callable[[], None] = lambda: None
-        self.partition: Any = SimpleNamespace(leading=SimpleNamespace(rivals=frozenset(rivals)), leader_epoch=7)
+        self.partition: Any = Led(SimpleNamespace(rivals=frozenset(rivals)))
         self.leadership = Leadership(self, lambda: is_current, self)  # type: ignore[arg-type]
 
     def monotonic_ms(self) -> int:
@@ -46,6 +57,10 @@ class World:
     async def next_fetch(self, timeout_ms: int) -> None:
         self.now_ms += timeout_ms // 4 + 1
         await asyncio.sleep(0)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:  # noqa: ARG002
+        self.questions += 1
+        self.tasks.add(asyncio.ensure_future(work))
 
     def confirmed(self) -> bool:
         return asyncio.run(self.leadership.confirm(self.partition))
@@ -114,3 +129,22 @@ def test_a_new_leader_epoch_ends_the_question() -> None:
 
 def test_who_nobody_could_replace_leads() -> None:
     assert World(rivals=()).confirmed()
+
+
+def test_one_question_serves_all_who_came_before_it() -> None:
+    async def ask() -> list[bool]:
+        first = asyncio.ensure_future(world.leadership.confirm(world.partition))
+        await asyncio.sleep(0)
+        later = [asyncio.ensure_future(world.leadership.confirm(world.partition)) for _ in range(20)]
+        return await asyncio.gather(first, *later)
+
+    class Slow(World):
+        async def next_fetch(self, timeout_ms: int) -> None:  # noqa: ARG002
+            await asyncio.sleep(0.01)
+            session.fetch_count += 1
+
+    session = Session(2)
+    world = Slow(session, rivals=(2,))
+    assert asyncio.run(ask()) == [True] * 21
+    # The first one's began before the others asked.
+    assert world.questions == 2

@@ -50,6 +50,17 @@ class Registry:
     ask_anew = ask
 
 
+class Confirmed:
+    """What the followers say of this broker."""
+
+    def __init__(self, leads: bool) -> None:
+        self._leads = leads
+
+    async def confirm(self, _: Partition) -> bool:
+        await asyncio.sleep(0)
+        return self._leads
+
+
 class World:
     """A broker with one topic whose schema ids are checked and one that transactions write to."""
 
@@ -60,7 +71,6 @@ class World:
         schemas = SchemaGuard(self.registry)  # type: ignore[arg-type]
         schemas.watched[CHECKED] = Rules(None, STRATEGY)
         guard = TransactionGuard(shell.env, self._verify, lambda: True)
-        self.is_current = True
         handler = Produce(
             shell.env,
             shell.partitions,
@@ -68,7 +78,6 @@ class World:
             schemas,
             OPEN,
             sync_on_ack=False,
-            is_current=lambda: self.is_current,
         )
         produce = handler.produce
         self.dispatcher = Dispatcher({ApiKey.PRODUCE: produce}, {ApiKey.PRODUCE: (3, 13)})
@@ -145,10 +154,10 @@ def test_a_leader_that_may_be_replaced_refuses_no_sequence_for_good(tmp_path: Pa
         world = await world_of(shell)
         producer = {"producer_id": 7, "producer_epoch": 0}
         world.send(connection(), DATA.topic, b"first", acks=1, base_sequence=0, **producer)
-        for is_current, told in ((True, "OUT_OF_ORDER_SEQUENCE_NUMBER"), (False, "NOT_LEADER_OR_FOLLOWER")):
-            world.is_current = is_current
+        for leads, told in ((True, "OUT_OF_ORDER_SEQUENCE_NUMBER"), (False, "NOT_LEADER_OR_FOLLOWER")):
+            shell.partitions.leadership = Confirmed(leads)  # type: ignore[assignment]
             reply = world.send(connection(), DATA.topic, b"third", acks=1, base_sequence=2, **producer)
-            assert error_of(reply).name == told
+            assert error_of(await reply).name == told
         assert world.values(DATA.topic) == [b"first"]
 
     play(tmp_path, story)
