@@ -94,7 +94,6 @@ class Leadership:
         # A fetch that comes next may be under way; one that waits for records is answered, and what follows it is new.
         known = self._followers.watches(partition)
         enough = {watch: watch.fetch_count + (1 if watch.is_parked else 2) for watch in known}
-        self._followers.invite(partition)
         while partition.leading is not None and partition.leader_epoch == epoch:
             watches = self._followers.watches(partition)
             for watch in watches:
@@ -105,5 +104,6 @@ class Leadership:
             left_ms = deadline_ms - self._env.monotonic_ms()
             if left_ms <= 0:
                 break
+            self._followers.invite(partition)
             await self._followers.next_fetch(left_ms)
         return False
