@@ -34,7 +34,7 @@ class Led:
 
 
 class World:
-    """A broker that leads a partition with followers 2 and 3; `on_invite` is what they do when they are first answered."""
+    """A broker that leads a partition with followers 2 and 3, which do `on_invite` when they are first answered."""
 
     def __init__(self, *sessions: Session, rivals: tuple[int, ...] = (2, 3), is_current: bool = False) -> None:
         self.now_ms = 10_000
