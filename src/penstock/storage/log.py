@@ -127,6 +127,10 @@ class Log:
         return sum(segment.size for segment in self._segments)
 
     @property
+    def newest_segment_bytes(self) -> int:
+        return self._active.size
+
+    @property
     def segment_count(self) -> int:
         return len(self._segments)
 
@@ -360,7 +364,8 @@ class Log:
         self._active = segment
         self._set_end(offset)
         self._history.reload(self._segments, self.end_offset, now_ms, self.settings.producer_id_expiration_ms)
-        self._make_history_durable()
+        # What was removed must not reappear after a crash, least of all in the middle of what replaces it.
+        self.flush()
         return True
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0, *, keeps_epochs: bool = False) -> None:
@@ -379,7 +384,7 @@ class Log:
         if not keeps_epochs:  # which tell what to read of the tier
             self.epochs.clear()
         self._set_end(offset)
-        self._make_history_durable()
+        self.flush()
 
     def start_from_tier(self, offset: int, start_offset: int, history: TierHistory, now_ms: int) -> None:
         """Remove everything and continue at `offset`; what is before it, from `start_offset` on, is in the tier."""
@@ -387,7 +392,7 @@ class Log:
         self.start_offset = start_offset
         self._epochs_changed = history.assign_epochs(self.epochs, start_offset, offset)
         self._history.adopt(offset, history.producers, now_ms, self.settings.producer_id_expiration_ms)
-        self._make_history_durable()
+        self.flush()
 
     def tier_copy(self, base_offset: int) -> TierCopy | None:
         """What is copied of a rolled segment; None if it is gone. May read indexes from disk."""
@@ -401,16 +406,6 @@ class Log:
         self.flushed_offset = min(self.flushed_offset, offset)
         self.epochs.truncate_from_end(offset)
         self._epochs_changed = True
-
-    def _make_history_durable(self) -> None:
-        """What was truncated must not reappear after a crash, least of all in the middle of what replaces it."""
-        ticket = self.begin_flush()
-        if ticket is not None:
-            try:
-                ticket.run()
-            except StorageError as error:
-                self.fail(error)
-                raise
 
     def advance_start_offset(self, offset: int) -> bool:
         """Make everything before `offset` unreadable; retention removes the segments. False if it already is."""

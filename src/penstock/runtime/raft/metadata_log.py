@@ -3,6 +3,9 @@
 Files are checked before anything is changed; inconsistent ones are rejected with DamagedMetadata. A log starts at zero
 or where one of its snapshots ends, so a replica that is behind its start can begin with a snapshot.
 
+A segment is finished only when all of it is on disk. So a power failure leaves nothing torn before the last segment:
+what is incomplete there was damaged.
+
 A snapshot from the leader replaces the whole log. It is first completed and synced under the name of a pending one,
 then the log is emptied, then it gets its own name: if a crash interrupts this, the next start finishes it.
 """
@@ -38,11 +41,15 @@ from penstock.runtime.raft.metadata_files import (
 )
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, SEGMENT_SUFFIXES
+from penstock.storage.settings import INT64_MAX
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import ControlType, check_crc, split_batches
 
 READ_BYTES = 8 * 1024 * 1024
 BATCH_BYTES_MAX = 256 * 1024 * 1024
+# Positions in a segment are stored in four bytes.
+INT32_MAX = 2**31 - 1
+LARGEST_SEGMENT_BYTES = INT32_MAX - BATCH_BYTES_MAX
 # The second newest snapshot is kept, with the log from there on, in case the newest is damaged.
 SNAPSHOTS_KEPT = 2
 
@@ -57,7 +64,10 @@ class MetadataLog:
     def __init__(self, env: Env, directory: Path, settings: LogSettings, fixed_voters: VoterSet) -> None:
         self._env = env
         self.directory = directory
-        self._settings = replace(settings, file_delete_delay_ms=0)
+        self._segment_bytes, self._segment_ms = settings.segment_bytes, settings.segment_ms
+        # When a segment is finished is decided here.
+        self._settings = replace(settings, file_delete_delay_ms=0, segment_bytes=INT32_MAX, segment_ms=INT64_MAX)
+        self._is_roll_wanted = False
         self.history = VoterHistory(fixed_voters)
         self.snapshots: list[SnapshotId] = []
         self.log: Log
@@ -177,10 +187,24 @@ class MetadataLog:
 
     def _append(self, data: Buffer) -> None:
         batches = split_batches(data, BATCH_BYTES_MAX)
+        self._roll_if_due()
         self.log.append([header for _, header in batches], data, self._env.now_ms())
         for position, header in batches:
             if header.is_control:
                 self._note(read_controls(memoryview(data)[position : position + header.size_bytes]))
+
+    def _roll_if_due(self) -> None:
+        """Finish the newest segment if it is time and all of it is on disk, or if it is far too large."""
+        log, now_ms = self.log, self._env.now_ms()
+        if log.flushed_offset < log.end_offset:
+            if log.newest_segment_bytes < min(2 * self._segment_bytes, LARGEST_SEGMENT_BYTES):
+                return
+            log.flush()
+        if self._is_roll_wanted or log.newest_segment_bytes >= self._segment_bytes:
+            log.roll(now_ms)
+        else:
+            log.roll_if_due(now_ms, self._segment_ms)
+        self._is_roll_wanted = False
 
     def _note(self, controls: Iterable[Control], offset: int | None = None) -> None:
         """Add voters to the history, at their own offsets or at that of the snapshot they are in."""
@@ -239,7 +263,8 @@ class MetadataLog:
         """
         filesystem = self._env.filesystem
         self.snapshots = sorted({*self.snapshots, snapshot})
-        self.log.roll(self._env.now_ms())
+        self._is_roll_wanted = True
+        self._roll_if_due()
         while len(self.snapshots) > SNAPSHOTS_KEPT:
             filesystem.unlink(self.directory / self.snapshots.pop(0).file_name)
         if len(self.snapshots) == SNAPSHOTS_KEPT:

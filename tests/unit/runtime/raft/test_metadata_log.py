@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 from penstock.core.raft.events import Election
 from penstock.core.raft.messages import LogEnd
@@ -22,6 +25,7 @@ from penstock.storage.settings import LogSettings
 from penstock.wire import codec
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.records import Record, build_batch, control_key
+from sim.disk import DATA, SimDisk, SimFilesystem
 
 OLD, NEW = TopicRecord("old", b"o" * 16), TopicRecord("new", b"n" * 16)
 
@@ -66,4 +70,43 @@ def test_everything_after_an_offset_is_read_whether_committed_or_not(tmp_path: P
     assert list(log.records_after(0)) == records
     assert list(log.records_after(15)) == records[15:]
     assert list(log.records_after(20)) == []
+    log.log.close(clean=True)
+
+
+def test_a_power_failure_leaves_a_log_that_opens_and_has_what_was_synced() -> None:
+    """Disks write files in any order: nothing may be torn before the last segment."""
+    rolled = 0
+    for seed in range(300):
+        random, disk = Random(seed), SimDisk()
+        env: Any = SimpleNamespace(filesystem=SimFilesystem(disk, lambda: 0), now_ms=lambda: 0)
+        directory = Path("/") / DATA / "log"
+        log = MetadataLog(env, directory, LogSettings(segment_bytes=200), VoterSet.of_ids([1]))
+        log.open()
+        write_election(env.filesystem, directory, Election(epoch=1), [1])
+        for number in range(20):
+            log.append_records([TopicRecord(f"topic-{number}", bytes([number]) * 16)], 1)
+            if random.random() < 0.3:
+                log.log.flush()
+            if random.random() < 0.2 and log.log.flushed_offset > log.snapshot().offset:
+                snapshot = SnapshotId(log.log.flushed_offset, 1)
+                write_snapshot(env.filesystem, directory, snapshot, [OLD], 0)
+                log.snapshot_taken(snapshot)
+        rolled += log.log.segment_count > 1
+        synced = log.log.flushed_offset
+        disk.lose_power(random)
+        env.filesystem = SimFilesystem(disk, lambda: 0)
+        after = MetadataLog(env, directory, LogSettings(segment_bytes=200), VoterSet.of_ids([1]))
+        after.open()
+        assert synced <= after.log.end_offset <= 20
+    assert rolled > 100
+
+
+def test_a_segment_that_is_far_too_large_is_synced_and_finished(tmp_path: Path) -> None:
+    log = MetadataLog(SystemEnv(), tmp_path / "log", LogSettings(segment_bytes=200), VoterSet.of_ids([1]))
+    log.open()
+    while log.log.segment_count == 1:
+        assert log.log.flushed_offset == 0
+        log.append_records([OLD], 1)
+    assert log.log.flushed_offset == log.log.end_offset - 1
+    assert log.log.size_bytes < 600
     log.log.close(clean=True)
