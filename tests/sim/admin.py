@@ -18,7 +18,7 @@ from penstock.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from sim.wire import BACKOFF_S, Cluster, Failed
+from sim.wire import BACKOFF_S, PAUSE_MAX_S, Cluster, Failed
 from support.history import History, Operation
 
 TOPIC = 2
@@ -47,7 +47,7 @@ class Admin:
         """Make changes, with pauses, until told to stop."""
         random = self._cluster.random
         while not self.stopping:
-            await asyncio.sleep(random.expovariate(1 / pause_s))
+            await asyncio.sleep(min(random.expovariate(1 / pause_s), PAUSE_MAX_S))
             choice = random.random()
             if choice < 0.4 or not self._topics:
                 self._count += 1

@@ -36,7 +36,7 @@ from penstock.wire.messages.envelope import EnvelopeRequest
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from sim.admin import Admin
 from sim.machine import Machine
-from sim.wire import KEYS, Cluster, Failed
+from sim.wire import KEYS, PAUSE_MAX_S, Cluster, Failed
 from support.history import Anomaly, History
 
 USERS = ("ann", "bob", "cleo")
@@ -73,7 +73,7 @@ class Guard(Admin):
         """Make changes, with pauses, until told to stop."""
         random = self._cluster.random
         while not self.stopping:
-            await asyncio.sleep(random.expovariate(1 / pause_s))
+            await asyncio.sleep(min(random.expovariate(1 / pause_s), PAUSE_MAX_S))
             user, removes = random.choice(USERS), random.random() < 0.4
             self._count += 1
             change = random.choice((self._change_right, self._change_password, self._change_quota, self._change_token))

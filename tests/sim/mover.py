@@ -12,7 +12,7 @@ from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from sim.disk import DATA, MORE_DATA
-from sim.wire import Cluster, Failed
+from sim.wire import PAUSE_MAX_S, Cluster, Failed
 
 
 class Mover:
@@ -28,7 +28,7 @@ class Mover:
         """Move something, with pauses, until told to stop."""
         random = self._cluster.random
         while not self.stopping:
-            await asyncio.sleep(random.expovariate(1 / pause_s))
+            await asyncio.sleep(min(random.expovariate(1 / pause_s), PAUSE_MAX_S))
             names = [AlterReplicaLogDirTopic(topic, list(range(self._partitions))) for topic in self._topics]
             wanted = AlterReplicaLogDir(f"/{random.choice((DATA, MORE_DATA))}", names)
             with contextlib.suppress(Failed):

@@ -32,6 +32,8 @@ VERSIONS = {
 REQUEST_TIMEOUT_S = 4.0
 CONNECT_TIMEOUT_S = 2.0
 BACKOFF_S = 0.1
+# However rarely somebody does something: a run ends when everybody has done it.
+PAUSE_MAX_S = 20.0
 
 # Errors after which a client tries again, having looked who leads now.
 RETRIABLE = frozenset(
