@@ -476,8 +476,6 @@ class Segment:
         self.next_offset = end_offset
         self._hints = None
         self._recent_offsets = self._recent_positions = None
-        if position == 0:
-            self.first_timestamp = None
         self._offset_index.truncate(position)
         self._time_index.truncate(end_offset - self.base_offset)
         self._indexes_saved = False

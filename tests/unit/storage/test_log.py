@@ -6,6 +6,8 @@ import pytest
 from log_support import NOW_MS, LogMaker, Stored, append, headers_of, make_batch, read_all
 
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.storage.leader_epochs import EpochEntry
+from penstock.storage.segment_copy import TierHistory
 from penstock.storage.settings import LogSettings
 from penstock.wire.records import read_header
 
@@ -252,3 +254,23 @@ def test_an_index_entry_comes_after_more_than_the_interval(logs: LogMaker) -> No
     index = (logs.directory / "00000000000000000000.index").read_bytes()
     entries = [(index[at + 3], int.from_bytes(index[at + 4 : at + 8], "big")) for at in range(0, len(index), 8)]
     assert entries == [(2, 2 * size), (4, 4 * size), (6, 6 * size)]
+
+
+def test_a_log_that_was_truncated_to_its_beginning_has_forgotten_its_age(logs: LogMaker) -> None:
+    logs.settings = LogSettings(segment_ms=1_000)
+    log = logs.open()
+    append(log, b"old")
+    log.truncate_to(0)
+    for number in range(2):
+        append(log, b"new", now_ms=NOW_MS + 60_000, timestamp=NOW_MS + 60_000 + number)
+    assert log.segment_count == 1
+
+
+def test_epochs_that_a_log_takes_from_the_tier_survive_a_crash(logs: LogMaker) -> None:
+    logs.settings = LogSettings(tiered=True)
+    log = logs.open()
+    history = TierHistory((EpochEntry(1, 0), EpochEntry(4, 30), EpochEntry(6, 90)), ())
+    log.start_from_tier(50, 0, history, NOW_MS)
+    known = log.epochs.entries
+    assert [entry.epoch for entry in known] == [1, 4]
+    assert logs.open().epochs.entries == known

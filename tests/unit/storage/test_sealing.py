@@ -122,3 +122,9 @@ def test_files_without_proper_keys_are_refused(text: str) -> None:
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         Seals(keys_file=str(tmp_path / "none"))
+
+
+def test_only_what_is_neither_compressed_nor_encrypted_is_plain(tmp_path: Path) -> None:
+    keys = write_keys(tmp_path / "keys", "a")
+    assert Seals("none", None).is_plain
+    assert not any(seals.is_plain for seals in (Seals("zstd", None), Seals("none", keys), Seals("zstd", keys)))

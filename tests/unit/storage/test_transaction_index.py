@@ -107,3 +107,8 @@ def test_every_overlap_is_found(entries: list[AbortedTransaction], offset: int, 
     found, complete = index_of(*entries).overlapping(offset, upper_bound)
     assert found == [each for each in entries if each.last_offset >= offset and each.first_offset < upper_bound]
     assert complete == any(each.last_stable_offset >= upper_bound for each in entries)
+
+
+def test_the_first_producer_id_there_is_may_abort() -> None:
+    first = AbortedTransaction(0, 10, 20, 12)
+    assert TransactionIndex.from_bytes(index_of(first).to_bytes(), 0).entries == (first,)
