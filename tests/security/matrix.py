@@ -83,6 +83,11 @@ class Matrix:
         self._alice: dict[bool, WireClient] = {}
         self._markers = 0
 
+    @property
+    def topic_ids(self) -> dict[str, bytes]:
+        """The ids of the topics that there are."""
+        return self._world.topic_ids
+
     def __enter__(self) -> Self:
         self.admin = self._stack.enter_context(sign_in(self.address, ADMIN))
         self._make_world()
