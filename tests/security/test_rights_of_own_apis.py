@@ -103,7 +103,7 @@ def test_every_own_api_takes_its_rights_and_no_others_will_do(matrix: Matrix, al
     asked = {KEYS[type(make(ids)).__name__] for make, _, _ in OWN}
     assert asked == {key for key in BROKER_APIS if key >= FIRST_OWN_KEY}
     refusals = {CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED}
-    for make, needed, refusal in OWN:
+    for make, needed, _ in OWN:
         request = make(ids)
         matrix.grant(allow(*needed))
         assert not errors(alice.call(request, 0)) & refusals, request

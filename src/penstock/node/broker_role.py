@@ -356,6 +356,7 @@ class BrokerRole:
             self._counters,
             quotas=self._security.quotas,
             audit=self._security.audit,
+            is_exempt=self._security.is_exempt,
         )
 
     def _keep_audit_trail(self) -> None:

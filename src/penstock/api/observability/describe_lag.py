@@ -1,7 +1,7 @@
 """Version 0. Penstock's own: how far groups are behind, in records and in milliseconds, and how they are doing.
 
-Not advertised: Kafka's clients have no use for it. Without names every group on this broker is described. Needs DESCRIBE
-on the group; as with OffsetFetch, topics that the client may not describe are left out, and don't count.
+Not advertised: Kafka's clients have no use for it. Without names every group on this broker is described. Needs
+DESCRIBE on the group; as with OffsetFetch, topics that the client may not describe are left out, and don't count.
 """
 
 from __future__ import annotations
