@@ -16,6 +16,9 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 UNLIMITED = -1
 REMOTE_STORAGE = "remote.storage.enable"
+BACKPRESSURE_GROUPS = "penstock.backpressure.groups"
+# Brokers ask about each of them at an interval.
+BACKPRESSURE_GROUPS_MAX = 16
 TIERING = "remote.log.storage.system.enable"
 TOPIC_NAME_STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
 _REMOVED = {
@@ -119,8 +122,20 @@ def check_topic_overrides(
     names = overrides.keys() if changed is None else overrides.keys() & set(changed)
     _parse_overrides({name: overrides[name] for name in overrides if name in names}, Property.accept)
     settings = topic_settings(overrides, defaults)
+    if BACKPRESSURE_GROUPS in names:
+        _check_backpressure(settings)
     enables = REMOTE_STORAGE in names and TOPIC_PROPERTIES[REMOTE_STORAGE].parse(overrides[REMOTE_STORAGE]) is True
     check_tiering(settings, None if before is None else topic_settings(before, defaults), enables=enables)
+
+
+def _check_backpressure(settings: TopicSettings) -> None:
+    count = len(settings.penstock_backpressure_groups)
+    if count > BACKPRESSURE_GROUPS_MAX:
+        raise config_error(
+            BACKPRESSURE_GROUPS,
+            f"{BACKPRESSURE_GROUPS} names {count} groups: {BACKPRESSURE_GROUPS_MAX} at most, since brokers ask about "
+            "each of them again and again",
+        )
 
 
 def broker_defaults(properties: Mapping[str, str]) -> TopicSettings:

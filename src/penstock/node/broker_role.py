@@ -183,6 +183,7 @@ class BrokerRole:
             self.partitions,
             self._security.quotas,
             settings.penstock_tenant_usage_interval_ms,
+            self._tier.only_there_bytes if self._tier is not None else lambda _: 0,
         )
         self._tenants.start()
         raft.on_commit(self._tenants.follow)
