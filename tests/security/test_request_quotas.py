@@ -11,6 +11,7 @@ from access_rights import SEEN, Entry
 from matrix import ALICE, Matrix, secured, sign_in
 
 from penstock.model.access import Operation, Permission, ResourceType
+from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
 from penstock.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -28,6 +29,7 @@ from penstock.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest
+from penstock.wire.messages.take_share_records import TakeShareRecordsRequest
 from support.kafka_broker import free_port
 from support.wire_client import WireClient, fetch_request
 
@@ -56,7 +58,7 @@ FLOODS: dict[str, tuple[Any, int]] = {
 def matrix() -> Iterator[Matrix]:
     port, controller_port = free_port(), free_port()
     with (
-        Cluster(secured(port, controller_port)),
+        Cluster(secured(port, controller_port) | {"group.share.max.share.sessions": "8"}),
         Matrix(f"127.0.0.1:{port}", f"127.0.0.1:{controller_port}") as found,
     ):
         found.grant(RIGHTS)
@@ -94,3 +96,16 @@ def test_nobody_is_held_back_by_what_others_ask_before_they_sign_in(matrix: Matr
             assert stranger.call(SaslHandshakeRequest("PLAIN"), 1).error_code == 0
     finally:
         limit_requests(matrix, None, None)
+
+
+def test_who_takes_records_as_many_members_leaves_room_for_others(matrix: Matrix) -> None:
+    matrix.grant([*RIGHTS, (ResourceType.GROUP, Operation.READ, Permission.ALLOW)])
+
+    def take(client: WireClient, member: str) -> int:
+        request = TakeShareRecordsRequest(f"{SEEN}-share", member, matrix.topic_ids[SEEN], [0], 0, 1000, 0)
+        return int(client.call(request, 0).error_code)
+
+    full = ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    with sign_in(matrix.address, ALICE) as alice:
+        assert [take(alice, f"alice-{number}") for number in range(8)] == [0] * 4 + [full] * 4
+    assert take(matrix.admin, "admin") == 0

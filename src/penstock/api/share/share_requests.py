@@ -53,6 +53,10 @@ class ShareRequests:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the request has no valid member id")
         return request.group_id, request.member_id
 
+    def owner(self, context: RequestContext) -> str | None:
+        """Whose sessions these are, where clients are told apart: others must find room for theirs."""
+        return context.client.principal if self._access.is_on else None
+
     def check_topic(self, place: Place, context: RequestContext) -> None:
         """Raises ApiError for a topic that does not exist or that the client may not read."""
         topic = self._image.topics_by_id.get(place.topic_id)
