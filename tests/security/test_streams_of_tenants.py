@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tenant_clients import ACCESS_LISTS, TIMEOUT_S, Commands, Tenant, eventually, produce
+from tenant_clients import ACCESS_LISTS, TIMEOUT_S, Commands, Tenant, eventually, find_coordinators, produce
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.settings import read_settings
 from penstock.core.group.streams.status import StatusCode
 from penstock.model.errors import ErrorCode
-from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
@@ -38,9 +37,7 @@ MEMBER = "a-member-of-a-streams-group"
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
     directory = tmp_path_factory.mktemp("streams-of-tenants")
     with SecureCluster(directory, settings=ACCESS_LISTS) as cluster:
-        with ClusterClient(read_settings(cluster.librdkafka())) as client:
-            wanted = FindCoordinatorRequest(key_type=0, coordinator_keys=["any"])
-            eventually(lambda: client.ask(wanted).coordinators[0].error_code, lambda error: error == 0)
+        find_coordinators(cluster)
         yield Commands(cluster, directory)
 
 
