@@ -298,8 +298,9 @@ class Dispatcher:
         started: float,
     ) -> asyncio.Future[Reply | None]:
         """A future of what `_finish` returns for a response that comes later."""
-        timer = WorkTimer(self._clock)
+        timer: WorkTimer | None = None
         if iscoroutine(response):
+            timer = WorkTimer(self._clock)
             waiting: asyncio.Future[Any] = self._own(timer.measured(response))
         else:
             assert isinstance(response, asyncio.Future)
@@ -310,7 +311,9 @@ class Dispatcher:
 
         def finish(done: asyncio.Future[Any]) -> None:
             route.counters.parked -= 1
-            waited_s = self._clock() - parked - timer.spent_s
+            waited_s = self._clock() - parked
+            if timer is not None:
+                waited_s -= timer.spent_s
             if done.cancelled():
                 reply.cancel()
                 return

@@ -1,4 +1,4 @@
-"""Reading what a client pushes is work for a thread, and the client is charged for it, whether or not it can be read."""
+"""Reading what a client pushes is work for a thread, and charged to the client, whether or not it can be read."""
 
 from __future__ import annotations
 
