@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.kafka_broker import KafkaBroker, combined_node_properties, free_port, write_properties
 from tests.support.kafka_tools import java_missing, libraries_of
@@ -122,13 +122,25 @@ def write(settings: dict[str, str], topic: str, size: int, seconds: float) -> in
 
 def read(settings: dict[str, str], topic: str, seconds: float) -> int:
     consumer = Consumer({**settings, "group.id": "bench", "enable.auto.commit": "false"})
-    _, written = consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S)
+    written = _end_of(consumer, topic)
     consumer.assign([TopicPartition(topic, 0, 0)])
     found, end = 0, time.monotonic() + seconds
     while time.monotonic() < end and found < written:
         found += len(consumer.consume(5_000, 0.1))
     consumer.close()
     return found
+
+
+def _end_of(consumer: Consumer, topic: str) -> int:
+    """How many records a topic has; on a busy machine a client may not have heard of its leader yet."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 def compare(directory: Path, seconds: float, rounds: int) -> list[dict[str, Any]]:

@@ -22,6 +22,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": f"User:{ADMIN}",
         "allow.everyone.if.no.acl.found": "true",
+        # For those who come by the thousand.
+        "socket.listen.backlog.size": "1000",
     }
     with SecureCluster(tmp_path_factory.mktemp("secured"), settings=settings) as cluster:
         yield cluster

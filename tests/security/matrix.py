@@ -63,9 +63,9 @@ def secured(port: int, controller_port: int) -> dict[str, str]:
     }
 
 
-def sign_in(address: str, user: str) -> WireClient:
+def sign_in(address: str, user: str, client_id: str = "matrix") -> WireClient:
     """A connection of a user."""
-    client = WireClient(address)
+    client = WireClient(address, client_id)
     assert client.call(SaslHandshakeRequest("PLAIN"), 1).error_code == 0
     answer = client.call(SaslAuthenticateRequest(f"\0{user}\0{user}-secret".encode()), 2)
     assert answer.error_code == 0, answer
@@ -82,6 +82,11 @@ class Matrix:
         self._stack = ExitStack()
         self._alice: dict[bool, WireClient] = {}
         self._markers = 0
+
+    @property
+    def topic_ids(self) -> dict[str, bytes]:
+        """The ids of the topics that there are."""
+        return self._world.topic_ids
 
     def __enter__(self) -> Self:
         self.admin = self._stack.enter_context(sign_in(self.address, ADMIN))
@@ -179,6 +184,14 @@ class Matrix:
         )
         for probe in probes:
             _until(lambda probe=probe: self.ask(probe) != ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # type: ignore[misc]
+
+    def grant_on(self, topic: str, operation: Operation) -> None:
+        """Give alice a right on one topic besides, and wait until the broker goes by it."""
+        right = (ResourceType.TOPIC, topic, PatternType.LITERAL, f"User:{ALICE}", "*", operation, Permission.ALLOW)
+        assert self.admin.call(CreateAclsRequest([AclCreation(*right)]), 3).results[0].error_code == 0
+        described = describe_configs.DescribeConfigsRequest([describe_configs.DescribeConfigsResource(2, topic, [])])
+        probe = Probe("granted", described, 4, lambda answer: answer.results[0].error_code)
+        _until(lambda: self.ask(probe) != ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _make_world(self) -> None:
         for kind in (0, 1):

@@ -12,7 +12,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, Producer
 
+from penstock.client.cluster import ClusterClient
+from penstock.client.settings import read_settings
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from support.secure_cluster import ADMIN, SecureCluster
 
 TIMEOUT_S = 60.0
@@ -73,6 +76,13 @@ def eventually(look: Callable[[], T], is_right: Callable[[T], bool]) -> T:
         assert time.monotonic() < deadline, found
         time.sleep(0.1)
     return found
+
+
+def find_coordinators(cluster: SecureCluster) -> None:
+    """Have groups coordinated: the topic of their offsets is created on first use."""
+    wanted = FindCoordinatorRequest(key_type=0, coordinator_keys=["any"])
+    with ClusterClient(read_settings(cluster.librdkafka())) as client:
+        eventually(lambda: client.ask(wanted).coordinators[0].error_code, lambda error: error == 0)
 
 
 def produce(settings: dict[str, str], topic: str, records: int, size: int = 1000, **more: str) -> list[KafkaError]:

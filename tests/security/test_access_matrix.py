@@ -10,15 +10,18 @@ import pytest
 from access_probe import World
 from access_probes import PROBES
 from access_rights import HIDDEN, SEEN, Entry, cases
-from matrix import TOPICS, Matrix, secured
+from matrix import ADMIN, ALICE, TOPICS, Matrix, secured, sign_in
 
 from penstock.api.table import BROKER_APIS, CONTROLLER_APIS, FIRST_OWN_KEY
 from penstock.model.access import Operation, Permission, ResourceType
+from penstock.model.errors import ErrorCode
 from penstock.testing import Cluster
 from penstock.wire.apis import APIS
+from penstock.wire.messages import delete_records
+from penstock.wire.records import Record, build_batch
 from support.kafka_broker import free_port, kafka_broker
 from support.kafka_tools import java_missing, libraries_of
-from support.wire_client import KEYS
+from support.wire_client import KEYS, produce_request
 
 REFERENCE = "4.3.1"
 # Everybody may ask which versions there are and sign in.
@@ -97,3 +100,40 @@ def test_patterns_stand_for_the_topics_that_they_stand_for_with_kafka(tmp_path: 
     with penstock() as matrix:
         assert ask(matrix) == expected
     assert [*expected.values()] == [[SEEN, f"{SEEN}-forgotten"], []]
+
+
+def ask_of_coordinators(matrix: Matrix) -> dict[tuple[str, str], tuple[int, int]]:
+    """What a super user hears who writes and trims what coordinators keep, by client id and topic."""
+    found = {}
+    for client_id in ("matrix", "__admin_client"):
+        with sign_in(matrix.address, ADMIN, client_id) as admin:
+            for topic in ("__consumer_offsets", "__transaction_state"):
+                batch = build_batch([Record(0, 0, b"key", b"value")])
+                written = admin.call(produce_request(topic, batch), 12).responses[0].partition_responses[0]
+                rows = [delete_records.DeleteRecordsTopic(topic, [delete_records.DeleteRecordsPartition(0, 0)])]
+                trimmed = admin.call(delete_records.DeleteRecordsRequest(rows, 5_000), 2).topics[0].partitions[0]
+                found[client_id, topic] = written.error_code, trimmed.error_code
+    return found
+
+
+def test_nobody_writes_or_trims_what_coordinators_keep() -> None:
+    refused = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    with penstock() as matrix:
+        found = ask_of_coordinators(matrix)
+        assert {codes for (client_id, _), codes in found.items() if client_id == "matrix"} == {(refused, refused)}
+        # Nor does somebody who has all rights on topics, whatever it calls itself.
+        matrix.grant_on("__consumer_offsets", Operation.ALL)
+        with sign_in(matrix.address, ALICE, "__admin_client") as alice:
+            batch = build_batch([Record(0, 0, b"key", b"value")])
+            answer = alice.call(produce_request("__consumer_offsets", batch), 12)
+        assert answer.responses[0].partition_responses[0].error_code == refused
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_kafka_refuses_the_same_of_what_coordinators_keep(tmp_path: Path) -> None:
+    with kafka(tmp_path / "kafka") as matrix:
+        expected = ask_of_coordinators(matrix)
+    with penstock() as matrix:
+        assert ask_of_coordinators(matrix) == expected

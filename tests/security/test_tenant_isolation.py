@@ -210,8 +210,9 @@ def test_storage_is_that_of_all_leaders_and_counted_once(world: World) -> None:
     finally:
         producer.close()
     shown = eventually(lambda: world.commands.described("gamma"), lambda row: row["storage_bytes"]["used"] > 1_900_000)
-    # The others may append for one interval of questions before they know; one record at a time is slower than that.
-    assert shown["storage_bytes"]["used"] < 2_500_000
+    # The others may append for a while before they know. If each counted only what it leads, it would be
+    # three times the limit, and if replicas counted, a third.
+    assert shown["storage_bytes"]["used"] < 4_000_000
     assert {error.code() for error in produce(gamma.settings, "gamma.t", 30, size=100_000)} == {
         KafkaError.POLICY_VIOLATION
     }

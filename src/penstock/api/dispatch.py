@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from inspect import iscoroutine
 from struct import Struct
 from struct import error as StructError
@@ -23,6 +23,7 @@ from penstock.api.context import Client, Handler, Reply, RequestContext, settled
 from penstock.api.forwarding import Forwarding, decoded
 from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
+from penstock.api.work_timer import WorkTimer
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.core.security.audited_requests import AUDITED, is_change
 from penstock.model.errors import ApiError, ProtocolError
@@ -41,8 +42,8 @@ TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
 # What counts against a consumer's quota.
 FETCHING = frozenset((ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.TAKE_SHARE_RECORDS))
-# Requests between brokers don't count against anybody's quota.
-BETWEEN_BROKERS = frozenset(
+# What brokers ask each other, which counts against nobody's quota; clients that ask the same are charged for it.
+BETWEEN_BROKERS: Collection[int] = frozenset(
     (
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -71,8 +72,8 @@ class Route(NamedTuple):
     header_version: int
     version: int
     forwarding: Forwarding | None
-    # Not measured against quotas: requests between brokers, and decisions, which wait more than they work.
-    is_exempt: bool
+    # Not measured against quotas, if the client is exempt.
+    is_between_brokers: bool
     counters: ApiCounters
     # Finds the errors in a response; None where there cannot be any.
     errors: Finder | None
@@ -96,10 +97,14 @@ class Dispatcher:
         followers_fetch: str = FETCH_BY_FOLLOWERS,
         quotas: ClientQuotas | None = None,
         audit: AuditTrail | None = None,
+        between_brokers: Collection[int] = BETWEEN_BROKERS,
+        is_exempt: Callable[[Client], bool] = lambda _: True,
     ) -> None:
         """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled.
 
-        `audit` is told of changes to the cluster."""
+        `audit` is told of changes to the cluster. Quotas don't apply to the APIs `between_brokers`, for clients that
+        are really exempt, and do not only claim to be brokers.
+        """
         self._handlers = handlers
         self._versions = versions
         self._forwarding = forwarding
@@ -108,6 +113,8 @@ class Dispatcher:
         self._followers_fetch = followers_fetch
         self._quotas = quotas
         self._audit = audit if audit is not None and audit.is_on else None
+        self._between_brokers = between_brokers
+        self._is_exempt = is_exempt
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -140,7 +147,8 @@ class Dispatcher:
         client.api_key, client.client_id = api_key, header.client_id
         context = RequestContext(version, header.client_id, client)
         if route.forwarding is not None:
-            return self._own(self._decide(bytes(frame), request, context, route, started))
+            timer = WorkTimer(self._clock)
+            return self._own(timer.measured(self._decide(bytes(frame), request, context, route, started, timer)))
         if route.of_followers is not None and is_follower(request):
             route = route.of_followers
         response = route.handle(request, context)
@@ -159,7 +167,7 @@ class Dispatcher:
         waited_s: float | None = None,
     ) -> Reply | None:
         """What is sent for a response; None if the request has no reply."""
-        if self._quotas is not None and self._quotas.are_set and not route.is_exempt:
+        if self._quotas is not None and self._quotas.are_set and route.forwarding is None:
             work_s = self._clock() - started - (waited_s or 0.0)
             response = self._charge(self._quotas, response, route, context, size_bytes, work_s)
         reply = None
@@ -185,6 +193,8 @@ class Dispatcher:
         work_s: float,
     ) -> Any:
         """Measure a request; a client over its quota is told in the response, and throttled."""
+        if route.is_between_brokers and self._is_exempt(context.client):
+            return response
         client_id = context.client_id or ""
         throttle_ms = quotas.worked(context.client, client_id, work_s)
         if route.api_key == ApiKey.PRODUCE:
@@ -219,13 +229,14 @@ class Dispatcher:
             response_header_version(api_key, version),
             version,
             forwarding,
-            forwarding is not None or api_key in BETWEEN_BROKERS,
+            api_key in self._between_brokers,
             self.counters.api(name),
             None if name in TELLING else errors,
             None,
         )
         if api_key == ApiKey.FETCH:
-            followed = route._replace(counters=self.counters.api(self._followers_fetch), errors=errors, is_exempt=True)
+            counters = self.counters.api(self._followers_fetch)
+            followed = route._replace(counters=counters, errors=errors, is_between_brokers=True)
             route = route._replace(of_followers=followed)
         self._routes[api_key << 16 | version] = route
         return route
@@ -242,9 +253,12 @@ class Dispatcher:
         return self._finish(route.handle(None, context), route, context, correlation_id, 0, started)
 
     async def _decide(
-        self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float
+        self, frame: bytes, request: Any, context: RequestContext, route: Route, started: float, timer: WorkTimer
     ) -> Reply | None:
-        """Have the active controller answer; without one the client gets the error in its own API's form."""
+        """Have the active controller answer; without one the client gets the error in its own API's form.
+
+        The controller charges the client for a request that is forwarded.
+        """
         forwarding = route.forwarding
         assert forwarding is not None
         api_key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
@@ -261,6 +275,8 @@ class Dispatcher:
             except ApiError:
                 if response is None:
                     response = await settled(forwarding.unavailable[api_key](request, context))
+        if self._quotas is not None and self._quotas.are_set:
+            response = self._charge(self._quotas, response, route, context, len(frame), timer.spent_s)
         _mute(context.client, getattr(response, "throttle_time_ms", 0))
         if self._audit is not None and api_key in AUDITED:
             self._audit.changed(context.client, api_key, request, response)
@@ -282,8 +298,10 @@ class Dispatcher:
         started: float,
     ) -> asyncio.Future[Reply | None]:
         """A future of what `_finish` returns for a response that comes later."""
+        timer: WorkTimer | None = None
         if iscoroutine(response):
-            waiting: asyncio.Future[Any] = self._own(response)
+            timer = WorkTimer(self._clock)
+            waiting: asyncio.Future[Any] = self._own(timer.measured(response))
         else:
             assert isinstance(response, asyncio.Future)
             waiting = response
@@ -294,6 +312,8 @@ class Dispatcher:
         def finish(done: asyncio.Future[Any]) -> None:
             route.counters.parked -= 1
             waited_s = self._clock() - parked
+            if timer is not None:
+                waited_s -= timer.spent_s
             if done.cancelled():
                 reply.cancel()
                 return

@@ -15,7 +15,16 @@ from penstock.config.checks import check_text
 from penstock.config.client_metrics import parse_subscription
 from penstock.config.names import find_property, has_listener_prefix, unknown_text
 from penstock.config.offset_reset import LATEST, OFFSET_RESET, parse_offset_reset
-from penstock.config.properties import ConfigError, Finding, Property, PropertyType, UpdateMode, config_error, nearest
+from penstock.config.properties import (
+    ConfigError,
+    Finding,
+    Property,
+    PropertyType,
+    UpdateMode,
+    check_sizes,
+    config_error,
+    nearest,
+)
 from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
 from penstock.config.topic import TopicSettings, check_topic_overrides
 from penstock.model.errors import ApiError, ErrorCode
@@ -63,9 +72,11 @@ def apply_incremental(
     Raises ConfigError when the result is not valid (INVALID_CONFIG; for brokers INVALID_REQUEST, as Kafka does), and
     ApiError (INVALID_REQUEST) when the request names a setting twice or leaves a value out.
     """
+    wanted = [*operations]
+    check_sizes((name, value) for name, _, value in wanted)
     result = dict(current)
     seen = set()
-    for name, operation, value in operations:
+    for name, operation, value in wanted:
         if name in seen:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is changed twice in one request: send one operation")
         seen.add(name)
@@ -93,12 +104,13 @@ def validate_overrides(
 
     `before` are the overrides until now.
     """
+    given = overrides if changed is None else [name for name in changed if name in overrides]
+    check_sizes((name, overrides[name]) for name in given)
     match scope:
         case ConfigScope.TOPIC:
             check_topic_overrides(overrides, defaults or TopicSettings(), changed, before)
         case ConfigScope.BROKER | ConfigScope.CLUSTER:
-            names = overrides if changed is None else [name for name in changed if name in overrides]
-            _check_broker(names, overrides, scope)
+            _check_broker(given, overrides, scope)
         case ConfigScope.GROUP:
             _check_table(overrides, GROUP_PROPERTIES, "group")
             _check_offset_reset(overrides)
@@ -139,12 +151,13 @@ def _changed_list(name: str, operation: AlterOperation, value: str, current: str
         verb = operation.name.lower()
         raise config_error(name, f"{name}: cannot {verb} {value!r}, as it is not a list: use SET with the whole value")
     text = (row.default_text or "") if current is None else current
-    items = [item for item in text.split(",") if item]
+    # In order, and each once.
+    items = dict.fromkeys(item for item in text.split(",") if item)
     for item in value.split(","):
-        if operation == AlterOperation.APPEND and item not in items:
-            items.append(item)
-        elif operation == AlterOperation.SUBTRACT and item in items:
-            items.remove(item)
+        if operation == AlterOperation.APPEND:
+            items[item] = None
+        else:
+            items.pop(item, None)
     return ",".join(items)
 
 

@@ -89,8 +89,11 @@ def config_error(name: str, text: str) -> ConfigError:
 
 _BITS = {PropertyType.SHORT: 16, PropertyType.INT: 32, PropertyType.LONG: 64}
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
-_LIST_SEPARATOR = re.compile(r"\s*,\s*")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+# How much may be set: a list of the replicas of some ten thousand partitions fits.
+SETTINGS_MAX = 1_000
+NAME_LENGTH_MAX = 256
+VALUE_LENGTH_MAX = 256 * 1024
 _UNITS = (
     (("ms", "millis"), " of milliseconds"),
     (("seconds", "secs"), " of seconds"),
@@ -139,8 +142,8 @@ class Property:
             case PropertyType.DOUBLE:
                 return self._number(text)
             case PropertyType.LIST:
-                items = tuple(_LIST_SEPARATOR.split(text)) if text else ()
-                return tuple(self._choice(text, item) for item in items)
+                items = text.split(",") if text else ()
+                return tuple(self._choice(text, item.strip()) for item in items)
             case _:
                 return self._choice(text, text)
 
@@ -254,6 +257,19 @@ class Property:
         else:
             limits = ""
         return limits + "".join(f", or {value}" for value in self.exceptions)
+
+
+def check_sizes(settings: Iterable[tuple[str, str | None]]) -> None:
+    """Raises ConfigError for more, or longer, settings than anybody needs: every node reads them again and again."""
+    for count, (name, value) in enumerate(settings, 1):
+        if count > SETTINGS_MAX:
+            raise config_error(name[:NAME_LENGTH_MAX], f"more than {SETTINGS_MAX} settings are changed at once")
+        if len(name) > NAME_LENGTH_MAX:
+            shown = name[:NAME_LENGTH_MAX]
+            raise config_error(shown, f"{shown}…: the name has {len(name)} characters, {NAME_LENGTH_MAX} are allowed")
+        if value is not None and len(value) > VALUE_LENGTH_MAX:
+            text = f"{name}: the value has {len(value)} characters, {VALUE_LENGTH_MAX} are allowed"
+            raise config_error(name, text)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from penstock.config.properties import ConfigError, Finding, Property, Value, config_error, nearest
+from penstock.config.properties import ConfigError, Finding, Property, Value, check_sizes, config_error, nearest
 from penstock.config.tables import BROKER_PROPERTIES, TOPIC_PROPERTIES, TOPIC_SYNONYMS, Synonym
 from penstock.config.tiering import check_tiering
 
@@ -16,8 +17,14 @@ CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 UNLIMITED = -1
 REMOTE_STORAGE = "remote.storage.enable"
+BACKPRESSURE_GROUPS = "penstock.backpressure.groups"
+# Brokers ask about each of them at an interval.
+BACKPRESSURE_GROUPS_MAX = 16
 TIERING = "remote.log.storage.system.enable"
 TOPIC_NAME_STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
+# As a whole, since a list may have thousands of pairs.
+_PAIRS = re.compile(r"\s*[0-9]+:[0-9]+\s*(?:,\s*[0-9]+:[0-9]+\s*)*+")
+SHOWN_MAX = 200
 _REMOVED = {
     "message.format.version": "records are always stored in the current format; leave it out",
     "message.downconversion.enable": "old record formats are no longer served; leave it out",
@@ -117,10 +124,23 @@ def check_topic_overrides(
     `before` are the overrides of a topic that exists.
     """
     names = overrides.keys() if changed is None else overrides.keys() & set(changed)
+    check_sizes((name, overrides[name]) for name in names)
     _parse_overrides({name: overrides[name] for name in overrides if name in names}, Property.accept)
     settings = topic_settings(overrides, defaults)
+    if BACKPRESSURE_GROUPS in names:
+        _check_backpressure(settings)
     enables = REMOTE_STORAGE in names and TOPIC_PROPERTIES[REMOTE_STORAGE].parse(overrides[REMOTE_STORAGE]) is True
     check_tiering(settings, None if before is None else topic_settings(before, defaults), enables=enables)
+
+
+def _check_backpressure(settings: TopicSettings) -> None:
+    count = len(settings.penstock_backpressure_groups)
+    if count > BACKPRESSURE_GROUPS_MAX:
+        raise config_error(
+            BACKPRESSURE_GROUPS,
+            f"{BACKPRESSURE_GROUPS} names {count} groups: {BACKPRESSURE_GROUPS_MAX} at most, since brokers ask about "
+            "each of them again and again",
+        )
 
 
 def broker_defaults(properties: Mapping[str, str]) -> TopicSettings:
@@ -195,12 +215,9 @@ def _unknown(name: str) -> str:
 
 def _check_throttled_replicas(name: str, text: str) -> None:
     text = text.strip()
-    if text in ("", "*", "none"):
-        return
-    for item in text.split(","):
-        parts = item.strip().split(":")
-        if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-            raise config_error(name, f"{name}={text}: expected *, or partition:broker pairs such as 0:101,1:102")
+    if text not in ("", "*", "none") and not _PAIRS.fullmatch(text):
+        shown = text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+        raise config_error(name, f"{name}={shown}: expected *, or partition:broker pairs such as 0:101,1:102")
 
 
 def _checked(settings: TopicSettings) -> TopicSettings:

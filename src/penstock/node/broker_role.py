@@ -184,6 +184,7 @@ class BrokerRole:
             self.partitions,
             self._security.quotas,
             settings.penstock_tenant_usage_interval_ms,
+            self._tier.only_there_bytes if self._tier is not None else lambda _: 0,
         )
         self._tenants.start()
         raft.on_commit(self._tenants.follow)
@@ -358,6 +359,7 @@ class BrokerRole:
             self._counters,
             quotas=self._security.quotas,
             audit=self._security.audit,
+            is_exempt=self._security.is_exempt,
         )
 
     def _keep_audit_trail(self) -> None:

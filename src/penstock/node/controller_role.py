@@ -61,7 +61,11 @@ class ControllerRole:
             CONTROLLER_VERSIONS,
             counters=counters,
             followers_fetch=QUORUM_FETCH,
+            quotas=security.quotas,
             audit=security.audit,
+            # Whoever comes here is a node or an administrator; others' requests are forwarded.
+            between_brokers=CONTROLLER_VERSIONS,
+            is_exempt=lambda client: not client.is_forwarded,
         )
         # Requests from this process itself are allowed, whatever access lists and quotas say.
         self._own_handlers = controller_handlers(replace(services, access=OPEN, quotas=security.no_quotas))

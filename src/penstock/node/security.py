@@ -22,7 +22,7 @@ from penstock.core.security.authorizer import Authorizer
 from penstock.core.security.jaas import InvalidJaas, parse_jaas
 from penstock.core.security.principal_mapping import InvalidRules, PrincipalMapping
 from penstock.core.security.quotas import Windows
-from penstock.model.access import USER_PREFIX
+from penstock.model.access import ANONYMOUS, USER_PREFIX, Operation
 from penstock.node.failures import CannotStart
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
@@ -128,6 +128,11 @@ class NodeSecurity:
     def _look_up(self, listener_name: str) -> Callable[[str], str | None]:
         """Looks up a listener's current properties by name."""
         return lambda name: self._settings.listener_property(listener_name, name)
+
+    def is_exempt(self, client: Client) -> bool:
+        """Whether what brokers ask each other is not counted when this client asks it: it is one, or nobody yet."""
+        is_nobody = client.principal == ANONYMOUS and client.security_protocol.startswith("SASL")
+        return is_nobody or self.access.allows_on_cluster(client, Operation.CLUSTER_ACTION, quiet=True)
 
     def settings_changed(self, settings: NodeSettings) -> None:
         """Certificates, mechanisms or passwords were changed while the node runs."""

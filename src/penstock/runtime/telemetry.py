@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.config.client_metrics import Subscription, parse_subscription
@@ -90,16 +91,20 @@ class Telemetry:
             requested_metrics=plan.metrics,
         )
 
-    async def push(self, request: PushTelemetryRequest, description: ClientDescription) -> None:
-        """Take what a client pushes; raises ApiError."""
+    async def push(
+        self, request: PushTelemetryRequest, description: ClientDescription, charge: Callable[[float], object]
+    ) -> None:
+        """Take what a client pushes, and charge it the seconds that reading it takes; raises ApiError."""
         try:
-            await self._push(request, description)
+            await self._push(request, description, charge)
         except ApiError as error:
             self.outcomes[error.code.name] += 1
             raise
         self.outcomes[ErrorCode.NONE.name] += 1
 
-    async def _push(self, request: PushTelemetryRequest, description: ClientDescription) -> None:
+    async def _push(
+        self, request: PushTelemetryRequest, description: ClientDescription, charge: Callable[[float], object]
+    ) -> None:
         client = self.clients.check_push(
             request.client_instance_id,
             description,
@@ -115,14 +120,25 @@ class Telemetry:
         if self._reading >= READING_MAX:
             raise client.fail(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "pushes while many others do")
         self._reading += 1
+        work_s = 0.0
+
+        def read_measured() -> Push:
+            nonlocal work_s
+            began_s = time.thread_time()
+            try:
+                return self._read(request)
+            finally:
+                work_s = time.thread_time() - began_s
+
         try:
-            read = await self._env.run_blocking(lambda: self._read(request))
+            read = await self._env.run_blocking(read_measured)
         except (CorruptBatch, BadMetrics) as error:
             raise client.fail(ErrorCode.INVALID_RECORD, f"pushes what cannot be read: {error}") from error
         except DecompressionTooLarge as error:
             raise client.fail(ErrorCode.TELEMETRY_TOO_LARGE, "pushes what unfolds to too much") from error
         finally:
             self._reading -= 1
+            charge(work_s)
         self.clients.take(client, read)
 
     def _read(self, request: PushTelemetryRequest) -> Push:

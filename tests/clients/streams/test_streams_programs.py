@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -16,16 +14,10 @@ from confluent_kafka import Consumer, Producer
 from penstock.testing import Cluster
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.list_groups import ListGroupsRequest
-from support.kafka_tools import (
-    java_command,
-    kafka_tool,
-    libraries_of,
-    streams_libraries_of,
-    streams_missing,
-)
+from support.kafka_tools import kafka_tool, libraries_of, streams_missing
+from support.streams_program import VERSION, Program
 from support.wire_client import WireClient
 
-VERSION = "4.3.1"
 APP, LINES, COUNTS = "wordcount", "lines", "counts"
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 PARTITIONS = 2
@@ -44,51 +36,6 @@ SETTINGS = {
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 
-class Program:
-    """A WordCount in a process of its own; `lines` are what it printed."""
-
-    def __init__(self, cluster: Cluster, state: Path, settings: Mapping[str, str]) -> None:
-        wanted = {"state.dir": str(state), **settings}
-        program = Path(__file__).with_name("WordCount.java")
-        command = java_command(
-            str(program),
-            *(cluster.bootstrap_servers, APP, LINES, COUNTS),
-            *(f"{name}={value}" for name, value in wanted.items()),
-            libraries=streams_libraries_of(VERSION),
-        )
-        self.lines: list[str] = []
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        self.lines += (line.rstrip() for line in iter(self._process.stdout.readline, ""))
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def tasks(self, role: str = "a") -> set[str]:
-        """The tasks that it has now, active or (`s`) standby."""
-        told = [line.split()[1:] for line in self.lines if line.startswith("tasks")]
-        return {task[1:] for task in (told[-1] if told else ()) if task.startswith(role)}
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def end(self) -> None:
-        with self._process:
-            if self.is_running:
-                assert self._process.stdin is not None
-                self._process.stdin.write("end\n")
-                self._process.stdin.flush()
-            self._process.wait(60)
-            self._reader.join(60)
-
-
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     if (missing := streams_missing(VERSION)) is not None:
@@ -102,7 +49,9 @@ def programs(cluster: Cluster, path: Path, count: int, **settings: str) -> Itera
     started: list[Program] = []
     wanted = {name.replace("_", "."): value for name, value in settings.items()}
     try:
-        started += [Program(cluster, path / f"state-{number}", wanted) for number in range(count)]
+        for number in range(count):
+            state = path / f"state-{number}"
+            started.append(Program(cluster.bootstrap_servers, APP, LINES, COUNTS, state, wanted))
         yield started
     finally:
         for program in started:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from penstock.config.alter import Alteration, AlterOperation, ConfigScope, apply_incremental, validate_overrides
@@ -253,3 +255,46 @@ def test_groups_and_subscriptions(scope: ConfigScope, name: str, value: str) -> 
         with pytest.raises(ConfigError):
             apply_incremental({}, [wrong], scope)
     assert apply_incremental({}, [("metrics", APPEND, "a")], ConfigScope.CLIENT_METRICS) == {"metrics": "a"}
+
+
+@pytest.mark.parametrize("scope", [ConfigScope.TOPIC, ConfigScope.GROUP, ConfigScope.CLUSTER])
+def test_nobody_sets_more_than_every_node_can_read(scope: ConfigScope) -> None:
+    """Whoever owns a topic may change its settings, and a long value stopped the controller for half a minute."""
+    long = ",".join(f"{number}:1" for number in range(40_000))
+    many = [Alteration(f"setting.{number}", AlterOperation.SET, "1") for number in range(1_001)]
+    for operations, said in (
+        ([Alteration("leader.replication.throttled.replicas", AlterOperation.SET, long)], "262144 are allowed"),
+        ([Alteration("leader.replication.throttled.replicas", AlterOperation.APPEND, long)], "262144 are allowed"),
+        ([Alteration("n" * 257, AlterOperation.SET, "1")], "257 characters, 256 are allowed"),
+        (many, "more than 1000 settings"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            apply_incremental({}, operations, scope)
+        assert said in caught.value.message
+        assert len(caught.value.message) < 1_000
+    with pytest.raises(ConfigError, match="262144 are allowed"):
+        validate_overrides({"leader.replication.throttled.replicas": long}, scope)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("min.cleanable.dirty.ratio", "1" * 250_000 + "x"),
+        ("leader.replication.throttled.replicas", "0:1" + " " * 250_000 + "x"),
+        ("leader.replication.throttled.replicas", "0:1," * 60_000),
+        ("penstock.backpressure.groups", "a" + " " * 250_000 + "b"),
+    ],
+)
+def test_long_values_are_read_in_no_time(name: str, value: str) -> None:
+    with suppress(ConfigError):
+        apply_incremental({}, [Alteration(name, AlterOperation.SET, value)], ConfigScope.TOPIC)
+
+
+def test_long_lists_grow_in_no_time() -> None:
+    name = "leader.replication.throttled.replicas"
+    half = [",".join(f"{number}:1" for number in range(start, start + 14_000)) for start in (0, 14_000)]
+    grown = apply_incremental({name: half[0]}, [Alteration(name, AlterOperation.APPEND, half[1])], ConfigScope.TOPIC)
+    assert grown == {name: ",".join(half)}
+    left = apply_incremental(grown, [Alteration(name, AlterOperation.SUBTRACT, half[0])], ConfigScope.TOPIC)
+    assert left == {name: half[1]}

@@ -7,6 +7,7 @@ import pytest
 from penstock.config.properties import ConfigError, Effect
 from penstock.config.tables import TOPIC_PROPERTIES, TOPIC_SYNONYMS
 from penstock.config.topic import (
+    BACKPRESSURE_GROUPS_MAX,
     TopicSettings,
     broker_defaults,
     check_topic_overrides,
@@ -155,3 +156,12 @@ def test_tiered_storage_is_only_turned_off_with_what_it_holds() -> None:
         check_topic_overrides(off, TIERED, before=ON)
     check_topic_overrides({**off, "remote.log.delete.on.disable": "true"}, TIERED, before=ON)
     check_topic_overrides(off, TIERED, before={})
+
+
+def test_a_topic_names_few_groups_that_its_producers_wait_for() -> None:
+    names = [f"group-{number}" for number in range(BACKPRESSURE_GROUPS_MAX + 1)]
+    check_topic_overrides({"penstock.backpressure.groups": ",".join(names[1:])}, TopicSettings())
+    assert "names 17 groups: 16 at most" in refusal({"penstock.backpressure.groups": ",".join(names)})
+    # One that has more already can still be changed otherwise.
+    old = {"penstock.backpressure.groups": ",".join(names), "retention.ms": "5"}
+    check_topic_overrides(old, TopicSettings(), ["retention.ms"], {"penstock.backpressure.groups": ",".join(names)})

@@ -11,12 +11,13 @@ from penstock.runtime.hot_keys import worker
 from penstock.runtime.hot_keys.worker import (
     Counted,
     Job,
+    Outcome,
     Piece,
     count,
-    decode_counted,
     decode_job,
-    encode_counted,
+    decode_outcome,
     encode_job,
+    encode_outcome,
 )
 from penstock.wire.records import Record, build_batch
 
@@ -43,7 +44,7 @@ def test_jobs_and_answers_survive_the_pipe() -> None:
     given = Job([[Piece("/a/b.log", 5, 100, 7)], []], 10, 3, 99)
     assert decode_job(encode_job(given)) == given
     counted = [Counted(Report(1, 2, 3, 4, 5, 6, 7, 8, [HotKey(b"\xff\0", True, 1, 2)]), "why")]
-    assert decode_counted(encode_counted(counted)) == counted
+    assert decode_outcome(encode_outcome(Outcome(counted, 1.5))) == Outcome(counted, 1.5)
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 100, 1_000_000])

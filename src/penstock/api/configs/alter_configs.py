@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.api.configs.config_resources import alter_each, check_right, scope_of
+from penstock.api.configs.config_resources import alter_each, check_dead_letter_topic, check_right, scope_of
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.config.alter import validate_overrides
+from penstock.core.metadata.image import Image
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
@@ -24,12 +25,12 @@ from penstock.wire.messages.alter_configs import (
 API = shared_api(
     ApiKey.ALTER_CONFIGS,
     (0, 2),
-    lambda services: make_alter_configs(services.controller, services.settings, services.access),
+    lambda services: make_alter_configs(services.image, services.controller, services.settings, services.access),
     is_forwarded=True,
 )
 
 
-def make_alter_configs(controller: Controller, settings: LiveSettings, access: AccessControl) -> Handler:
+def make_alter_configs(image: Image, controller: Controller, settings: LiveSettings, access: AccessControl) -> Handler:
     """The handler."""
 
     async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
@@ -49,6 +50,7 @@ def make_alter_configs(controller: Controller, settings: LiveSettings, access: A
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
             validate_overrides(wanted, scope, defaults=settings.topic_defaults(), before=current)
+            check_dead_letter_topic(access, context, image, scope, current, wanted)
             return wanted
 
         await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)

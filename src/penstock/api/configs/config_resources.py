@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from penstock.api.access import check
 from penstock.api.context import RequestContext
-from penstock.config.alter import ConfigScope
-from penstock.core.metadata.image import ResourceType
+from penstock.config.alter import DEAD_LETTER_TOPIC, ConfigScope
+from penstock.core.metadata.image import Image, ResourceType
 from penstock.model.access import CLUSTER_NAME, Operation
 from penstock.model.access import ResourceType as access_kinds
 from penstock.model.errors import ApiError, ErrorCode
@@ -54,6 +54,27 @@ def check_right(
     kind = _PROTECTED_BY.get(resource_type)
     if kind is not None:
         check(access, context, operation, kind, CLUSTER_NAME if kind is access_kinds.CLUSTER else name)
+
+
+def check_dead_letter_topic(
+    access: AccessControl,
+    context: RequestContext,
+    image: Image,
+    scope: ConfigScope,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+) -> None:
+    """Raises TOPIC_AUTHORIZATION_FAILED unless the client may itself write to the topic that it gives a group.
+
+    Brokers write dead letters there, and may create the topic, with their own rights: nobody is to write by way of a
+    group what it may not write itself.
+    """
+    name = after.get(DEAD_LETTER_TOPIC)
+    if scope is not ConfigScope.GROUP or not name or name == before.get(DEAD_LETTER_TOPIC):
+        return
+    check(access, context, Operation.WRITE, access_kinds.TOPIC, name)
+    if name not in image.topics and not access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
+        check(access, context, Operation.CREATE, access_kinds.TOPIC, name)
 
 
 def scope_of(resource_type: int, name: str, node_id: int | None = None) -> tuple[ResourceType, ConfigScope]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.api.configs.config_resources import alter_each, check_right, scope_of
+from penstock.api.configs.config_resources import alter_each, check_dead_letter_topic, check_right, scope_of
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import shared_api
 from penstock.config.alter import Alteration, AlterOperation, apply_incremental
+from penstock.core.metadata.image import Image
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.controller import Controller
@@ -24,12 +25,16 @@ from penstock.wire.messages.incremental_alter_configs import (
 API = shared_api(
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     (0, 1),
-    lambda services: make_incremental_alter_configs(services.controller, services.settings, services.access),
+    lambda services: make_incremental_alter_configs(
+        services.image, services.controller, services.settings, services.access
+    ),
     is_forwarded=True,
 )
 
 
-def make_incremental_alter_configs(controller: Controller, settings: LiveSettings, access: AccessControl) -> Handler:
+def make_incremental_alter_configs(
+    image: Image, controller: Controller, settings: LiveSettings, access: AccessControl
+) -> Handler:
     """The handler."""
 
     async def incremental_alter_configs(
@@ -46,7 +51,9 @@ def make_incremental_alter_configs(controller: Controller, settings: LiveSetting
         operations = [Alteration(row.name, _operation(row.config_operation), row.value) for row in resource.configs]
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            return apply_incremental(current, operations, scope, settings.topic_defaults())
+            after = apply_incremental(current, operations, scope, settings.topic_defaults())
+            check_dead_letter_topic(access, context, image, scope, current, after)
+            return after
 
         await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
 

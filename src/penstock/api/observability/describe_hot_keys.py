@@ -18,6 +18,7 @@ from penstock.runtime.hot_keys.worker import Counted
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_hot_keys import (
     DescribeHotKeysRequest,
@@ -30,14 +31,16 @@ API = Api(
     ApiKey.DESCRIBE_HOT_KEYS,
     (0, 0),
     on_broker=lambda services: make_describe_hot_keys(
-        services.image, services.partitions, services.hot_keys, services.access
+        services.image, services.partitions, services.hot_keys, services.access, services.quotas
     ),
 )
 
 KEYS_MAX = 100
 
 
-def make_describe_hot_keys(image: Image, partitions: Partitions, hot_keys: HotKeys, access: AccessControl) -> Handler:
+def make_describe_hot_keys(
+    image: Image, partitions: Partitions, hot_keys: HotKeys, access: AccessControl, quotas: ClientQuotas
+) -> Handler:
     """The handler."""
 
     async def describe_hot_keys(request: DescribeHotKeysRequest, context: RequestContext) -> DescribeHotKeysResponse:
@@ -53,9 +56,11 @@ def make_describe_hot_keys(image: Image, partitions: Partitions, hot_keys: HotKe
                     if request.partitions is not None:
                         rows.append(HotPartition(index, error.code, error.message))
             keys_max = min(max(1, request.keys_max), KEYS_MAX)
-            found = await hot_keys.count(led, request.records_max, keys_max)
+            found, work_s = await hot_keys.count(led, request.records_max, keys_max)
         except ApiError as error:
             return DescribeHotKeysResponse(error_code=error.code, error_message=error.message)
+        # Another process did it; the dispatcher charges the rest, and throttles.
+        quotas.worked(context.client, context.client_id or "", work_s)
         rows += [_row(one.name.partition, counted) for one, counted in zip(led, found, strict=True)]
         return DescribeHotKeysResponse(error_message=None, partitions=rows)
 

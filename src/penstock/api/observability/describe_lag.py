@@ -1,9 +1,12 @@
 """Version 0. Penstock's own: how far groups are behind, in records and in milliseconds, and how they are doing.
 
-Not advertised: Kafka's clients have no use for it. Without names every group on this broker is described.
+Not advertised: Kafka's clients have no use for it. Without names every group on this broker is described. Needs
+DESCRIBE on the group; as with OffsetFetch, topics that the client may not describe are left out, and don't count.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
@@ -39,8 +42,11 @@ def make_describe_lag(groups: Groups, lag: LagView, access: AccessControl) -> Ha
     async def measure(name: str, context: RequestContext) -> LagGroup:
         try:
             check(access, context, Operation.DESCRIBE, ResourceType.GROUP, name)
-            return await groups.read(name, lambda shard: lag.measure(shard, name))
+            return await groups.read(name, lambda shard: lag.measure(shard, name, may_describe(context)))
         except ApiError as error:
             return LagGroup(name, error.code)
+
+    def may_describe(context: RequestContext) -> Callable[[str], bool]:
+        return lambda topic: access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=True)
 
     return describe_lag

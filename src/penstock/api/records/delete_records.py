@@ -14,6 +14,7 @@ from typing import Any
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.api.records.coordinated_topics import check_deletion
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication import leading
@@ -57,6 +58,7 @@ def make_delete_records(
             for wanted in topic.partitions:
                 try:
                     check(access, context, Operation.DELETE, ResourceType.TOPIC, topic.name)
+                    check_deletion(topic.name)
                     partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
                     start = leading.delete_records(partition, wanted.offset)
                 except ApiError as error:

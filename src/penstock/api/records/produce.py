@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from penstock.api.access import refusal
 from penstock.api.context import Client, RequestContext
 from penstock.api.declaration import Api
+from penstock.api.records.coordinated_topics import check_append
 from penstock.core.metadata.image import ResourceType as ConfigResource
-from penstock.core.metadata.topic_names import AUDIT_TOPIC
+from penstock.core.metadata.topic_names import BROKERS_TOPICS, COORDINATED_TOPICS
 from penstock.core.replica.postponed import FOR_NOW, Place, PostponedBatches
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
@@ -32,7 +33,7 @@ from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
-from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.access_control import OPEN, AccessControl
 from penstock.runtime.security.tenants import Tenants
 from penstock.runtime.share.dead_letter_topics import ENABLED
 from penstock.wire.apis import ApiKey
@@ -199,9 +200,8 @@ class Produce:
                 if known is None:
                     continue
                 written = known.name
-            is_audit = written == AUDIT_TOPIC
-            if is_audit and not access.allows_on_cluster(client, Operation.CLUSTER_ACTION):
-                # Nobody but brokers writes it, whatever rights there are on topics.
+            if written in BROKERS_TOPICS and not access.allows_on_cluster(client, Operation.CLUSTER_ACTION):
+                # Nobody but brokers writes them, whatever rights there are on topics.
                 error = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, written)
                 denied.update((place, error) for place in _places(topic))
             elif not access.allows(client, WRITE, TOPIC, written) and not self._is_dead_letter(client, written):
@@ -266,6 +266,8 @@ class Produce:
                     if acks not in (ALL, LEADER, NONE):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
+                    if partition.name.topic in COORDINATED_TOPICS:
+                        check_append(partition.name.topic, context, self._access or OPEN)
                     if acks != ALL:
                         _check_acks(partition, acks)
                     appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.api.declaration import Api
 from penstock.api.share.offset_changes import TOPIC_REFUSED, make_offset_change
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation
 from penstock.model.ids import ZERO_UUID
 from penstock.wire.apis import ApiKey
@@ -24,13 +23,12 @@ API = Api(
         Operation.READ,
         services.share_groups.alter_offsets,
         AlterShareGroupOffsetsResponse,
-        lambda topic: _refused(topic, services.image),
+        _refused,
     ),
 )
 
 
-def _refused(topic: AlterShareGroupOffsetsRequestTopic, image: Image) -> AlterShareGroupOffsetsResponseTopic:
+def _refused(topic: AlterShareGroupOffsetsRequestTopic) -> AlterShareGroupOffsetsResponseTopic:
     rows = [AlterShareGroupOffsetsResponsePartition(row.partition_index, *TOPIC_REFUSED) for row in topic.partitions]
-    # As in Kafka, the id is told all the same.
-    found = image.topics.get(topic.topic_name)
-    return AlterShareGroupOffsetsResponseTopic(topic.topic_name, found.topic_id if found else ZERO_UUID, rows)
+    # Kafka tells the id of a topic that exists, and so whether a guessed name is right.
+    return AlterShareGroupOffsetsResponseTopic(topic.topic_name, ZERO_UUID, rows)

@@ -67,7 +67,12 @@ def make_share_fetch(env: Env, requests: ShareRequests, partitions: Partitions, 
             group, member = requests.check(request, context)
             _check(request)
             session = shares.sessions.fetch(
-                group, member, request.share_session_epoch, _places(request), _forgotten(request)
+                group,
+                member,
+                request.share_session_epoch,
+                _places(request),
+                _forgotten(request),
+                requests.owner(context),
             )
         except ApiError as error:
             if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:

@@ -14,6 +14,7 @@ from penstock.core.share.acknowledgements import Acknowledgement, check_acknowle
 from penstock.core.share.sessions import Place, ShareSession
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import format_uuid
 from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.wire.messages.share_fetch import AcknowledgementBatch
@@ -52,13 +53,18 @@ class ShareRequests:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the request has no valid member id")
         return request.group_id, request.member_id
 
+    def owner(self, context: RequestContext) -> str | None:
+        """Whose sessions these are, where clients are told apart: others must find room for theirs."""
+        return context.client.principal if self._access.is_on else None
+
     def check_topic(self, place: Place, context: RequestContext) -> None:
         """Raises ApiError for a topic that does not exist or that the client may not read."""
         topic = self._image.topics_by_id.get(place.topic_id)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
         if not self._access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
-            raise refusal(context, Operation.READ, ResourceType.TOPIC, topic.name)
+            # A client that only knows the topic id does not learn the name.
+            raise refusal(context, Operation.READ, ResourceType.TOPIC, format_uuid(place.topic_id))
 
     async def acknowledge(
         self, said: Iterable[Said], session: ShareSession, context: RequestContext, *, is_renewal: bool

@@ -43,7 +43,7 @@ def make_take_share_records(env: Env, requests: ShareRequests, response_bytes_ma
         try:
             group, member = requests.check(request, context)
             reset = _offset_reset(request)
-            shares.taker_seen(group, member)
+            shares.taker_seen(group, member, requests.owner(context))
         except ApiError as error:
             return TakeShareRecordsResponse(error_code=error.code, error_message=error.message)
         session = ShareSession(group, member, [Place(request.topic_id, index) for index in request.partitions])

@@ -10,12 +10,17 @@ from penstock.model.errors import ApiError, ErrorCode
 NAME_LENGTH_MAX = 249
 # Who did what, written by the brokers.
 AUDIT_TOPIC = "_audit"
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", AUDIT_TOPIC})
+# What coordinators keep, and nobody else writes or trims.
+COORDINATED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = COORDINATED_TOPICS | {AUDIT_TOPIC}
+REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
+# Brokers write them by requests to each other; whoever has no right to act as one does not.
+BROKERS_TOPICS = frozenset({AUDIT_TOPIC, REMOTE_LOG_METADATA_TOPIC})
 METADATA_TOPIC = "__cluster_metadata"
 # Topics that Penstock itself creates, and that no rule about topics applies to.
-OWN_TOPICS = INTERNAL_TOPICS | {"__remote_log_metadata", "_schemas", "_idempotency_keys", "_pipelines"}
+OWN_TOPICS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC, "_schemas", "_idempotency_keys", "_pipelines"}
 # What brokers need before they can read from object storage; Kafka ignores the setting for these.
-NEVER_TIERED = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"})
+NEVER_TIERED = COORDINATED_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

@@ -124,6 +124,10 @@ class RemotePartition:
         """Every segment that is not deleted, in the order of their first offsets."""
         return sorted(self._by_id.values(), key=lambda segment: (segment.start_offset, segment.end_offset))
 
+    def size_before(self, offset: int) -> int:
+        """The bytes of all segments that begin before `offset`, finished or not."""
+        return sum(segment.size_bytes for segment in self._by_id.values() if segment.start_offset < offset)
+
     def begin(self, segment: RemoteSegment) -> bool:
         """A copy was begun; False when the segment is known, or was deleted."""
         if segment.segment_id in self._by_id or segment.segment_id in self._gone:

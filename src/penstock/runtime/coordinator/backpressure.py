@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from penstock.config.node import NodeSettings
+from penstock.config.topic import BACKPRESSURE_GROUPS_MAX
 from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.image import Image
 from penstock.core.security.backpressure import STALE_INTERVALS, GroupProgress, Name, throttle_ms
@@ -78,7 +79,7 @@ class BackPressure:
             if partition is None:
                 continue
             topic = partition.settings
-            slowest = self._progress.slowest(name, topic.penstock_backpressure_groups, now_ms, stale_ms)
+            slowest = self._progress.slowest(name, _groups_of(partition), now_ms, stale_ms)
             if slowest is not None:
                 lag = partition.high_watermark - max(slowest, partition.log.start_offset)
                 throttled_ms = throttle_ms(
@@ -94,7 +95,7 @@ class BackPressure:
             wanted: dict[str, list[Name]] = {}
             for name, partition in self.watched.items():
                 if partition.is_leader:
-                    for group in partition.settings.penstock_backpressure_groups:
+                    for group in _groups_of(partition):
                         wanted.setdefault(group, []).append(name)
             self._progress.keep(wanted)
             if wanted:
@@ -142,6 +143,11 @@ class BackPressure:
                 if not row.error_code and row.committed_offset >= 0:
                     found[name, row.partition_index] = row.committed_offset
         return found
+
+
+def _groups_of(partition: Partition) -> Sequence[str]:
+    """The groups that a partition's topic names; another implementation's controller may have let it name more."""
+    return partition.settings.penstock_backpressure_groups[:BACKPRESSURE_GROUPS_MAX]
 
 
 def _committed(shard: GroupShard, group: str) -> Mapping[Name, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.core.group.offsets.lag import LagStatus, judge, worst
@@ -36,15 +36,15 @@ class LagView:
         self._env = env
         self._partitions = partitions
 
-    def measure(self, shard: GroupShard, group_id: str) -> LagGroup:
-        """One group with all its partitions."""
+    def measure(self, shard: GroupShard, group_id: str, is_shown: Callable[[str], bool] = lambda _: True) -> LagGroup:
+        """One group with the partitions of all topics that are shown."""
         now_ms = self._env.now_ms()
         owners = _owners(shard, group_id)
         rows = []
         statuses = []
         for name, progress in sorted(shard.committed(group_id).items()):
             partition = self._partitions.get(*name)
-            if partition is None:
+            if partition is None or not is_shown(partition.name.topic):
                 continue
             row, status = self._row(partition, progress, now_ms)
             owner = owners.get(name)

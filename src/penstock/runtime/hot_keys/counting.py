@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
-from penstock.runtime.hot_keys.worker import MODULE, Counted, Job, Piece, count, decode_counted, encode_job
+from penstock.runtime.hot_keys.worker import MODULE, Job, Outcome, Piece, decode_outcome, encode_job, timed_count
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import File, OsFilesystem
 
@@ -37,7 +37,7 @@ class HotKeys:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def count(self, partitions: Sequence[Partition], records_max: int, keys_max: int) -> list[Counted]:
+    async def count(self, partitions: Sequence[Partition], records_max: int, keys_max: int) -> Outcome:
         """What is at the end of each partition; raises ApiError."""
         if self._waiting >= WAITING_MAX:
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "others are asking for hot keys; try again")
@@ -48,7 +48,7 @@ class HotKeys:
         finally:
             self._waiting -= 1
 
-    async def _count(self, partitions: Sequence[Partition], records_max: int, keys_max: int) -> list[Counted]:
+    async def _count(self, partitions: Sequence[Partition], records_max: int, keys_max: int) -> Outcome:
         shares = max(1, len(partitions))
         files: dict[str, File] = {}
         located = []
@@ -61,7 +61,7 @@ class HotKeys:
                 return await _count_in_process(job)
             except OSError as error:
                 logger.warning("cannot start a process to count keys, using a thread: %s", error)
-        return await self._env.run_blocking(lambda: count(job, lambda path, *place: files[path].read(*place)))
+        return await self._env.run_blocking(lambda: timed_count(job, lambda path, *place: files[path].read(*place)))
 
 
 def _locate(partition: Partition, records: int, size_bytes: int, files: dict[str, File]) -> list[Piece]:
@@ -84,7 +84,7 @@ def _locate(partition: Partition, records: int, size_bytes: int, files: dict[str
     return pieces
 
 
-async def _count_in_process(job: Job) -> list[Counted]:
+async def _count_in_process(job: Job) -> Outcome:
     """Raises OSError if no process starts, ApiError if it does not answer."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -105,4 +105,4 @@ async def _count_in_process(job: Job) -> list[Counted]:
     if process.returncode:
         text = f"the process that counts keys ended with code {process.returncode}"
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
-    return decode_counted(answer)
+    return decode_outcome(answer)

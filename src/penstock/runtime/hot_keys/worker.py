@@ -51,6 +51,19 @@ class Counted(NamedTuple):
     problem: str = ""
 
 
+class Outcome(NamedTuple):
+    """What was counted, in the order of the job's partitions, and the seconds of work that it took."""
+
+    counted: list[Counted]
+    work_s: float
+
+
+def timed_count(job: Job, read: Read) -> Outcome:
+    """Do a job in a thread of this process."""
+    began_s = time.thread_time()
+    return Outcome(count(job, read), time.thread_time() - began_s)
+
+
 def count(job: Job, read: Read) -> list[Counted]:
     """Do a job."""
     deadline = time.monotonic() + job.time_ms_max / 1000
@@ -104,22 +117,23 @@ def decode_job(line: bytes) -> Job:
     return Job([[Piece(*piece) for piece in pieces] for pieces in partitions], *limits)
 
 
-def encode_counted(counted: list[Counted]) -> bytes:
+def encode_outcome(outcome: Outcome) -> bytes:
     """The outcome of a job as one line."""
     rows: list[Any] = []
-    for report, problem in counted:
+    for report, problem in outcome.counted:
         keys = [[one.key.hex(), *one[1:]] for one in report.keys]
         rows.append([[*report[:-1], keys], problem])
-    return json.dumps(rows).encode() + b"\n"
+    return json.dumps([rows, outcome.work_s]).encode() + b"\n"
 
 
-def decode_counted(line: bytes) -> list[Counted]:
+def decode_outcome(line: bytes) -> Outcome:
     """The outcome in a line."""
     counted = []
-    for (*numbers, keys), problem in json.loads(line):
+    rows, work_s = json.loads(line)
+    for (*numbers, keys), problem in rows:
         hot = [HotKey(bytes.fromhex(key), *rest) for key, *rest in keys]
         counted.append(Counted(Report._make([*numbers, hot]), problem))
-    return counted
+    return Outcome(counted, work_s)
 
 
 def _read_file(path: str, position: int, size: int) -> bytes:
@@ -134,7 +148,9 @@ def main() -> None:
     """Do the job on the standard input."""
     os.nice(NICENESS)
     job = decode_job(sys.stdin.buffer.readline())
-    sys.stdout.buffer.write(encode_counted(count(job, _read_file)))
+    counted = count(job, _read_file)
+    # The whole process is for this job.
+    sys.stdout.buffer.write(encode_outcome(Outcome(counted, time.process_time())))
     sys.stdout.buffer.flush()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.core.metadata.tenants import LIMITS, TenantLimits, tenant_usage, tenants
@@ -17,6 +17,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PeerLost, PeerUnsupported
+from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.messages.describe_tenants import DescribeTenantsRequest, DescribeTenantsResponse
@@ -40,14 +41,16 @@ class Tenants:
         partitions: Partitions,
         quotas: ClientQuotas,
         interval_ms: int,
+        in_tier_bytes: Callable[[Partition], int] = lambda _: 0,
     ) -> None:
-        """`interval_ms` is penstock.tenant.usage.interval.ms."""
+        """`interval_ms` is penstock.tenant.usage.interval.ms; `in_tier_bytes` what a partition has in no file here."""
         self._env = env
         self._brokers = brokers
         self._image = partitions.image
         self._partitions = partitions
         self._quotas = quotas
         self._interval_ms = interval_ms
+        self._in_tier_bytes = in_tier_bytes
         # The last report of every broker that is not fenced.
         self._reports: dict[int, Mapping[str, Led]] = {}
         self._own: Mapping[str, Led] = {}
@@ -108,7 +111,7 @@ class Tenants:
                 partition = self._partitions.get(topic.name, index)
                 if partition is not None and partition.leading is not None:
                     count += 1
-                    size_bytes += partition.log.size_bytes
+                    size_bytes += partition.log.size_bytes + self._in_tier_bytes(partition)
                 looked_at += 1
                 if looked_at % PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)

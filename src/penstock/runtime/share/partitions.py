@@ -192,9 +192,9 @@ class SharePartitions:
         await asyncio.gather(*(led.release(session.member) for led in held), return_exceptions=True)
         await self._drop_unused(session.group)
 
-    def taker_seen(self, group: str, member: str) -> None:
+    def taker_seen(self, group: str, member: str, owner: str | None) -> None:
         """A member asks for records without a session; raises ApiError if there are too many."""
-        self._takers.seen(group, member, self._env.monotonic_ms())
+        self._takers.seen(group, member, self._env.monotonic_ms(), owner)
         self.sweep_later()
 
     def sweep_later(self) -> None:

@@ -117,6 +117,11 @@ class RemoteLogs:
         remote = self._metadata.get(_key(partition))
         return NOTHING_COPIED if remote is None else remote.highest_offset(lineage_of(partition))
 
+    def only_there_bytes(self, partition: Partition) -> int:
+        """How much of a log is in the tier and no longer on disk, as far as it is known."""
+        remote = self._metadata.get(_key(partition))
+        return 0 if remote is None else remote.size_before(partition.log.local_start_offset)
+
     def is_loaded(self, partition: Partition) -> bool:
         """Whether it is known what the tier has of a partition."""
         return self._metadata.is_loaded(_key(partition))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.group.subscription.regex import PATTERN_LENGTH_MAX, InvalidPattern, TopicPattern
+from penstock.core.group.subscription.regex import PATTERN_LENGTH_MAX, InvalidPattern, NamePattern
 from penstock.core.group.subscription.topics import PATTERNS_MAX, TopicCatalog
 from support.worlds.consumer_world import ClusterTopics
 
@@ -16,7 +16,7 @@ NAMES = ["t", "orders", "orders-eu", "orders.eu", "ORDERS", "a", "ab", "abc", "a
 
 
 def matching(pattern: str) -> set[str]:
-    return TopicPattern(pattern).matching(NAMES)
+    return NamePattern(pattern).matching(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_re2_has_beyond_python(pattern: str, expected: set[str]) -> None:
 )
 def test_patterns_that_are_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
-        TopicPattern(pattern)
+        NamePattern(pattern)
 
 
 literals = st.sampled_from("ab.-")
@@ -114,12 +114,12 @@ patterns = st.recursive(
 
 @given(pattern=patterns, names=st.lists(st.text("ab.-", min_size=1, max_size=6), min_size=1))
 def test_random_patterns_agree_with_python(pattern: str, names: list[str]) -> None:
-    compiled = TopicPattern(pattern)
+    compiled = NamePattern(pattern)
     assert [compiled.matches(name) for name in names] == [bool(re.fullmatch(pattern, name)) for name in names]
 
 
 def test_a_pattern_that_would_take_python_years_takes_no_time() -> None:
-    pattern = TopicPattern("((a+)+)+b")
+    pattern = NamePattern("((a+)+)+b")
     assert not pattern.matches("a" * 249)
     assert pattern.matches("a" * 248 + "b")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from penstock.core.share.sessions import EPOCH_MAX, FINAL_EPOCH, Place, ShareSession, ShareSessions, Takers
@@ -77,6 +79,33 @@ def test_takers_count_for_a_while_and_are_limited() -> None:
     assert [takers.has_group(group) for group in "ghi"] == [True, False, True]
     takers.forget(2_000 + Takers.PRESENT_MS)
     assert [takers.has_group(group) for group in "ghi"] == [False, False, True]
+
+
+def test_nobody_keeps_all_others_out() -> None:
+    sessions, takers = ShareSessions(8), Takers(8)
+
+    def count(owner: str | None) -> tuple[int, int]:
+        """How many more of each somebody gets."""
+        opened = taken = 0
+        with suppress(ApiError):
+            while True:
+                sessions.fetch("g", f"{owner}-{opened}", 0, [], [], owner)
+                opened += 1
+        with suppress(ApiError):
+            while True:
+                takers.seen("g", f"{owner}-{taken}", 0, owner)
+                taken += 1
+        return opened, taken
+
+    assert [count(owner) for owner in ("greedy", "late", "later", None)] == [(4, 4), (2, 2), (1, 1), (1, 1)]
+    # Who has one keeps it, and what ends is free for others.
+    sessions.fetch("g", "greedy-0", 0, [], [], "greedy")
+    takers.seen("g", "greedy-0", Takers.PRESENT_MS - 1, "greedy")
+    assert count("last") == (0, 0)
+    for member in ("greedy-1", "greedy-2"):
+        assert sessions.end(sessions.acknowledge("g", member, FINAL_EPOCH))
+    takers.forget(Takers.PRESENT_MS)
+    assert count("last") == (1, 4)
 
 
 def test_epochs_begin_again_at_one() -> None:

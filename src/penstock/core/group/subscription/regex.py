@@ -1,4 +1,4 @@
-"""Matches topic names against a subscription's pattern.
+"""Matches names against a pattern: topics and a subscription's, transactional ids and that of whoever lists them.
 
 Kafka reads these patterns with RE2/J, which takes time linear in the name. Python's `re` accepts patterns that RE2
 refuses (look-around, back-references) and may never finish on others, so a client could stop the coordinator with one.
@@ -19,7 +19,7 @@ class InvalidPattern(ValueError):
     """A pattern that cannot be read, or that asks for too much; the text says why."""
 
 
-class TopicPattern:
+class NamePattern:
     """A compiled pattern. Raises InvalidPattern if it cannot be read or is too large."""
 
     def __init__(self, pattern: str) -> None:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from penstock.core.group.contract import Topics
-from penstock.core.group.subscription.regex import InvalidPattern, TopicPattern
+from penstock.core.group.subscription.regex import InvalidPattern, NamePattern
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 
@@ -34,7 +34,7 @@ class TopicCatalog:
     def __init__(self, topics: Topics) -> None:
         self.topics = topics
         self._hashes: dict[str, bytes] = {}
-        self._patterns: dict[str, tuple[TopicPattern, set[str]]] = {}
+        self._patterns: dict[str, tuple[NamePattern, set[str]]] = {}
         # Counts the times that topics changed, so that groups know whether their patterns are up to date.
         self.version = 1
 
@@ -53,7 +53,7 @@ class TopicCatalog:
         known = self._patterns.get(regex)
         if known is None:
             try:
-                pattern = TopicPattern(regex)
+                pattern = NamePattern(regex)
                 known = (pattern, pattern.matching(self.topics.names()))
             except InvalidPattern as error:
                 reason = f"The regular expression {regex!r} of the subscription cannot be used: {error}."

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from starlette.responses import Response
 
+from penstock.gateway.kafka.errors import not_allowed
 from penstock.gateway.registry.rights import Right, SubjectRights
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.subjects import context_of, in_context, parse_subject
@@ -58,3 +59,11 @@ async def readable(rights: SubjectRights, schemas: Sequence[StoredSchema]) -> li
     """Those of the schemas whose subjects the caller may read."""
     allowed = await rights.readable({schema.subject for schema in schemas})
     return [schema for schema in schemas if schema.subject in allowed]
+
+
+async def some_readable(rights: SubjectRights, schemas: Sequence[StoredSchema]) -> list[StoredSchema]:
+    """The same; 403 if there is none. Anybody can count up ids: to which subjects they belong is not told."""
+    allowed = await readable(rights, schemas)
+    if not allowed:
+        raise not_allowed("it takes the right DESCRIBE on the topic of a subject that has this schema")
+    return allowed

@@ -17,6 +17,7 @@ from penstock.gateway.registry.api.subjects import subject_operations
 from penstock.gateway.registry.api.versions import version_operations
 from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
 from penstock.gateway.registry.service import Registry
+from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
 from penstock.gateway.roles import ALL, REGISTRY, serving
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Application, Load, ReadJson, json_response
@@ -38,7 +39,8 @@ def registry_operations(registry: Registry, cluster_id: str, rights: SubjectRigh
         return answer({})
 
     async def contexts(call: Call) -> Response:
-        return answer(page(call, registry.state.contexts()))
+        seen = await rights.readable(registry.state.subjects())
+        return answer(page(call, sorted({DEFAULT_CONTEXT, *map(context_of, seen)})))
 
     async def metadata_id(call: Call) -> Response:
         del call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from penstock.gateway.registry import errors
-from penstock.gateway.registry.api.access import readable
+from penstock.gateway.registry.api.access import readable, some_readable
 from penstock.gateway.registry.api.shapes import (
     DELETED,
     FORMAT,
@@ -18,7 +18,7 @@ from penstock.gateway.registry.api.shapes import (
     text_answer,
 )
 from penstock.gateway.registry.lookup import parse_stored
-from penstock.gateway.registry.rights import Right, SubjectRights
+from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.schema import SCHEMA_TYPES, StoredSchema
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import context_of, parse_subject
@@ -36,10 +36,7 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
         found = registry.state.with_id(parse_subject(call["subject"]).context, call["id"])
         if not found:
             raise errors.schema_not_found(call["id"])
-        allowed = await readable(rights, found)
-        if not allowed:
-            await rights.check(found[0].subject, Right.READ)
-            raise errors.schema_not_found(call["id"])
+        allowed = await some_readable(rights, found)
         return sorted(allowed, key=lambda schema: (schema.subject, schema.version))
 
     def text_of(call: Call, schema: StoredSchema) -> str:
@@ -91,11 +88,7 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
         ]
         if not found:
             raise errors.schema_not_found(wanted)
-        allowed = await readable(rights, found)
-        if not allowed:
-            await rights.check(found[0].subject, Right.READ)
-            raise errors.schema_not_found(wanted)
-        return allowed
+        return await some_readable(rights, found)
 
     async def by_guid(call: Call) -> Response:
         schema = (await with_guid(call))[0]

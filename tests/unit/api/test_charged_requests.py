@@ -1,0 +1,90 @@
+"""What the dispatcher charges to a client's quota: the work of a handler that waits, and not its waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.api.context import Client, RequestContext
+from penstock.api.dispatch import Dispatcher
+from penstock.core.security.quotas import REQUEST_PERCENTAGE, USER, Windows, entity
+from penstock.runtime.security.client_quotas import ClientQuotas
+from penstock.wire.apis import ApiKey
+from penstock.wire.codec import decode, encode
+from penstock.wire.frame import RequestHeader, decode_response_header, encode_request
+from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+VERSION = 2
+SIZE_BYTES = 4
+Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, ListGroupsResponse]]
+
+
+class World:
+    """A dispatcher with one API, and a clock that only moves when somebody moves it."""
+
+    def __init__(self, handle: Handler, **options: Any) -> None:
+        self.now = 1_000.0
+        quotas = ClientQuotas(
+            SimpleNamespace(monotonic_ms=lambda: int(self.now * 1000)),  # type: ignore[arg-type]
+            Windows(11, 1000),
+            Windows(11, 1000),
+        )
+        quotas.table.set(REQUEST_PERCENTAGE, entity({USER: "alice"}), 10.0)
+        quotas.are_set = True
+        self.dispatcher = Dispatcher(
+            {ApiKey.LIST_GROUPS: handle},
+            {ApiKey.LIST_GROUPS: (0, 5)},
+            clock=lambda: self.now,
+            quotas=quotas,
+            **options,
+        )
+
+    async def throttle_ms(self) -> int:
+        """What a client hears."""
+        client = Client(("127.0.0.1", 1), "CLIENTS", principal="User:alice")
+        header = RequestHeader(ApiKey.LIST_GROUPS, VERSION, 1, "test")
+        frame = b"".join(encode_request(header, [encode(ListGroupsRequest(), VERSION)]))[SIZE_BYTES:]
+        reply = await self.dispatcher.answer(bytearray(frame), client)  # type: ignore[misc]
+        answer = b"".join(reply)[SIZE_BYTES:]  # type: ignore[arg-type]
+        _, position = decode_response_header(answer, 0)
+        return int(decode(ListGroupsResponse, VERSION, answer[position:]).throttle_time_ms)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_work_counts_and_waiting_does_not(works: bool) -> None:
+    async def handle(_: Any, __: RequestContext) -> ListGroupsResponse:
+        if works:
+            world.now += 5
+        await asyncio.sleep(0)
+        return ListGroupsResponse()
+
+    world = World(handle)
+
+    async def scenario() -> int:
+        asking = asyncio.ensure_future(world.throttle_ms())
+        await asyncio.sleep(0)
+        if not works:
+            world.now += 5
+        return await asking
+
+    assert bool(asyncio.run(scenario())) is works
+
+
+@pytest.mark.parametrize(
+    ("is_between_brokers", "is_exempt", "is_charged"),
+    [(False, False, True), (False, True, True), (True, False, True), (True, True, False)],
+)
+def test_only_brokers_ask_for_nothing_what_brokers_ask(
+    is_between_brokers: bool, is_exempt: bool, is_charged: bool
+) -> None:
+    async def handle(_: Any, __: RequestContext) -> ListGroupsResponse:
+        world.now += 5
+        return ListGroupsResponse()
+
+    keys = {ApiKey.LIST_GROUPS} if is_between_brokers else set()
+    world = World(handle, between_brokers=keys, is_exempt=lambda _: is_exempt)
+    assert bool(asyncio.run(world.throttle_ms())) is is_charged
