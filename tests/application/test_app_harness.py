@@ -285,3 +285,28 @@ def test_handlers_that_cannot_work_are_refused_when_they_are_written() -> None:
 
         @app.subscribe("orders", share=True, guarantee="exactly-once")
         def both(order: Order) -> None: ...
+
+
+def test_batches_keep_the_order_of_a_key_behind_a_failure(opened: Open, name: str) -> None:
+    app = App(name)
+    done: list[tuple[str | None, str]] = []
+    failures = ["not yet"]
+
+    @app.subscribe(orders(name), retries=1, delay_s=10, batch_size=100)
+    def load(batch: list[Record[Order]]) -> None:
+        if failures and any(record.value.item == "shy" for record in batch):
+            if len(batch) == 1:
+                failures.clear()
+            raise ValueError("not yet")
+        done.extend((record.key, record.value.item) for record in batch)
+
+    sent = [("a", "shy"), ("b", "1"), ("a", "second"), ("b", "2"), ("a", "third")]
+    with opened(app) as harness:
+        for key, item in sent:
+            harness.send(orders(name), key, Order(item))
+        harness.run()
+        assert [item for key, item in done if key == "b"] == ["1", "2"]
+        # Those that came with it, or after it, wait.
+        assert [item for key, item in done if key == "a"] == []
+        harness.advance(10)
+    assert [item for key, item in done if key == "a"] == ["shy", "second", "third"]

@@ -17,6 +17,7 @@ PARTITION = "penstock.dlq.partition"
 OFFSET = "penstock.dlq.offset"
 ATTEMPTS = "penstock.dlq.attempts"
 GROUP = "penstock.dlq.group"
+VALUE = "penstock.dlq.value"
 REASON_CHARACTERS_MAX = 1000
 
 

@@ -12,13 +12,14 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from penstock.app.context import Message
 from penstock.app.lines.lane import Partition
+from penstock.app.lines.outbox import COMMIT_PAUSE_S, COMMIT_TRIES, Outbox
 from penstock.app.lines.progress import Ranges, decode_ranges
 from penstock.app.lines.transport import Outcomes, Position
 from penstock.app.subscription import Subscription
 from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
 from penstock.client.application.consumer import REQUEST_TIMEOUT_S, consumer_properties
-from penstock.client.application.errors import ADVICE, ConnectionFailed, TransactionAborted, explained
+from penstock.client.application.errors import ADVICE, ConnectionFailed, explained
 from penstock.client.application.group_offsets import read_group_positions
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
@@ -31,12 +32,7 @@ from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 
-# Readers of what is sent wait so long for a worker that died within a commit.
-TRANSACTION_TIMEOUT_S = 20.0
-COMMIT_TRIES = 4
-COMMIT_PAUSE_S = 0.5
 STALE_EPOCH = "STALE_MEMBER_EPOCH"
-FLUSH_TIMEOUT_S = 60.0
 REPLY_POLL_S = 0.25
 # Replies are read when they come, or never.
 REPLY_RETENTION_MS = 3_600_000
@@ -136,30 +132,24 @@ class KafkaSource:
 class KafkaSink:
     """Sends and commits for a source; with a `transactional_id` exactly once."""
 
-    def __init__(self, connection: Connection, source: KafkaSource, transactional_id: str | None) -> None:
+    def __init__(
+        self, connection: Connection, source: KafkaSource, subscription: Subscription, transactional_id: str | None
+    ) -> None:
         self._source = source
         self._is_exact = transactional_id is not None
-        self._producer = Producer(
-            connection, transactional_id=transactional_id, transaction_timeout_s=TRANSACTION_TIMEOUT_S
-        )
-        self._has_sent = False
+        self._outbox = Outbox(connection, transactional_id, own_topics(subscription))
 
     def send(self, messages: Sequence[Message]) -> None:
         """Put messages into the producer's buffer."""
-        self._has_sent = True
-        send = self._producer.send
-        for message in messages:
-            send(message.topic, message.key, message.value, headers=message.headers or None)
+        self._outbox.send(messages)
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
         """Store messages; exactly once, with the offsets in one transaction."""
         if self._is_exact:
-            self._commit_transaction(messages, _places(positions))
-            return
-        self.send(messages)
-        if self._has_sent:
-            self._producer.flush(FLUSH_TIMEOUT_S)
-            self._has_sent = False
+            self._outbox.commit(messages, _places(positions), self._source.group_metadata)
+        else:
+            self._outbox.send(messages)
+            self._outbox.flush()
 
     def acknowledge(self, outcomes: Outcomes) -> None:
         """Consumer groups commit instead."""
@@ -167,21 +157,7 @@ class KafkaSink:
 
     def close(self) -> None:
         """Close the producer."""
-        self._producer.close()
-
-    def _commit_transaction(self, messages: Sequence[Message], positions: list[TopicPartition]) -> None:
-        for attempt in range(1, COMMIT_TRIES + 1):
-            try:
-                with self._producer.transaction():
-                    self.send(messages)
-                    if positions:
-                        self._producer.send_offsets(positions, self._source.group_metadata)
-                return
-            except TransactionAborted:
-                if attempt == COMMIT_TRIES:
-                    raise
-                # The member's epoch may have changed: the reader learns of it.
-                time.sleep(COMMIT_PAUSE_S)
+        self._outbox.close()
 
 
 class ShareSource:
@@ -190,7 +166,7 @@ class ShareSource:
     def __init__(self, connection: Connection, subscription: Subscription) -> None:
         self._topics = list(subscription.topics)
         self._consumer: ShareConsumer[bytes] = ShareConsumer(connection, group=subscription.group)
-        self._producer = Producer(connection)
+        self._outbox = Outbox(connection, None, own_topics(subscription))
         self._connection = connection
         self._group = subscription.group
 
@@ -218,14 +194,13 @@ class ShareSource:
 
     def send(self, messages: Sequence[Message]) -> None:
         """Put messages into the producer's buffer."""
-        for message in messages:
-            self._producer.send(message.topic, message.key, message.value, headers=message.headers or None)
+        self._outbox.send(messages)
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
         """Store the messages; a share group has no positions."""
         del positions
-        self.send(messages)
-        self._producer.flush(FLUSH_TIMEOUT_S)
+        self._outbox.send(messages)
+        self._outbox.flush()
 
     def acknowledge(self, outcomes: Outcomes) -> None:
         """Tell the broker what became of the records."""
@@ -236,7 +211,7 @@ class ShareSource:
     def close(self) -> None:
         """Leave the group: what is not acknowledged goes to others."""
         try:
-            self._producer.close()
+            self._outbox.close()
         finally:
             self._consumer.close()
 
@@ -280,6 +255,12 @@ class KafkaReplies:
             if message is not None and message.error() is None:
                 received(message)
         consumer.close()
+
+
+def own_topics(subscription: Subscription) -> frozenset[str]:
+    """The topics that a subscription names; its records may choose others."""
+    letters = {subscription.policy.dead_letter_topic(topic) for topic in subscription.topics}
+    return frozenset(filter(None, {subscription.publish, *letters}))
 
 
 def _places(positions: Mapping[Partition, Position]) -> list[TopicPartition]:

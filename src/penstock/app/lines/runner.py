@@ -154,15 +154,23 @@ class Runner:
             chained = _layered(layer, chained)
         return chained
 
-    # A batch that fails is halved until the record that fails is alone: the others are done, and it is tried again.
+    # A batch that fails is halved until the record that fails is alone: it is tried again, records with its key wait
+    # behind it, and the others are done.
 
     async def _run_batch(self, jobs: list[Job]) -> Finished:
         started = time.perf_counter()
         jobs, failed = self._readable(jobs)
         done: list[Job] = []
+        left: list[Job] = []
+        blocked: set[Any] = set()
         pieces = [jobs] if jobs else []
         while pieces:
             piece = pieces.pop()
+            if blocked:
+                left += [job for job in piece if job.key in blocked]
+                piece = [job for job in piece if job.key not in blocked]
+                if not piece:
+                    continue
             context = Context(None, piece[0].attempt, self.state)
             try:
                 records = [job.record for job in piece]
@@ -172,12 +180,17 @@ class Runner:
                     if self.binding.is_async:
                         result = await result
                 piece[0].outputs = self._batch_messages(result, context, trace)
+                piece[0].companions = piece[1:]
             except Exception as error:  # noqa: BLE001
-                self._halve(piece, error, pieces, failed)
+                if len(piece) == 1:
+                    failed.append((piece[0], error))
+                    blocked.add(piece[0].key)
+                else:
+                    middle = len(piece) // 2
+                    pieces += [piece[middle:], piece[:middle]]
             else:
                 done += piece
-        # A later record with the key of a failed one was in the same batch: it is done, there is nothing to leave.
-        return Finished(done, failed, [], time.perf_counter() - started)
+        return Finished(done, failed, left, time.perf_counter() - started)
 
     def _tracing(self, records: list[Record[Any]]) -> AbstractContextManager[Trace | None]:
         return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
@@ -185,16 +198,6 @@ class Runner:
     def _batch_messages(self, result: Any, context: Context, trace: Trace | None) -> list[Message]:
         found = [self._encoded(each) for each in (*context.messages, *messages_of(result, self._publish, None))]
         return found if trace is None else trace.carried(found)
-
-    @staticmethod
-    def _halve(
-        piece: list[Job], error: Exception, pieces: list[list[Job]], failed: list[tuple[Job, Exception]]
-    ) -> None:
-        if len(piece) == 1:
-            failed.append((piece[0], error))
-        else:
-            middle = len(piece) // 2
-            pieces += [piece[middle:], piece[:middle]]
 
     @staticmethod
     def _readable(jobs: list[Job]) -> tuple[list[Job], list[tuple[Job, Exception]]]:

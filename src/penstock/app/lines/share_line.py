@@ -11,13 +11,12 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from penstock.app.context import Message
 from penstock.app.counters import LineCounters
 from penstock.app.lines.lane import Job
+from penstock.app.lines.letters import dead_letter, put_refused_aside
 from penstock.app.lines.progress import PartitionProgress
 from penstock.app.lines.runner import Finished, Runner
-from penstock.app.lines.transport import Outcomes, Sink, Source
-from penstock.app.policy import dead_letter_headers
+from penstock.app.lines.transport import Outcomes, Refused, Sink, Source
 from penstock.app.subscription import Subscription
 from penstock.client.application.records import Record
 
@@ -55,9 +54,8 @@ class ShareLine:
                 if messages:
                     started = loop.time()
                     self._is_busy = True
-                    sent, outcomes = await self._process(messages)
-                    if sent:
-                        await loop.run_in_executor(self._thread, self._sink.commit, sent, {})
+                    jobs, outcomes = await self._process(messages)
+                    await self._store(jobs)
                     await loop.run_in_executor(self._thread, self._sink.acknowledge, outcomes)
                     self._counters.commits += 1
                     self._is_busy = False
@@ -85,7 +83,22 @@ class ShareLine:
         elif elapsed_s > BATCH_S_MAX:
             self._batch = max(self._subscription.concurrency, self._batch // 4)
 
-    async def _process(self, messages: list[Any]) -> tuple[list[Message], Outcomes]:
+    async def _store(self, jobs: list[Job]) -> None:
+        """Store what jobs send. Those whose messages are refused are put aside: a letter is sent instead."""
+        messages = [message for job in jobs for message in job.outputs]
+        self._counters.sent += len(messages)
+        while messages:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._sink.commit, messages, {})
+                return
+            except Refused as refused:
+                subscription = self._subscription
+                put_aside = put_refused_aside(refused, jobs, subscription.policy, subscription.group)
+                for job, error in put_aside.jobs:
+                    self._count_dead(job, error)
+                messages = put_aside.messages
+
+    async def _process(self, messages: list[Any]) -> tuple[list[Job], Outcomes]:
         decode = self._runner.binding.decode
         jobs = []
         for message in messages:
@@ -99,11 +112,11 @@ class ShareLine:
             lanes = min(self._subscription.concurrency, len(jobs))
             chunks = await asyncio.gather(*(self._run_all(jobs[place::lanes]) for place in range(lanes)))
             results = [finished for chunk in chunks for finished in chunk]
-        sent: list[Message] = []
+        ended: list[Job] = []
         outcomes: Outcomes = []
         for finished in results:
-            self._judge(finished, sent, outcomes)
-        return sent, outcomes
+            self._judge(finished, ended, outcomes)
+        return ended, outcomes
 
     async def _run_all(self, jobs: list[Job]) -> list[Finished]:
         """One job after the other; those that a chunk has no time for are the next chunk."""
@@ -114,33 +127,31 @@ class ShareLine:
             found.append(finished._replace(left=[]))
         return found
 
-    def _judge(self, finished: Finished, sent: list[Message], outcomes: Outcomes) -> None:
+    def _judge(self, finished: Finished, ended: list[Job], outcomes: Outcomes) -> None:
         counters = self._counters
         counters.processed += len(finished.done)
         counters.failed += len(finished.failed)
         counters.busy_s += finished.busy_s
         if finished.done:
             counters.observe_age(finished.done[-1].record.timestamp_ms)
-        for job in finished.done:
-            sent += job.outputs
-            outcomes.append((job.record.message, "accept"))
-        for job in finished.left:
-            outcomes.append((job.record.message, "release"))
+        ended += finished.done
+        outcomes += [(job.record.message, "accept") for job in finished.done]
+        outcomes += [(job.record.message, "release") for job in finished.left]
+        policy = self._subscription.policy
         for job, error in finished.failed:
-            record = job.record
-            if self._subscription.policy.tries_again(job.attempt, error):
-                outcomes.append((record.message, "release"))
+            if policy.tries_again(job.attempt, error):
+                outcomes.append((job.record.message, "release"))
                 continue
-            counters.dead += 1
-            logger.warning("%r failed at all %d attempts: %s", record, job.attempt, error, exc_info=error)
-            topic = self._subscription.policy.dead_letter_topic(record.topic)
-            if topic is not None:
-                where = (record.topic, record.partition, record.offset)
-                headers = dead_letter_headers(*where, job.attempt, self._subscription.group, error)
-                sent.append(Message(topic, record.key_bytes, record.value_bytes, [*record.headers, *headers]))
+            job.is_dead = True
+            job.outputs = dead_letter(job, policy, self._subscription.group, error)
+            self._count_dead(job, error)
+            ended.append(job)
             # It is kept in the dead letters; the broker must not put it aside a second time.
-            outcomes.append((record.message, "accept" if topic is not None else "reject"))
-        counters.sent += len(sent)
+            outcomes.append((job.record.message, "accept" if job.outputs else "reject"))
+
+    def _count_dead(self, job: Job, error: Exception) -> None:
+        self._counters.dead += 1
+        logger.warning("%r failed at all %d attempts: %s", job.record, job.attempt, error, exc_info=error)
 
 
 def _ignore(_: Any) -> None:

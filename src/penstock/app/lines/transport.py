@@ -9,10 +9,19 @@ from typing import Any, Protocol
 from penstock.app.context import Message
 from penstock.app.lines.lane import Partition
 from penstock.app.lines.progress import Ranges
+from penstock.client.application.errors import PenstockError
 
 # What becomes of a share group's record.
 Outcomes = list[tuple[Any, str]]
 Position = tuple[int, str]
+
+
+class Refused(Exception):
+    """Messages that no broker takes, and why. They are the fault of the records that they were sent for."""
+
+    def __init__(self, messages: list[tuple[Message, PenstockError]]) -> None:
+        super().__init__(f"{len(messages)} messages were refused: {messages[0][1]}")
+        self.messages = messages
 
 
 class Source(Protocol):
@@ -55,7 +64,11 @@ class Sink(Protocol):
         ...
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
-        """Store the messages, for exactly once with the positions in one transaction. Returns when they are durable."""
+        """Store the messages, for exactly once with the positions in one transaction. Returns when they are durable.
+
+        Raises Refused for those that no broker takes, and for those that were given to `send` before. The others are
+        stored then, but for exactly once none is.
+        """
         ...
 
     def acknowledge(self, outcomes: Outcomes) -> None:

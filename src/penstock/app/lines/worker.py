@@ -74,7 +74,7 @@ class Worker:
             return ShareLine(subscription, runner, shared, shared, counters)
         source = KafkaSource(connection, subscription, knows_ends=self._knows_ends)
         transactional_id = f"{subscription.group}-{subscription.name}-{self._identity}"
-        sink = KafkaSink(connection, source, transactional_id if subscription.exactly_once else None)
+        sink = KafkaSink(connection, source, subscription, transactional_id if subscription.exactly_once else None)
         return Line(subscription, runner, source, sink, self._clock, counters)
 
     async def _keep_running(self, subscription: Subscription, state: Any) -> None:

@@ -81,7 +81,7 @@ class Producer(Closing):
         else:
             # Of a transaction's records, commit says that they failed. Others are reported if they fail, which costs
             # nothing; reports of all that succeed cost a fifth, and begin with the first that anybody asks for.
-            settings = {ONLY_FAILURES: True} | settings | {"on_delivery": self._not_delivered}
+            settings = {ONLY_FAILURES: True, "on_delivery": self._not_delivered} | settings
         settings["error_cb"] = self._error
         self._said = ""
         self._settings = settings
