@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.app.context import Message
 from penstock.app.lines.lane import Partition
@@ -53,6 +53,21 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Leave the group."""
+        ...
+
+
+class ShareLimits(NamedTuple):
+    """How often a share group hands out a record, and for how long: then it is given up, or comes back."""
+
+    deliveries_max: int
+    lock_s: float
+
+
+class SharedSource(Source, Protocol):
+    """Records of a share group."""
+
+    def limits(self) -> ShareLimits:
+        """The group's limits, once it is open."""
         ...
 
 

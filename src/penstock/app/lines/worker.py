@@ -70,7 +70,7 @@ class Worker:
         connection, counters = connection or self._app.connection, self._app.counters[subscription.name]
         runner = self._app.make_runner(subscription, state, connection)
         if subscription.share:
-            shared = ShareSource(connection, subscription)
+            shared = ShareSource(connection, subscription, has_pauses=not self._knows_ends)
             return ShareLine(subscription, runner, shared, shared, counters)
         source = KafkaSource(connection, subscription, knows_ends=self._knows_ends)
         transactional_id = f"{subscription.group}-{subscription.name}-{self._identity}"

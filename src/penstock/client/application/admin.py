@@ -69,7 +69,7 @@ class Admin(Closing):
 
         >>> Admin().close()
         """
-        del self._raw
+        self.__dict__.pop("_raw", None)
 
     def create_topic(
         self,
@@ -180,6 +180,18 @@ class Admin(Closing):
         ...     admin.alter_group("packers", {"share.auto.offset.reset": "earliest"})
         """
         self._alter(ConfigResource.Type.GROUP, group, config)
+
+    def group_config(self, group: str) -> dict[str, str | None]:
+        """A group's settings, its own and those it takes from the cluster.
+
+        >>> with Admin() as admin:
+        ...     admin.group_config("anybody")["share.auto.offset.reset"]
+        'latest'
+        """
+        resource = ConfigResource(ConfigResource.Type.GROUP, group)
+        what = f"the settings of {group} cannot be read"
+        found = self._one(what, lambda s: self._raw.describe_configs([resource], request_timeout=s))
+        return {key: entry.value for key, entry in found.items()}
 
     def offsets(self, topic: str, at: int | str = "latest") -> dict[Partition, int]:
         """Each partition's offset "earliest", "latest" (its end), or of the first record at or after a time in ms.
