@@ -6,6 +6,7 @@ import dataclasses
 import time
 import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -102,6 +103,18 @@ def test_delivered_records_say_where_they_are(servers: str) -> None:
     with Producer(servers) as producer:
         producer.send(topic, "a", "0")
         assert [producer.deliver(topic, "a", str(number)).offset for number in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_threads_that_share_a_producer_all_hear_of_their_deliveries(servers: str) -> None:
+    """The first that asks changes how the producer reports, while the others ask."""
+    topic = fresh(servers)
+    with Producer(servers) as producer, ThreadPoolExecutor(8) as threads:
+        # On its way, so that the change takes a while.
+        for number in range(20_000):
+            producer.send(topic, "before", str(number))
+        delivered = [threads.submit(producer.deliver, topic, "a", str(number)) for number in range(8)]
+        offsets = [each.result(60).offset for each in delivered]
+    assert sorted(offsets) == list(range(20_000, 20_008))
 
 
 def test_commits_are_of_what_was_handed_out(servers: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import inspect
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,15 +56,17 @@ class Runner:
         self._tracer = tracer
         self._is_stopping = False
         self._is_simple = binding.shape == "value" and binding.is_plain and not middleware and not tracer.makes_spans
-        self._call = self._chained(middleware)
+        # Async middleware is on the loop, around handlers of either kind.
+        self._is_on_loop = binding.is_async or any(map(inspect.iscoroutinefunction, middleware))
         self._threads = (
             None if binding.is_async else ThreadPoolExecutor(concurrency, thread_name_prefix="penstock-handler")
         )
+        self._call = self._chained(middleware)
 
     async def run(self, jobs: list[Job]) -> Finished:
         """Process records in order; those behind a failed one with the same key are left."""
         run = self._run_batch if self.binding.is_batch else self._run_each
-        if self._threads is None:
+        if self._threads is None or self._is_on_loop:
             return await run(jobs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, _run_to_end, run, jobs)
 
@@ -110,10 +114,12 @@ class Runner:
 
     async def _outputs(self, job: Job) -> list[Message]:
         context = Context(job.record, job.attempt, self.state)
-        result = self._call(context)
-        if self.binding.is_async:
-            result = await result
+        result = await self._called(context)
         return self._messages(result, job, context.messages)
+
+    async def _called(self, context: Context) -> Any:
+        result = self._call(context)
+        return await result if self._is_on_loop else result
 
     async def _traced_outputs(self, job: Job) -> list[Message]:
         with self._tracer.processing([job.record]) as trace:
@@ -142,14 +148,19 @@ class Runner:
         binding = self.binding
 
         def call(context: Context) -> Any:
-            assert context.record is not None
-            return binding.handler(binding.argument([context.record]), **binding.extras(context))
+            return binding.handler(binding.argument(context.records), **binding.extras(context))
 
         async def call_async(context: Context) -> Any:
-            assert context.record is not None
-            return await binding.handler(binding.argument([context.record]), **await binding.async_extras(context))
+            return await binding.handler(binding.argument(context.records), **await binding.async_extras(context))
 
-        chained: Callable[[Context], Any] = call_async if binding.is_async else call
+        async def call_in_thread(context: Context) -> Any:
+            # With the loop's context, such as the span that it is in.
+            run = contextvars.copy_context().run
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run, call, context)
+
+        chained: Callable[[Context], Any] = call
+        if self._is_on_loop:
+            chained = call_async if binding.is_async else call_in_thread
         for layer in reversed(middleware):
             chained = _layered(layer, chained)
         return chained
@@ -171,14 +182,10 @@ class Runner:
                 piece = [job for job in piece if job.key not in blocked]
                 if not piece:
                     continue
-            context = Context(None, piece[0].attempt, self.state)
+            context = Context(None, piece[0].attempt, self.state, batch=[job.record for job in piece])
             try:
-                records = [job.record for job in piece]
-                with self._tracing(records) as trace:
-                    extras = await self.binding.async_extras(context)
-                    result = self.binding.handler(self.binding.argument(records), **extras)
-                    if self.binding.is_async:
-                        result = await result
+                with self._tracing(context.records) as trace:
+                    result = await self._called(context)
                 piece[0].outputs = self._batch_messages(result, context, trace)
                 piece[0].companions = piece[1:]
             except Exception as error:  # noqa: BLE001
@@ -192,7 +199,7 @@ class Runner:
                 done += piece
         return Finished(done, failed, left, time.perf_counter() - started)
 
-    def _tracing(self, records: list[Record[Any]]) -> AbstractContextManager[Trace | None]:
+    def _tracing(self, records: Sequence[Record[Any]]) -> AbstractContextManager[Trace | None]:
         return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
 
     def _batch_messages(self, result: Any, context: Context, trace: Trace | None) -> list[Message]:

@@ -86,6 +86,8 @@ class Producer(Closing):
         self._said = ""
         self._settings = settings
         self._earlier: RawProducer | None = None
+        self._switching = threading.Lock()
+        self._reports_all = not settings.get(ONLY_FAILURES)
         self._raw, self._produce = self._open()
         self._encode = encoder_of(value)
         self._sent_as_is = frozenset((bytes, str)) if value is None else frozenset()
@@ -319,11 +321,15 @@ class Producer(Closing):
 
     def _report_all(self) -> None:
         """Go on with a producer that reports successes too, once everything before is stored."""
-        self._settings[ONLY_FAILURES] = False
-        self.flush()
-        # Another thread may just be sending with it: it is flushed and closed at the end.
-        self._earlier = self._raw
-        self._raw, self._produce = self._open()
+        with self._switching:
+            if self._reports_all:
+                return
+            self.flush()
+            self._settings[ONLY_FAILURES] = False
+            # Another thread may just be sending with it: it is flushed and closed at the end.
+            self._earlier = self._raw
+            self._raw, self._produce = self._open()
+            self._reports_all = True
 
     def _produce_with(
         self,
@@ -337,7 +343,7 @@ class Producer(Closing):
     ) -> None:
         more: dict[str, Any] = {}
         if on_delivery is not None:
-            if self._settings.get(ONLY_FAILURES):
+            if not self._reports_all:
                 self._report_all()
             more["on_delivery"] = _reporting(on_delivery)
         if headers:
@@ -349,7 +355,7 @@ class Producer(Closing):
     def _wait_for_room(self, topic: str, *record: Any) -> None:
         deadline = time.monotonic() + self._max_block_s
         while True:
-            self._raw.poll(0.05)
+            self._raw.poll(min(0.05, self._max_block_s))
             self._raise_failures()
             try:
                 return self._produce_with(topic, *record)

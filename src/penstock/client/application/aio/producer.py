@@ -81,6 +81,9 @@ class Producer(AsyncClosing):
         ...         await producer.send("orders", "alice", "tea")
         >>> asyncio.run(main())
         """
+        if spread != 1:
+            # The first time this asks a broker.
+            await self._worker.run(self._sync.partition_count, topic)
         try:
             self._sync.send(
                 topic, key, value, headers=headers, partition=partition, timestamp_ms=timestamp_ms, spread=spread
