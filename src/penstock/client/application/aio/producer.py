@@ -153,6 +153,28 @@ class Producer(AsyncClosing):
         """
         await self._worker.run(self._sync.flush, timeout_s)
 
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; remembered.
+
+        >>> async def main():
+        ...     async with penstock.aio.Producer() as producer:
+        ...         return await producer.partition_count("orders")
+        >>> asyncio.run(main())
+        3
+        """
+        return await self._worker.run(self._sync.partition_count, topic)
+
+    async def partitions_of(self, topic: str, key: Any, spread: int = 1) -> list[int]:
+        """The partitions that records with this key are in, when they are sent with this `spread`.
+
+        >>> async def main():
+        ...     async with penstock.aio.Producer() as producer:
+        ...         return len(await producer.partitions_of("orders", "alice", spread=2))
+        >>> asyncio.run(main())
+        2
+        """
+        return await self._worker.run(self._sync.partitions_of, topic, key, spread)
+
     @asynccontextmanager
     async def transaction(self, consumer: Consumer[Any] | None = None) -> AsyncIterator[Producer]:
         """Everything sent inside counts together, or not at all; see `penstock.Producer.transaction`.
