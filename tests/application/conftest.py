@@ -17,6 +17,9 @@ def broker() -> Iterator[Cluster]:
     settings = {"num.partitions": "1", "offsets.topic.num.partitions": "4"}
     # For a test that waits until a lock has ended.
     settings["group.share.min.record.lock.duration.ms"] = "1000"
+    # For the examples of access rules. Everybody here may do everything.
+    settings["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    settings["super.users"] = "User:ANONYMOUS"
     with Cluster(settings=settings) as cluster:
         yield cluster
 

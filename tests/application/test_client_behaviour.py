@@ -12,6 +12,7 @@ import pytest
 
 import penstock
 from penstock.client import (
+    AccessRule,
     ConnectionFailed,
     Consumer,
     DeliveryFailed,
@@ -211,6 +212,30 @@ def test_a_queue_of_workers(servers: str) -> None:
                     accepted.append((record.value, record.deliveries))
             consumer.commit_offsets()
     assert sorted(accepted) == [(str(number), 2 if number == 5 else 1) for number in range(10) if number != 3]
+
+
+def test_access_rules_and_users_come_and_go(servers: str) -> None:
+    name = uuid.uuid4().hex[:8]
+    rules = [
+        AccessRule(f"User:{name}", "read", "topic", "orders"),
+        AccessRule(f"User:{name}", "write", "topic", "orders.", is_prefix=True, is_denied=True),
+        AccessRule(f"User:{name}", "all", "group", "billing"),
+        AccessRule(f"User:{name}", "write", "transactional_id", "ship-1", host="10.0.0.1"),
+        AccessRule(f"User:{name}", "idempotent_write", "cluster"),
+    ]
+    with penstock.Admin(servers) as admin:
+        admin.allow(*rules)
+        assert set(admin.access_rules(f"User:{name}")) == set(rules)
+        assert admin.revoke(*rules[1:]) == 4
+        assert admin.access_rules(f"User:{name}") == rules[:1]
+        admin.set_password(name, "secret")
+        admin.set_password(name, "secret", "SCRAM-SHA-256")
+        assert sorted(admin.list_users()[name]) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            admin.delete_user(name, mechanism)
+        assert name not in admin.list_users()
+    # Closing it a second time does no harm.
+    admin.close()
 
 
 def test_errors_say_what_why_and_what_to_do(servers: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from penstock.client.application.access import AccessRule
 from penstock.client.application.admin import REQUEST_TIMEOUT_S, Partition
 from penstock.client.application.admin import Admin as SyncAdmin
 from penstock.client.application.connection import Connection
@@ -235,3 +236,67 @@ class Admin(AsyncClosing):
         1
         """
         return await asyncio.to_thread(self._sync.describe_cluster)
+
+    async def allow(self, *rules: AccessRule) -> None:
+        """Add access rules; those that forbid something (`is_denied`) too.
+
+        >>> async def main():
+        ...     async with penstock.aio.Admin() as admin:
+        ...         await admin.allow(AccessRule("User:ship", "read", "topic", "orders"))
+        >>> asyncio.run(main())
+        """
+        await asyncio.to_thread(self._sync.allow, *rules)
+
+    async def access_rules(self, principal: str | None = None) -> list[AccessRule]:
+        """The access rules that there are, or those of a principal.
+
+        >>> async def main():
+        ...     async with penstock.aio.Admin() as admin:
+        ...         return await admin.access_rules("User:nobody")
+        >>> asyncio.run(main())
+        []
+        """
+        return await asyncio.to_thread(self._sync.access_rules, principal)
+
+    async def revoke(self, *rules: AccessRule) -> int:
+        """Remove access rules; returns how many there were.
+
+        >>> async def main():
+        ...     async with penstock.aio.Admin() as admin:
+        ...         return await admin.revoke(AccessRule("User:nobody", "all", "cluster"))
+        >>> asyncio.run(main())
+        0
+        """
+        return await asyncio.to_thread(self._sync.revoke, *rules)
+
+    async def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
+        """Let a user sign in with a password, who is created if there is none of that name.
+
+        >>> async def main():
+        ...     async with penstock.aio.Admin() as admin:
+        ...         await admin.set_password("ship", "secret")
+        >>> asyncio.run(main())
+        """
+        await asyncio.to_thread(self._sync.set_password, user, password, mechanism)
+
+    async def delete_user(self, user: str, mechanism: str = "SCRAM-SHA-512") -> None:
+        """Let a user sign in no more.
+
+        >>> async def main():
+        ...     async with penstock.aio.Admin() as admin:
+        ...         await admin.set_password("gone", "secret")
+        ...         await admin.delete_user("gone")
+        >>> asyncio.run(main())
+        """
+        await asyncio.to_thread(self._sync.delete_user, user, mechanism)
+
+    async def list_users(self) -> dict[str, list[str]]:
+        """The users with passwords, and the mechanisms that they sign in with.
+
+        >>> async def main():
+        ...     async with penstock.aio.Admin() as admin:
+        ...         return isinstance(await admin.list_users(), dict)
+        >>> asyncio.run(main())
+        True
+        """
+        return await asyncio.to_thread(self._sync.list_users)
