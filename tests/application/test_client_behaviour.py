@@ -259,3 +259,24 @@ def test_who_cannot_connect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             while time.monotonic() < deadline:
                 consumer.poll(0.2)
     assert "penstock doctor" in caught.value.advice
+
+
+def test_many_records_of_any_kind_are_sent_in_order_and_failures_are_told(servers: str) -> None:
+    topic = fresh(servers)
+    with penstock.Admin(servers) as admin:
+        admin.alter_topic(topic, {"max.message.bytes": "1000"})
+    with Producer(servers) as producer:
+        assert (
+            producer.send_many(topic, [("a", "text"), (7, {"n": 1}), (None, None), (b"b", b"bytes"), ("c", 1.5)]) == 5
+        )
+        producer.flush()
+        producer.send(topic, "large", b"x" * 5000)
+        # Reports are looked at now and then, and a later call tells.
+        deadline = time.monotonic() + 30
+        with pytest.raises(DeliveryFailed, match="not stored"):  # noqa: PT012
+            while time.monotonic() < deadline:
+                producer.send_many(topic, [("d", "later")])
+                time.sleep(0.01)
+        producer.send(topic, "d", "last")
+    found = [(record.key, record.value) for record in read(servers, topic, 5)]
+    assert found == [("a", b"text"), ("7", b'{"n":1}'), (None, None), ("b", b"bytes"), ("c", b"1.5")]

@@ -91,6 +91,8 @@ class Producer(Closing):
         self._raw, self._produce = self._open()
         self._encode = encoder_of(value)
         self._sent_as_is = frozenset((bytes, str)) if value is None else frozenset()
+        # Whether a record is librdkafka's as it is: there is nothing to encode, and no failure to tell.
+        self._is_plain = value is None
         self._max_block_s = max_block_s
         self._transaction_timeout_s = transaction_timeout_s
         self._unpolled = 0
@@ -124,25 +126,25 @@ class Producer(Closing):
         ...     producer.send("orders", "alice", "tea", headers={"trace": "1"})
         ...     producer.send("orders", "everybody", "tea", spread=3)
         """
-        # Most records have nothing but a key and a value, and every check costs them a few percent. For the same reason
-        # the options can be given by position: Python takes twice as long to fill in those that cannot.
+        # Most records have nothing but a key and a value, and every check costs them a percent. For the same reason the
+        # options can be given by position: Python takes twice as long to fill in those that cannot.
         if (
-            key.__class__ is str
-            and value.__class__ in self._sent_as_is
-            and headers is None
+            headers is None
             and partition is None
             and on_delivery is None
             and spread == 1
             and timestamp_ms == 0
+            and self._is_plain
         ):
             try:
                 self._produce(topic, value, key)
+            except TypeError:
+                # librdkafka takes text and bytes.
+                self._send_with(topic, key, value, None, None, 0, 1, None)
             except BufferError:
                 self._wait_for_room(topic, key, value)
             except KafkaException as error:
                 raise explained(error.args[0], f"a record for {topic} cannot be sent") from error
-            if self._failures:
-                self._raise_failures()
         else:
             self._send_with(topic, key, value, headers, partition, timestamp_ms, spread, on_delivery)
 
@@ -184,10 +186,20 @@ class Producer(Closing):
         2
         """
         count = 0
-        send = self.send
+        produce, send = self._produce, self.send
         for key, value in records:
-            send(topic, key, value)
             count += 1
+            if self._is_plain:
+                try:
+                    produce(topic, value, key)
+                    continue
+                except (BufferError, TypeError):
+                    # What has to wait, or to be encoded.
+                    pass
+                except KafkaException as error:
+                    raise explained(error.args[0], f"a record for {topic} cannot be sent") from error
+            send(topic, key, value)
+            produce = self._produce
         return count
 
     def deliver(self, topic: str, key: Any = None, value: Any = None, **options: Any) -> Stored:
@@ -266,8 +278,7 @@ class Producer(Closing):
             if consumer is not None:
                 self.send_offsets(consumer.positions(), consumer.group_metadata())
             self._repeat(self._raw.commit_transaction, deadline)
-            self._failures.clear()
-            self._failed = 0
+            self._forget_failures()
         except ProducerFenced:
             raise
         except BaseException:
@@ -368,6 +379,7 @@ class Producer(Closing):
     def _not_delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             return
+        self._is_plain = False
         self._failed += 1
         if len(self._failures) < FAILURES_MAX:
             reason = f"{error.str()} ({error.name()})"
@@ -376,8 +388,12 @@ class Producer(Closing):
     def _raise_failures(self) -> None:
         if self._failures:
             failures, count = self._failures, self._failed
-            self._failures, self._failed = [], 0
+            self._forget_failures()
             raise DeliveryFailed.of(failures, count)
+
+    def _forget_failures(self) -> None:
+        self._failures, self._failed = [], 0
+        self._is_plain = bool(self._sent_as_is)
 
     def _error(self, error: KafkaError) -> None:
         self._said = f"{error.str()} ({error.name()})"
@@ -394,8 +410,7 @@ class Producer(Closing):
 
     def _abort(self, deadline: float) -> None:
         self._repeat(self._raw.abort_transaction, max(deadline, time.monotonic() + 10))
-        self._failures.clear()
-        self._failed = 0
+        self._forget_failures()
 
     def _repeat(self, call: Callable[[float], None], deadline: float) -> None:
         """A step of a transaction, repeated while that helps; raises TransactionAborted, ProducerFenced or TimedOut."""
