@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.applications.figures import keep, tables
+from bench.applications.figures import keep, kept, tables
 from bench.applications.programs import KEYS, VALUE
 from penstock.client.application.admin import Admin
 from penstock.client.application.producer import Producer
@@ -41,7 +41,9 @@ def main() -> int:
     arguments.add_argument("--peers", help="an interpreter that has FastStream and Quix Streams")
     arguments.add_argument("--records", type=int, default=200_000)
     arguments.add_argument("--app-records", type=int, default=30_000)
-    arguments.add_argument("--only", default="", help="rows that have this in their title")
+    arguments.add_argument(
+        "--only", default="", help="only rows that have this in their title; others stay as they were"
+    )
     arguments.add_argument("--rounds", type=int, default=5)
     chosen = arguments.parse_args()
     measured = {}
@@ -57,8 +59,10 @@ def main() -> int:
                 continue
             measured[title] = duel(ours, theirs, servers, chosen)
             print(title, *(f"{one / two:.2f}" for one, two in zip(*measured[title].values(), strict=True)), flush=True)
-    if len(measured) == len(ROWS):
-        print(tables(keep("throughput", measured))["throughput"])
+    before = kept("throughput")
+    rows = {title: measured.get(title) or before.get(title) for title, _, _ in ROWS}
+    if all(rows.values()):
+        print(tables(keep("throughput", rows))["throughput"])
     return 0
 
 

@@ -59,6 +59,12 @@ def keep(part: str, measured: Any) -> dict[str, Any]:
     return raw
 
 
+def kept(part: str) -> dict[str, Any]:
+    """What was measured of one part before."""
+    found: dict[str, Any] = json.loads(RAW.read_text()).get(part, {}).get("measured", {}) if RAW.exists() else {}
+    return found
+
+
 def rewritten(page: str, raw: dict[str, Any]) -> str:
     """A page with its tables as the results say."""
     for name, table in tables(raw).items():

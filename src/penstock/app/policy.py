@@ -11,6 +11,7 @@ from penstock.client.application.errors import PenstockError, SerializationFaile
 Backoff = Literal["exponential", "fixed", "none"] | Callable[[int], float]
 
 PREFIX = "dlq."
+HEADERS = "penstock.dlq."
 REASON = "penstock.dlq.reason"
 TOPIC = "penstock.dlq.topic"
 PARTITION = "penstock.dlq.partition"

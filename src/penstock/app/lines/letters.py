@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.app.context import Message
 from penstock.app.lines.lane import Job
 from penstock.app.lines.transport import Refused
-from penstock.app.policy import VALUE, RetryPolicy, dead_letter_headers
+from penstock.app.policy import HEADERS, VALUE, RetryPolicy, dead_letter_headers
 from penstock.client.application.errors import PenstockError
 
 LEFT_OUT = b"too large"
@@ -35,8 +34,8 @@ class PutAside(NamedTuple):
 def put_refused_aside(refused: Refused, jobs: Iterable[Job], policy: RetryPolicy, group: str) -> PutAside:
     """Let the jobs whose messages were refused have dead letters as their outputs.
 
-    A letter that is refused goes without the record's value, which is still where the headers say. Raises what was the
-    reason if even that is refused.
+    A letter that is refused goes without the record, which is still where the headers say: who replays the letter reads
+    it there. Raises what was the reason if even that is refused.
     """
     owners = {id(message): job for job in jobs for message in job.outputs}
     found = PutAside([], [])
@@ -53,9 +52,10 @@ def put_refused_aside(refused: Refused, jobs: Iterable[Job], policy: RetryPolicy
             job.outputs = letters
             found.messages.extend(letters)
         elif any(message is each for each in job.outputs):
-            if message.value is None:
+            own = [(name, value) for name, value in message.headers if name.startswith(HEADERS)]
+            if any(name == VALUE for name, _ in own):
                 raise error
-            shorter = replace(message, value=None, headers=[*message.headers, (VALUE, LEFT_OUT)])
+            shorter = Message(message.topic, None, None, [*own, (VALUE, LEFT_OUT)])
             job.outputs = [shorter if each is message else each for each in job.outputs]
             found.messages.append(shorter)
     return found

@@ -60,10 +60,13 @@ class Consumer(AsyncClosing, Generic[V]):
 
     async def __aiter__(self) -> AsyncIterator[Record[V]]:
         """All records, for ever."""
+        take = self.sync.poll
         while True:
             record = await self.poll(1.0)
-            if record is not None:
+            # What has been fetched together needs no waiting.
+            while record is not None:
                 yield record
+                record = take(0) if self.sync.has_buffered else None
 
     async def subscribe(
         self,
