@@ -106,7 +106,7 @@ def _throughput(part: dict[str, Any]) -> str:
     rounds = len(next(iter(part["measured"].values()))["ours"])
     lines += [
         "",
-        f"{part['date']}, {part['cores']} cores that other work shared (load {part['load']}). Each ratio is the median "
-        f"of {rounds} rounds, in each of which both ran one after the other.",
+        f"{part['date']}, {part['cores']} cores that other work shared (load {part['load']}).",
+        f"Each ratio is the median of {rounds} rounds, in each of which both ran one after the other.",
     ]
     return "\n".join(lines)
