@@ -1,18 +1,20 @@
-"""Runs every contender in turns on one broker, and prints rates and ratios.
+"""Runs every contender in turns on one broker, and writes rates and ratios into docs/coming_from.md.
 
     python -m bench.applications --peers PYTHON
 
-PYTHON is an interpreter that has the peers: pip install "faststream[confluent]" quixstreams aiokafka pydantic.
+PYTHON is an interpreter that has the peers:
+
+    pip install "faststream[confluent]" quixstreams aiokafka pydantic celery redis
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 from pathlib import Path
 
+from bench.applications.figures import keep, kept, tables
 from bench.applications.programs import KEYS, VALUE
 from penstock.client.application.admin import Admin
 from penstock.client.application.producer import Producer
@@ -39,9 +41,12 @@ def main() -> int:
     arguments.add_argument("--peers", help="an interpreter that has FastStream and Quix Streams")
     arguments.add_argument("--records", type=int, default=200_000)
     arguments.add_argument("--app-records", type=int, default=30_000)
-    arguments.add_argument("--only", default="", help="rows that have this in their title")
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument(
+        "--only", default="", help="only rows that have this in their title; others stay as they were"
+    )
+    arguments.add_argument("--rounds", type=int, default=5)
     chosen = arguments.parse_args()
+    measured = {}
     with Cluster() as cluster:
         servers = cluster.bootstrap_servers
         with Admin(servers) as admin, Producer(servers) as producer:
@@ -49,17 +54,27 @@ def main() -> int:
             admin.create_topic("sink", 4, 1)
             for number in range(max(chosen.records, chosen.app_records)):
                 producer.send("filled", KEYS[number % 1000], VALUE)
-        print("| | ours/s | theirs/s | ratio |\n|---|---|---|---|")
         for title, ours, theirs in ROWS:
             if chosen.only not in title or (theirs in PEERS and not chosen.peers):
                 continue
-            mine, others = [], []
-            for _ in range(chosen.rounds):
-                mine.append(rate(ours, servers, chosen, sys.executable))
-                others.append(rate(theirs, servers, chosen, chosen.peers if theirs in PEERS else sys.executable))
-            one, two = statistics.median(mine), statistics.median(others)
-            print(f"| {title} | {one:,.0f} | {two:,.0f} | {one / two:.2f} |", flush=True)
+            measured[title] = duel(ours, theirs, servers, chosen)
+            print(title, *(f"{one / two:.2f}" for one, two in zip(*measured[title].values(), strict=True)), flush=True)
+    before = kept("throughput")
+    rows = {title: measured.get(title) or before.get(title) for title, _, _ in ROWS}
+    if all(rows.values()):
+        print(tables(keep("throughput", rows))["throughput"])
     return 0
+
+
+def duel(ours: str, theirs: str, servers: str, chosen: argparse.Namespace) -> dict[str, list[float]]:
+    """The rates of two contenders, round by round; who begins changes."""
+    found: dict[str, list[float]] = {"ours": [], "theirs": []}
+    sides = [("ours", ours, sys.executable), ("theirs", theirs, chosen.peers if theirs in PEERS else sys.executable)]
+    for _ in range(chosen.rounds):
+        sides.reverse()
+        for side, kind, python in sides:
+            found[side].append(round(rate(kind, servers, chosen, python)))
+    return found
 
 
 def rate(kind: str, servers: str, chosen: argparse.Namespace, python: str) -> float:

@@ -1,4 +1,4 @@
-"""The same programs in four frameworks, run on one broker: lines, throughput and latency.
+"""The same programs in several frameworks, run on one broker: lines, throughput and latency, for docs/coming_from.md.
 
     python -m bench.applications.compare --peers PYTHON
 
@@ -16,7 +16,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from bench.applications import celery_queue
+from bench.applications.figures import keep
 from penstock.app.lines.kafka import share_lag
 from penstock.client.application.admin import Admin
 from penstock.client.application.consumer import Consumer
@@ -27,7 +30,7 @@ PROGRAMS = Path(__file__).with_name("compared")
 RUNS = {
     "retries": ("billing", "orders", ("penstock", "faststream", "quix", "aiokafka")),
     "enrich": ("enrich", "orders", ("penstock", "quix", "aiokafka")),
-    "queue": ("packers", "jobs", ("penstock",)),
+    "queue": ("packers", "jobs", ("penstock", "celery")),
 }
 SAMPLES = 50
 SECONDS = 15.0
@@ -41,24 +44,31 @@ def main() -> int:
     )
     arguments.add_argument("--records", type=int, default=200_000)
     chosen = arguments.parse_args()
-    print("| program | in | lines | records/s | latency p50, ms |\n|---|---|---|---|---|")
+    if not celery_queue.is_there():
+        raise SystemExit("Celery needs a redis-server on the PATH")
+    measured: dict[str, dict[str, Any]] = {}
     for kind, (group, topic, names) in RUNS.items():
         for name in names:
             python = sys.executable if name == "penstock" else chosen.peers
-            print(row(kind, name, group, topic, python, chosen.records), flush=True)
+            path = PROGRAMS / f"{name}_{kind}.py"
+            rows = measured.setdefault(kind, {})
+            if name == "celery":
+                rates: tuple[float, float | None] = celery_queue.jobs_a_second(python, path), None
+            else:
+                rates = run(kind, path, group, topic, python, chosen.records)
+            rows[name] = {"lines": lines_of(path), "rate": round(rates[0]), "latency_ms": rates[1]}
+            print(kind, name, rows[name], flush=True)
+    keep("programs", measured)
     return 0
 
 
-def row(kind: str, name: str, group: str, topic: str, python: str, records: int) -> str:
-    """One program on a broker of its own."""
-    path = PROGRAMS / f"{name}_{kind}.py"
+def run(kind: str, path: Path, group: str, topic: str, python: str, records: int) -> tuple[float, float | None]:
+    """One program on a broker of its own: records a second, and milliseconds from an order to its result."""
     with Cluster() as cluster:
         servers = cluster.bootstrap_servers
         with Admin(servers) as admin, Producer(servers) as producer:
             for each, partitions in ((topic, 4), ("priced", 4), (f"dlq.{topic}", 1)):
                 admin.create_topic(each, partitions, 1)
-            if kind == "queue":
-                admin.alter_group(group, {"share.auto.offset.reset": "earliest"})
             for number in range(records):
                 producer.send(topic, f"customer-{number % 500}", {"item": "tea", "amount": 2})
             producer.flush()
@@ -70,8 +80,7 @@ def row(kind: str, name: str, group: str, topic: str, python: str, records: int)
             finally:
                 program.send_signal(signal.SIGTERM)
                 program.wait(60)
-    shown = "" if latency is None else f"{latency:.1f}"
-    return f"| {kind} | {name} | {lines_of(path)} | {rate:,.0f} | {shown} |"
+    return rate, latency
 
 
 def throughput(admin: Admin, kind: str, group: str, topic: str, records: int) -> float:
@@ -83,6 +92,8 @@ def throughput(admin: Admin, kind: str, group: str, topic: str, records: int) ->
         now = time.perf_counter()
         done = 0 if lag is None else records - lag
         if began is None and done > 0:
+            if done == records:
+                raise SystemExit("everything was done at the first commit: use more --records")
             began = (now, done)
         elif began is not None and (done >= records or now - began[0] > SECONDS):
             return (done - began[1]) / (now - began[0])

@@ -175,10 +175,7 @@ def consume_penstock_aio(servers: str, topic: str, count: int) -> float:
         size = 0
         async with penstock.aio.Consumer(servers, group=uuid.uuid4().hex) as consumer:
             await consumer.subscribe([topic])
-            while True:
-                record = await consumer.poll(1.0)
-                if record is None:
-                    continue
+            async for record in consumer:
                 size += len(record.value)
                 if meter.tick():
                     break

@@ -14,7 +14,13 @@ from support.gateway_process import GatewayProcess
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Cluster]:
-    with Cluster(settings={"num.partitions": "1", "offsets.topic.num.partitions": "4"}) as cluster:
+    settings = {"num.partitions": "1", "offsets.topic.num.partitions": "4"}
+    # For a test that waits until a lock has ended.
+    settings["group.share.min.record.lock.duration.ms"] = "1000"
+    # For the examples of access rules. Everybody here may do everything.
+    settings["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    settings["super.users"] = "User:ANONYMOUS"
+    with Cluster(settings=settings) as cluster:
         yield cluster
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -285,3 +286,76 @@ def test_handlers_that_cannot_work_are_refused_when_they_are_written() -> None:
 
         @app.subscribe("orders", share=True, guarantee="exactly-once")
         def both(order: Order) -> None: ...
+
+
+def test_batches_keep_the_order_of_a_key_behind_a_failure(opened: Open, name: str) -> None:
+    app = App(name)
+    done: list[tuple[str | None, str]] = []
+    failures = ["not yet"]
+
+    @app.subscribe(orders(name), retries=1, delay_s=10, batch_size=100)
+    def load(batch: list[Record[Order]]) -> None:
+        if failures and any(record.value.item == "shy" for record in batch):
+            if len(batch) == 1:
+                failures.clear()
+            raise ValueError("not yet")
+        done.extend((record.key, record.value.item) for record in batch)
+
+    sent = [("a", "shy"), ("b", "1"), ("a", "second"), ("b", "2"), ("a", "third")]
+    with opened(app) as harness:
+        for key, item in sent:
+            harness.send(orders(name), key, Order(item))
+        harness.run()
+        assert [item for key, item in done if key == "b"] == ["1", "2"]
+        # Those that came with it, or after it, wait.
+        assert [item for key, item in done if key == "a"] == []
+        harness.advance(10)
+    assert [item for key, item in done if key == "a"] == ["shy", "second", "third"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_async_middleware_wraps_handlers_of_either_kind_and_batches(is_async: bool, opened: Open, name: str) -> None:
+    app = App(name)
+    wrapped: list[tuple[int, str]] = []
+
+    @app.middleware
+    async def note(call_next: Any, context: Context) -> Any:
+        result = await call_next(context)
+        await asyncio.sleep(0)
+        wrapped.append((len(context.records), result))
+        return result
+
+    def one(order: Order) -> str:
+        return order.item
+
+    def many(batch: list[Order]) -> str:
+        return f"{len(batch)} orders"
+
+    async def one_async(order: Order) -> str:
+        return one(order)
+
+    async def many_async(batch: list[Order]) -> str:
+        return many(batch)
+
+    for handler, topic in ((one_async, "a"), (many_async, "b")) if is_async else ((one, "a"), (many, "b")):
+        app.subscribe(orders(name) + topic, publish=f"out-{name}", name=topic, concurrency=2)(handler)
+    with opened(app) as harness:
+        for topic in ("a", "b"):
+            harness.send(orders(name) + topic, "alice", Order("tea"))
+        harness.run()
+        assert sorted(harness.values(f"out-{name}", str)) == ["1 orders", "tea"]
+    assert sorted(wrapped) == [(1, "1 orders"), (1, "tea")]
+
+
+def test_middleware_that_could_not_wait_for_a_handler_is_refused(name: str) -> None:
+    app = App(name)
+
+    @app.subscribe("orders")
+    async def handle(value: str) -> None:
+        del value
+
+    with pytest.raises(penstock.PenstockError, match="async def timed"):
+
+        @app.middleware
+        def timed(call_next: Any, context: Context) -> Any:
+            return call_next(context)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import re
 import signal
@@ -325,3 +327,23 @@ def test_new_code_starts_again_once_and_a_syntax_error_is_survived(servers: str,
         assert run.process.pid == pid
         assert run.stop() == 0
         assert "Traceback" not in run.log.partition("SyntaxError")[2]
+
+
+def test_a_worker_says_that_its_topic_does_not_exist(servers: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = penstock.App(name, servers)
+
+    @app.subscribe(f"nowhere-{name}")
+    def handle(value: str) -> None:
+        del value
+
+    async def main() -> None:
+        serving = asyncio.create_task(app.serve(handle_signals=False))
+        while "nowhere" not in caplog.text:  # noqa: ASYNC110 - a log has no event
+            await asyncio.sleep(0.05)
+        app.stop()
+        await serving
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(asyncio.wait_for(main(), 60))
+    assert f"handle has nothing to read: the topic nowhere-{name} cannot be described" in caplog.text
+    assert "penstock topic create" in caplog.text

@@ -6,11 +6,13 @@ import dataclasses
 import time
 import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import penstock
 from penstock.client import (
+    AccessRule,
     ConnectionFailed,
     Consumer,
     DeliveryFailed,
@@ -102,6 +104,18 @@ def test_delivered_records_say_where_they_are(servers: str) -> None:
     with Producer(servers) as producer:
         producer.send(topic, "a", "0")
         assert [producer.deliver(topic, "a", str(number)).offset for number in (1, 2, 3)] == [1, 2, 3]
+
+
+def test_threads_that_share_a_producer_all_hear_of_their_deliveries(servers: str) -> None:
+    """The first that asks changes how the producer reports, while the others ask."""
+    topic = fresh(servers)
+    with Producer(servers) as producer, ThreadPoolExecutor(8) as threads:
+        # On its way, so that the change takes a while.
+        for number in range(20_000):
+            producer.send(topic, "before", str(number))
+        delivered = [threads.submit(producer.deliver, topic, "a", str(number)) for number in range(8)]
+        offsets = [each.result(60).offset for each in delivered]
+    assert sorted(offsets) == list(range(20_000, 20_008))
 
 
 def test_commits_are_of_what_was_handed_out(servers: str) -> None:
@@ -200,6 +214,30 @@ def test_a_queue_of_workers(servers: str) -> None:
     assert sorted(accepted) == [(str(number), 2 if number == 5 else 1) for number in range(10) if number != 3]
 
 
+def test_access_rules_and_users_come_and_go(servers: str) -> None:
+    name = uuid.uuid4().hex[:8]
+    rules = [
+        AccessRule(f"User:{name}", "read", "topic", "orders"),
+        AccessRule(f"User:{name}", "write", "topic", "orders.", is_prefix=True, is_denied=True),
+        AccessRule(f"User:{name}", "all", "group", "billing"),
+        AccessRule(f"User:{name}", "write", "transactional_id", "ship-1", host="10.0.0.1"),
+        AccessRule(f"User:{name}", "idempotent_write", "cluster"),
+    ]
+    with penstock.Admin(servers) as admin:
+        admin.allow(*rules)
+        assert set(admin.access_rules(f"User:{name}")) == set(rules)
+        assert admin.revoke(*rules[1:]) == 4
+        assert admin.access_rules(f"User:{name}") == rules[:1]
+        admin.set_password(name, "secret")
+        admin.set_password(name, "secret", "SCRAM-SHA-256")
+        assert sorted(admin.list_users()[name]) == ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+            admin.delete_user(name, mechanism)
+        assert name not in admin.list_users()
+    # Closing it a second time does no harm.
+    admin.close()
+
+
 def test_errors_say_what_why_and_what_to_do(servers: str) -> None:
     with penstock.Admin(servers) as admin:
         with pytest.raises(UnknownTopic) as unknown:
@@ -221,3 +259,25 @@ def test_who_cannot_connect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             while time.monotonic() < deadline:
                 consumer.poll(0.2)
     assert "penstock doctor" in caught.value.advice
+
+
+def test_many_records_of_any_kind_are_sent_in_order_and_failures_are_told(servers: str) -> None:
+    topic = fresh(servers)
+    with penstock.Admin(servers) as admin:
+        admin.alter_topic(topic, {"max.message.bytes": "1000"})
+    with Producer(servers) as producer:
+        assert (
+            producer.send_many(topic, [("a", "text"), (7, {"n": 1}), (None, None), (b"b", b"bytes"), ("c", 1.5)]) == 5
+        )
+        producer.flush()
+        producer.send(topic, "large", b"x" * 5000)
+        # Reports are looked at now and then, and a later call tells.
+        deadline = time.monotonic() + 30
+        with pytest.raises(DeliveryFailed, match="not stored"):  # noqa: PT012
+            while time.monotonic() < deadline:
+                producer.send_many(topic, [("d", "later")])
+                time.sleep(0.01)
+        producer.send(topic, "d", "last")
+    found = [(record.key, record.value) for record in read(servers, topic, 5)]
+    assert found[:5] == [("a", b"text"), ("7", b'{"n":1}'), (None, None), ("b", b"bytes"), ("c", b"1.5")]
+    assert found[-1] == ("d", b"last")

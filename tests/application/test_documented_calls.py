@@ -21,7 +21,10 @@ from penstock.client import ROOMS
 AIO = ("aio.admin", "aio.consumer", "aio.producer", "aio.share")
 MODULES = [f"penstock.client.application.{room}" for room in (*ROOMS, *AIO)]
 MODULES += [f"penstock.app.{room}" for room in ("application", "context", "policy")]
-MODULES += ["penstock.testing.harness"]
+MODULES += ["penstock.testing.harness", "penstock.testing.cluster"]
+CLIENTS = ("Admin", "Consumer", "Producer", "ShareConsumer")
+# What hands out or takes librdkafka's own objects, and what asyncio's clients do by themselves.
+BLOCKING_ONLY = {"group_metadata", "librdkafka", "positions", "send_offsets", "serve_reports"}
 # What workers and harnesses need of an application, not those who write one.
 INTERNAL = ("App.make_", "App.open_requests")
 IMPORT_MS_MAX = 50
@@ -95,9 +98,17 @@ def test_every_public_name_has_an_example() -> None:
 
 def test_every_public_name_of_applications_has_an_example() -> None:
     missing = [each for name in penstock.app.__all__ for each in undocumented(penstock.app, name)]
-    missing += undocumented(penstock.testing, "AppHarness")
+    missing += [each for name in ("AppHarness", "Cluster") for each in undocumented(penstock.testing, name)]
     # The class's example shows the methods.
-    assert [name for name in missing if not name.startswith((*INTERNAL, "Context.", "AppHarness."))] == []
+    assert [name for name in missing if not name.startswith((*INTERNAL, "AppHarness.", "Cluster."))] == []
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_asyncio_has_the_same_names_and_an_example_for_each(name: str) -> None:
+    blocking, waiting = getattr(penstock.client, name), getattr(penstock.aio, name)
+    names = {each for each in dir(blocking) if not each.startswith("_")} - BLOCKING_ONLY
+    assert sorted(names - set(dir(waiting))) == []
+    assert undocumented(penstock.aio, name) == []
 
 
 def test_exports_are_what_their_module_says() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, assert_type
 
 import penstock
 from penstock import App, Connection, Context, Depends, Message, Record
-from penstock.client import Stored, TopicDescription
+from penstock.client import AccessRule, Stored, TopicDescription
 
 
 @dataclass
@@ -34,6 +35,8 @@ def blocking() -> None:
     with penstock.Admin() as admin:
         admin.create_topic("orders", partitions=3, replication_factor=3)
         assert_type(admin.describe_topic("orders"), TopicDescription)
+        admin.allow(AccessRule("User:ship", "read", "topic", "orders."), AccessRule("User:ship", "all", "cluster"))
+        assert_type(admin.access_rules("User:ship"), list[AccessRule])
 
 
 async def asynchronous() -> None:
@@ -44,6 +47,12 @@ async def asynchronous() -> None:
 
 
 app = App("billing")
+
+
+@app.middleware
+async def timed(call_next: Callable[[Context], Awaitable[object]], context: Context) -> object:
+    assert_type(len(context.records), int)
+    return await call_next(context)
 
 
 def rate() -> float:

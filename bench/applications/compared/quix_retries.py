@@ -11,6 +11,7 @@ app = Application(
     broker_address=os.environ["PENSTOCK_BOOTSTRAP"],
     consumer_group="billing",
     auto_offset_reset="earliest",
+    commit_interval=0.2,
     loglevel="ERROR",
     producer_extra_config={"enable.idempotence": True},
 )

@@ -141,6 +141,8 @@ class App:
                 raise PenstockError(
                     f"there are two subscriptions {label}", "", "name one of them: subscribe(…, name=…)"
                 )
+            for function in self._middleware:
+                _check_wraps(function, handler)
             policy = RetryPolicy(
                 retries, backoff, delay_s, delay_s_max, (SerializationFailed, *give_up_on), dead_letters
             )
@@ -181,13 +183,16 @@ class App:
     def middleware(self, function: Middleware) -> Middleware:
         """Let a function wrap every call of a handler: it gets the next call and the Context.
 
-        An async function wraps async handlers, another one the others. Batches are not wrapped.
+        An async function wraps handlers of either kind, another one those that are not async. A batch is one call: its
+        records are `context.records`.
 
         >>> app = App("billing")
         >>> @app.middleware
         ... async def timed(call_next, context):
         ...     return await call_next(context)
         """
+        for subscription in self.subscriptions:
+            _check_wraps(function, subscription.binding.handler)
         self._middleware.append(function)
         return function
 
@@ -346,12 +351,10 @@ class App:
         binding = subscription.binding
         schemas = self.make_schemas(connection) if connection is not None else None
         serde = schemas.serde(binding.value_type) if schemas is not None else None
-        is_async = binding.is_async
-        middleware = [each for each in self._middleware if inspect.iscoroutinefunction(each) == is_async]
         runner = Runner(
             binding if serde is None else replace(binding, decode=serde.decode),
             subscription.publish,
-            middleware,
+            self._middleware,
             Tracer(subscription.group, enabled=self._tracing),
             subscription.concurrency,
             subscription.reply,
@@ -359,6 +362,13 @@ class App:
         )
         runner.state = state
         return runner
+
+
+def _check_wraps(middleware: Callable[..., Any], handler: Callable[..., Any]) -> None:
+    if inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(middleware):
+        names = [str(getattr(each, "__name__", each)) for each in (middleware, handler)]
+        what = f"the middleware {names[0]} cannot wrap {names[1]}"
+        raise PenstockError(what, f"{names[1]} is async, and {names[0]} is not", f"write `async def {names[0]}`")
 
 
 def _interval(asked: float | None, guarantee: Guarantee) -> float:

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from penstock.app.application import App
+from penstock.app.requests import REPLY_TOPIC
 from penstock.app.schemas import output_type
 from penstock.app.subscription import Subscription
 from penstock.client.application.serdes import json_schema_of
@@ -34,6 +35,7 @@ def describe(app: App) -> dict[str, Any]:
             letters = subscription.policy.dead_letter_topic(topic)
             if letters is not None:
                 _channel(channels, letters, schema)
+                operations[f"{subscription.name}.{letters}"] = _operation(subscription, letters, "send")
         if subscription.publish is not None:
             _channel(channels, subscription.publish, schema_of(output_type(subscription)))
             operations[f"{subscription.name}.publish"] = _operation(subscription, subscription.publish, "send")
@@ -89,6 +91,8 @@ def _operation(subscription: Subscription, topic: str, action: str) -> dict[str,
         found["summary"] = text.splitlines()[0]
     if action == "receive":
         found["bindings"] = {"kafka": {"groupId": {"type": "string", "const": subscription.group}}}
+        if subscription.reply:
+            found["reply"] = {"address": {"location": f"$message.header#/{REPLY_TOPIC}"}}
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ class Message:
 
 @dataclass(slots=True)
 class Context:
-    """The record that is processed, which try it is, and what is sent when it succeeds.
+    """The record that is processed, which try it is, and what is sent when it succeeds. A batch is in `records`.
 
     >>> context = Context(record=None, attempt=2, state={"rate": 1.5})
     >>> context.send("invoices", "alice", {"total": 12})
@@ -37,9 +37,25 @@ class Context:
     attempt: int
     state: Any = None
     messages: list[Message] = field(default_factory=list)
+    batch: Sequence[Record[Any]] = ()
+
+    @property
+    def records(self) -> Sequence[Record[Any]]:
+        """The records that are processed: one, or those of a batch.
+
+        >>> Context(record=None, attempt=1).records
+        ()
+        """
+        return self.batch if self.record is None else (self.record,)
 
     def send(self, topic: str, key: Any = None, value: Any = None, headers: Headers = ()) -> None:
-        """Send a record once the handler has returned; nothing is sent if it fails."""
+        """Send a record once the handler has returned; nothing is sent if it fails.
+
+        >>> context = Context(record=None, attempt=1)
+        >>> context.send("log", "alice", "billed")
+        >>> context.messages[0].topic
+        'log'
+        """
         self.messages.append(Message(topic, key, value, headers))
 
 

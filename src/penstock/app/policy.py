@@ -11,12 +11,14 @@ from penstock.client.application.errors import PenstockError, SerializationFaile
 Backoff = Literal["exponential", "fixed", "none"] | Callable[[int], float]
 
 PREFIX = "dlq."
+HEADERS = "penstock.dlq."
 REASON = "penstock.dlq.reason"
 TOPIC = "penstock.dlq.topic"
 PARTITION = "penstock.dlq.partition"
 OFFSET = "penstock.dlq.offset"
 ATTEMPTS = "penstock.dlq.attempts"
 GROUP = "penstock.dlq.group"
+VALUE = "penstock.dlq.value"
 REASON_CHARACTERS_MAX = 1000
 
 
@@ -50,6 +52,13 @@ class RetryPolicy:
             return 0.0
         factor = 2.0 ** min(attempt - 1, 30) if self.backoff == "exponential" else 1.0
         return min(self.delay_s * factor, self.delay_s_max)
+
+    def pauses_ms(self) -> tuple[int, int]:
+        """The first pause and the longest, for share groups, whose brokers double the first. A function has none."""
+        if callable(self.backoff) or self.backoff == "none":
+            return 0, 0
+        first_ms = int(self.delay_s * 1000)
+        return first_ms, int(self.delay_s_max * 1000) if self.backoff == "exponential" else first_ms
 
     def tries_again(self, attempt: int, error: BaseException) -> bool:
         """Whether a record is tried again after this attempt failed with this error."""

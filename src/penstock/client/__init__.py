@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.client.application.access import AccessRule
     from penstock.client.application.admin import Admin
     from penstock.client.application.connection import Connection
     from penstock.client.application.consumer import Consumer
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 # Where each public name is.
 ROOMS = {
+    "access": ("AccessRule",),
     "admin": ("Admin",),
     "connection": ("Connection",),
     "consumer": ("Consumer",),
@@ -78,6 +80,7 @@ ROOMS = {
 _ROOM_OF = {name: room for room, names in ROOMS.items() for name in names}
 
 __all__ = [
+    "AccessRule",
     "Admin",
     "Avro",
     "Broker",

@@ -41,6 +41,12 @@ class Cluster:
     `close()`.
 
     Methods with a `node_id` apply to every node if it is omitted.
+
+    >>> with Cluster({"log.retention.hours": "1"}) as cluster:
+    ...     topic = cluster.create_topic(partitions=2)
+    ...     cluster.kill()
+    ...     cluster.start().node_ids, len(cluster.bootstrap_servers.split(",")), cluster.pid is not None
+    ((1,), 1, True)
     """
 
     def __init__(

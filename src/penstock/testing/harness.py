@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 TURN_S = 0.002
 SETTLE_S_MAX = 60.0
+# In the letters that brokers write for share groups.
+BROKERS_REASON = "__dlq.errors.message"
 
 
 class DeadLetter(NamedTuple):
@@ -186,7 +188,10 @@ class AppHarness:
     def dead_letters(self, topic: str) -> list[DeadLetter]:
         """The records of a topic that were put aside."""
         letters = self.records(f"dlq.{topic}")
-        return [DeadLetter(record, (record.header(REASON) or b"").decode()) for record in letters]
+        return [
+            DeadLetter(record, (record.header(REASON) or record.header(BROKERS_REASON) or b"").decode())
+            for record in letters
+        ]
 
     def _serde(self, kind: Any) -> Any | None:
         """The serde of the application's schemas for a type with fields."""
@@ -205,8 +210,6 @@ class AppHarness:
             letters = [subscription.policy.dead_letter_topic(topic) for topic in subscription.topics]
             for topic in filter(None, (*subscription.topics, *published, *letters)):
                 self._admin.create_topic(topic, self._partitions, exist_ok=True)
-            if subscription.share:
-                self._admin.alter_group(subscription.group, {"share.auto.offset.reset": "earliest"})
 
     async def _start(self) -> None:
         if self._servers is not None:

@@ -16,7 +16,8 @@ from typing import Any
 from penstock.app.context import Message
 from penstock.app.lines.lane import Partition
 from penstock.app.lines.progress import Ranges, decode_ranges
-from penstock.app.lines.transport import Outcomes, Position
+from penstock.app.lines.share_group import deliveries_wanted
+from penstock.app.lines.transport import Outcomes, Position, ShareLimits
 from penstock.app.subscription import Subscription
 from penstock.client.application.delivery import encode_any
 from penstock.client.application.serdes import plain_key
@@ -25,6 +26,7 @@ from penstock.wire.partitioner import partition_for_key
 CREATE_TIME = 1
 # A reader that finds nothing waits so long, as a broker would let it wait.
 IDLE_S = 0.002
+LOCK_S = 30.0
 
 
 class MemoryMessage:
@@ -189,6 +191,7 @@ class MemoryShare:
     def __init__(self, broker: MemoryBroker, subscription: Subscription) -> None:
         self._broker = broker
         self._topics = subscription.topics
+        self._limits = ShareLimits(deliveries_wanted(subscription.policy), LOCK_S)
         self._taken: set[tuple[str, int, int]] = set()
         self._released: list[MemoryMessage] = []
 
@@ -197,6 +200,10 @@ class MemoryShare:
     ) -> None:
         """Join."""
         del assigned, revoked
+
+    def limits(self) -> ShareLimits:
+        """Those that the subscription asks for."""
+        return self._limits
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
         """What came back, then what is new."""

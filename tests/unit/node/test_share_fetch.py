@@ -266,6 +266,14 @@ def test_strict_limits_hand_out_no_more_than_was_asked_for(world: World) -> None
     assert two.acquired(max_records=3) == [(3, 9, 1)]
 
 
+def test_a_group_can_have_strict_limits_for_members_that_do_not_ask(node: NodeThread, connections: ExitStack) -> None:
+    world = World(node, connections, penstock_share_acquire_mode="record_limit")
+    world.produce(*[b"x"] * 10)
+    one, two = Member(world, "one"), Member(world, "two")
+    assert one.acquired(max_records=3) == [(0, 2, 1)]
+    assert two.acquired(max_records=4) == [(3, 6, 1)]
+
+
 def test_a_group_begins_where_it_is_told_to(node: NodeThread, connections: ExitStack) -> None:
     for reset, expected in (("earliest", [(0, 1, 1)]), ("latest", []), ("by_duration:PT1H", [(0, 1, 1)])):
         world = World(node, connections, -1, share_auto_offset_reset=reset)

@@ -159,7 +159,7 @@ class ShareFetch:
             if found and not self._request.max_records:
                 return errors | {place: Row() for place in found}
             if found and (is_last or size >= self._request.min_bytes):
-                rows = self._acquire(led, found)
+                rows = self._acquire(led, found, is_strict=settings.is_strict)
                 if rows or is_last:
                     return errors | rows
             elif is_last:
@@ -207,7 +207,9 @@ class ShareFetch:
                 room -= len(read.batches.data)
         return found
 
-    def _acquire(self, led: Mapping[Place, LedSharePartition], found: Mapping[Place, Found]) -> dict[Place, Row]:
+    def _acquire(
+        self, led: Mapping[Place, LedSharePartition], found: Mapping[Place, Found], *, is_strict: bool
+    ) -> dict[Place, Row]:
         rows: dict[Place, Row] = {}
         left = self._request.max_records
         for place, read in found.items():
@@ -218,7 +220,7 @@ class ShareFetch:
                 read,
                 left,
                 batch_size=self._request.batch_size,
-                is_strict=self._request.share_acquire_mode == STRICT,
+                is_strict=is_strict or self._request.share_acquire_mode == STRICT,
             )
             if delivery.acquired:
                 rows[place] = Row(delivery=delivery)

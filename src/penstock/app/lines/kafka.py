@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +13,15 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from penstock.app.context import Message
 from penstock.app.lines.lane import Partition
+from penstock.app.lines.outbox import COMMIT_PAUSE_S, COMMIT_TRIES, Outbox
 from penstock.app.lines.progress import Ranges, decode_ranges
-from penstock.app.lines.transport import Outcomes, Position
+from penstock.app.lines.share_group import KAFKAS_LIMITS, prepare_share_group
+from penstock.app.lines.transport import Outcomes, Position, ShareLimits
 from penstock.app.subscription import Subscription
 from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
 from penstock.client.application.consumer import REQUEST_TIMEOUT_S, consumer_properties
-from penstock.client.application.errors import ADVICE, ConnectionFailed, TransactionAborted, explained
+from penstock.client.application.errors import ADVICE, ConnectionFailed, PenstockError, explained
 from penstock.client.application.group_offsets import read_group_positions
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
@@ -31,15 +34,13 @@ from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestGroup,
 )
 
-# Readers of what is sent wait so long for a worker that died within a commit.
-TRANSACTION_TIMEOUT_S = 20.0
-COMMIT_TRIES = 4
-COMMIT_PAUSE_S = 0.5
 STALE_EPOCH = "STALE_MEMBER_EPOCH"
-FLUSH_TIMEOUT_S = 60.0
+LOST_LOCK = "INVALID_RECORD_STATE"
 REPLY_POLL_S = 0.25
 # Replies are read when they come, or never.
 REPLY_RETENTION_MS = 3_600_000
+
+logger = logging.getLogger("penstock.app")
 
 
 class KafkaSource:
@@ -136,30 +137,24 @@ class KafkaSource:
 class KafkaSink:
     """Sends and commits for a source; with a `transactional_id` exactly once."""
 
-    def __init__(self, connection: Connection, source: KafkaSource, transactional_id: str | None) -> None:
+    def __init__(
+        self, connection: Connection, source: KafkaSource, subscription: Subscription, transactional_id: str | None
+    ) -> None:
         self._source = source
         self._is_exact = transactional_id is not None
-        self._producer = Producer(
-            connection, transactional_id=transactional_id, transaction_timeout_s=TRANSACTION_TIMEOUT_S
-        )
-        self._has_sent = False
+        self._outbox = Outbox(connection, transactional_id, own_topics(subscription))
 
     def send(self, messages: Sequence[Message]) -> None:
         """Put messages into the producer's buffer."""
-        self._has_sent = True
-        send = self._producer.send
-        for message in messages:
-            send(message.topic, message.key, message.value, headers=message.headers or None)
+        self._outbox.send(messages)
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
         """Store messages; exactly once, with the offsets in one transaction."""
         if self._is_exact:
-            self._commit_transaction(messages, _places(positions))
-            return
-        self.send(messages)
-        if self._has_sent:
-            self._producer.flush(FLUSH_TIMEOUT_S)
-            self._has_sent = False
+            self._outbox.commit(messages, _places(positions), self._source.group_metadata)
+        else:
+            self._outbox.send(messages)
+            self._outbox.flush()
 
     def acknowledge(self, outcomes: Outcomes) -> None:
         """Consumer groups commit instead."""
@@ -167,42 +162,42 @@ class KafkaSink:
 
     def close(self) -> None:
         """Close the producer."""
-        self._producer.close()
-
-    def _commit_transaction(self, messages: Sequence[Message], positions: list[TopicPartition]) -> None:
-        for attempt in range(1, COMMIT_TRIES + 1):
-            try:
-                with self._producer.transaction():
-                    self.send(messages)
-                    if positions:
-                        self._producer.send_offsets(positions, self._source.group_metadata)
-                return
-            except TransactionAborted:
-                if attempt == COMMIT_TRIES:
-                    raise
-                # The member's epoch may have changed: the reader learns of it.
-                time.sleep(COMMIT_PAUSE_S)
+        self._outbox.close()
 
 
 class ShareSource:
-    """A member of a share group, and the sink of what its handlers send."""
+    """A member of a share group, and the sink of what its handlers send. `has_pauses` is not for tests, which own time.
 
-    def __init__(self, connection: Connection, subscription: Subscription) -> None:
-        self._topics = list(subscription.topics)
-        self._consumer: ShareConsumer[bytes] = ShareConsumer(connection, group=subscription.group)
-        self._producer = Producer(connection)
+    It takes no more records than it is asked for, since what waits here is locked for others. librdkafka knows this
+    number for a consumer's whole life: with another one, another consumer joins.
+    """
+
+    def __init__(self, connection: Connection, subscription: Subscription, *, has_pauses: bool = True) -> None:
         self._connection = connection
+        self._subscription = subscription
         self._group = subscription.group
+        self._has_pauses = has_pauses
+        self._limits = KAFKAS_LIMITS
+        self._records_max = 0
+        self._consumer: ShareConsumer[bytes] | None = None
+        self._outbox = Outbox(connection, None, own_topics(subscription))
 
     def open(
         self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
     ) -> None:
-        """Join the group; its partitions are everybody's."""
+        """See that the group has its settings; its partitions are everybody's."""
         del assigned, revoked
-        self._consumer.subscribe(self._topics)
+        self._limits = prepare_share_group(self._connection, self._subscription, has_pauses=self._has_pauses)
+
+    def limits(self) -> ShareLimits:
+        """The group's limits."""
+        return self._limits
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
         """Messages, as soon as there is one. Those before must be acknowledged."""
+        if self._consumer is None or (self._records_max != max_records and not self._consumer.has_buffered):
+            self._join(max_records)
+        assert self._consumer is not None
         return [record.message for record in self._consumer.poll_many(max_records, timeout_s)]
 
     def pause(self, paused: bool) -> None:
@@ -218,27 +213,42 @@ class ShareSource:
 
     def send(self, messages: Sequence[Message]) -> None:
         """Put messages into the producer's buffer."""
-        for message in messages:
-            self._producer.send(message.topic, message.key, message.value, headers=message.headers or None)
+        self._outbox.send(messages)
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
         """Store the messages; a share group has no positions."""
         del positions
-        self.send(messages)
-        self._producer.flush(FLUSH_TIMEOUT_S)
+        self._outbox.send(messages)
+        self._outbox.flush()
 
     def acknowledge(self, outcomes: Outcomes) -> None:
         """Tell the broker what became of the records."""
+        assert self._consumer is not None
         for message, outcome in outcomes:
             self._consumer.acknowledge(Record(message), outcome)  # type: ignore[arg-type]
-        self._consumer.commit_offsets()
+        try:
+            self._consumer.commit_offsets()
+        except PenstockError as error:
+            if error.code != LOST_LOCK:
+                raise
+            advice = "raise the group's share.record.lock.duration.ms, or do less in one call"
+            logger.warning("%s took too long, and others do it again (try: %s)", self._subscription.name, advice)
 
     def close(self) -> None:
         """Leave the group: what is not acknowledged goes to others."""
         try:
-            self._producer.close()
+            self._outbox.close()
         finally:
+            if self._consumer is not None:
+                self._consumer.close()
+
+    def _join(self, max_records: int) -> None:
+        if self._consumer is not None:
             self._consumer.close()
+        properties = {"max.poll.records": max_records}
+        self._consumer = ShareConsumer(self._connection, group=self._group, properties=properties)
+        self._records_max = max_records
+        self._consumer.subscribe(list(self._subscription.topics))
 
 
 class KafkaReplies:
@@ -280,6 +290,12 @@ class KafkaReplies:
             if message is not None and message.error() is None:
                 received(message)
         consumer.close()
+
+
+def own_topics(subscription: Subscription) -> frozenset[str]:
+    """The topics that a subscription names; its records may choose others."""
+    letters = {subscription.policy.dead_letter_topic(topic) for topic in subscription.topics}
+    return frozenset(filter(None, {subscription.publish, *letters}))
 
 
 def _places(positions: Mapping[Partition, Position]) -> list[TopicPartition]:

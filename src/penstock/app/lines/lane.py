@@ -19,7 +19,7 @@ Partition = tuple[str, int]
 class Job:
     """One record on its way: which try it is, and what the handler wants to send."""
 
-    __slots__ = ("attempt", "key", "offset", "outputs", "partition", "progress", "record")
+    __slots__ = ("attempt", "companions", "is_dead", "key", "offset", "outputs", "partition", "progress", "record")
 
     def __init__(
         self, record: Record[Any], partition: Partition, offset: int, key: Any, progress: PartitionProgress
@@ -32,6 +32,10 @@ class Job:
         self.progress = progress
         self.attempt = 1
         self.outputs: list[Any] = []
+        # The others of a batch, whose outputs are here.
+        self.companions: list[Job] = []
+        # Whether a dead letter is sent for it.
+        self.is_dead = False
 
     def __lt__(self, other: Job) -> bool:
         return (self.partition, self.offset) < (other.partition, other.offset)

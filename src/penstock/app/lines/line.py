@@ -16,14 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.app.context import Message
 from penstock.app.counters import LineCounters
 from penstock.app.lines.call_thread import CallThread
 from penstock.app.lines.lane import Job, Lane, Partition
+from penstock.app.lines.letters import dead_letter, put_refused_aside
 from penstock.app.lines.progress import PartitionProgress, Ranges
 from penstock.app.lines.runner import Finished, Runner
-from penstock.app.lines.transport import Clock, Position, Sink, Source
-from penstock.app.policy import dead_letter_headers
+from penstock.app.lines.transport import Clock, Position, Refused, Sink, Source
 from penstock.app.subscription import Subscription
 from penstock.client.application.records import Record
 
@@ -63,7 +62,8 @@ class Line:
         self._lanes = [Lane() for _ in range(subscription.concurrency)]
         self._events = [asyncio.Event() for _ in self._lanes]
         self._progress: dict[Partition, PartitionProgress] = {}
-        self._outputs: dict[Partition, list[Message]] = {}
+        # Jobs whose messages are not known to be stored.
+        self._unstored: dict[Partition, list[Job]] = {}
         self._running: list[list[Job]] = [[] for _ in self._lanes]
         self._leaving: set[Partition] = set()
         self._reader = CallThread("penstock-read")
@@ -104,7 +104,7 @@ class Line:
         now = self._clock.now()
         busy = any(self._running) or any(lane.is_ready for lane in self._lanes)
         due = any(lane.due is not None and lane.due <= now for lane in self._lanes)
-        open_outputs = any(self._outputs.values())
+        open_outputs = any(self._unstored.values())
         uncommitted = any(progress.uncommitted() for progress in self._progress.values())
         return (
             not (busy or due or open_outputs or uncommitted or self._commit_lock.locked()) and self._source.is_at_end()
@@ -174,7 +174,7 @@ class Line:
             for partition, finished in partitions.items():
                 self._leaving.discard(partition)
                 self._progress[partition] = PartitionProgress(finished)
-                self._outputs.pop(partition, None)
+                self._unstored.pop(partition, None)
 
         self._in_loop(begin)
 
@@ -201,7 +201,7 @@ class Line:
             logger.exception("what was done of %s could not be committed, and is done again by others", partitions)
         for partition in partitions:
             self._progress.pop(partition, None)
-            self._outputs.pop(partition, None)
+            self._unstored.pop(partition, None)
 
     # Processing.
 
@@ -240,7 +240,7 @@ class Line:
         for job, error in finished.failed:
             counters.failed += 1
             if not self._tries_again(lane, job, error):
-                job.outputs = self._put_aside(lane, job, error)
+                self._put_aside(lane, job, error)
                 ended.append(job)
         lane.give_back((job for job in finished.left if job.partition not in self._leaving), self._clock.now())
         await self._hand_over([job for job in ended if job.outputs])
@@ -266,34 +266,30 @@ class Line:
             lane.delay(job, self._clock.now() + pause_s)
         return True
 
-    def _put_aside(self, lane: Lane, job: Job, error: Exception) -> list[Message]:
-        """A record has had its tries: those behind it go on; returns its dead letter, if it gets one."""
+    def _put_aside(self, lane: Lane, job: Job, error: Exception) -> None:
+        """A record has had its tries: those behind it go on, and what is sent for it is its dead letter."""
         lane.release(job)
+        job.is_dead = True
+        job.outputs = dead_letter(job, self._subscription.policy, self._subscription.group, error)
+        self._count_dead(job, error)
+
+    def _count_dead(self, job: Job, error: Exception) -> None:
         self._counters.dead += 1
-        record = job.record
-        topic = self._subscription.policy.dead_letter_topic(record.topic)
-        where = f"it is in {topic} now" if topic else "it is skipped"
-        logger.warning("%r failed at all %d attempts, %s: %s", record, job.attempt, where, error, exc_info=error)
-        if topic is None:
-            return []
-        headers = dead_letter_headers(
-            record.topic, record.partition, record.offset, job.attempt, self._subscription.group, error
-        )
-        return [Message(topic, record.key_bytes, record.value_bytes, [*record.headers, *headers])]
+        where = f"it is in {job.outputs[0].topic} now" if job.outputs else "it is skipped"
+        logger.warning("%r failed at all %d attempts, %s: %s", job.record, job.attempt, where, error, exc_info=error)
 
     async def _hand_over(self, jobs: list[Job]) -> None:
-        """Outputs go to the sink at once, or wait for the transaction that their offsets are in."""
+        """Messages go to the sink at once, or wait for the transaction that their offsets are in."""
         if not jobs:
             return
         self._counters.sent += sum(len(job.outputs) for job in jobs)
+        for job in jobs:
+            # A partition that was taken away is somebody else's work by now.
+            if not self._subscription.exactly_once or self._progress.get(job.partition) is job.progress:
+                self._unstored.setdefault(job.partition, []).append(job)
         if not self._subscription.exactly_once:
             messages = [message for job in jobs for message in job.outputs]
             await self._in_committer(lambda: self._sink.send(messages))
-            return
-        for job in jobs:
-            # A partition that was taken away is somebody else's work by now.
-            if self._progress.get(job.partition) is job.progress:
-                self._outputs.setdefault(job.partition, []).extend(job.outputs)
 
     # Committing.
 
@@ -312,17 +308,33 @@ class Line:
                 position = progress.uncommitted()
                 if position is not None:
                     positions[partition], owners[partition] = position, progress
-            outputs = [message for messages in self._outputs.values() for message in messages]
-            self._outputs = {}
-            if not positions and not outputs:
+            jobs = [job for jobs in self._unstored.values() for job in jobs]
+            self._unstored = {}
+            if not positions and not jobs:
                 return
-            is_exact = self._subscription.exactly_once
-            await self._in_committer(lambda: self._sink.commit(outputs, positions if is_exact else {}))
-            if positions and not is_exact:
+            await self._store(jobs, positions)
+            if positions and not self._subscription.exactly_once:
                 await self._in_reader(lambda: self._source.commit_offsets(positions))
             self._counters.commits += 1
             for partition, progress in owners.items():
                 progress.committed(positions[partition])
+
+    async def _store(self, jobs: list[Job], positions: dict[Partition, Position]) -> None:
+        """Store what jobs send, exactly once with positions. Jobs whose messages are refused are put aside instead."""
+        is_exact = self._subscription.exactly_once
+        messages = [message for job in jobs for message in job.outputs] if is_exact else []
+        while True:
+            commit = partial(self._sink.commit, messages, positions if is_exact else {})
+            try:
+                return await self._in_committer(commit)
+            except Refused as refused:
+                # What was given to the sink since is flushed with it.
+                later = [job for each in self._unstored.values() for job in each]
+                subscription = self._subscription
+                put_aside = put_refused_aside(refused, [*jobs, *later], subscription.policy, subscription.group)
+                for job, error in put_aside.jobs:
+                    self._count_dead(job, error)
+                messages = [message for job in jobs for message in job.outputs] if is_exact else put_aside.messages
 
     async def _close(self) -> None:
         self._runner.close()

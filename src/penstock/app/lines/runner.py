@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import inspect
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,15 +56,17 @@ class Runner:
         self._tracer = tracer
         self._is_stopping = False
         self._is_simple = binding.shape == "value" and binding.is_plain and not middleware and not tracer.makes_spans
-        self._call = self._chained(middleware)
+        # Async middleware is on the loop, around handlers of either kind.
+        self._is_on_loop = binding.is_async or any(map(inspect.iscoroutinefunction, middleware))
         self._threads = (
             None if binding.is_async else ThreadPoolExecutor(concurrency, thread_name_prefix="penstock-handler")
         )
+        self._call = self._chained(middleware)
 
     async def run(self, jobs: list[Job]) -> Finished:
         """Process records in order; those behind a failed one with the same key are left."""
         run = self._run_batch if self.binding.is_batch else self._run_each
-        if self._threads is None:
+        if self._threads is None or self._is_on_loop:
             return await run(jobs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, _run_to_end, run, jobs)
 
@@ -110,10 +114,12 @@ class Runner:
 
     async def _outputs(self, job: Job) -> list[Message]:
         context = Context(job.record, job.attempt, self.state)
-        result = self._call(context)
-        if self.binding.is_async:
-            result = await result
+        result = await self._called(context)
         return self._messages(result, job, context.messages)
+
+    async def _called(self, context: Context) -> Any:
+        result = self._call(context)
+        return await result if self._is_on_loop else result
 
     async def _traced_outputs(self, job: Job) -> list[Message]:
         with self._tracer.processing([job.record]) as trace:
@@ -142,59 +148,63 @@ class Runner:
         binding = self.binding
 
         def call(context: Context) -> Any:
-            assert context.record is not None
-            return binding.handler(binding.argument([context.record]), **binding.extras(context))
+            return binding.handler(binding.argument(context.records), **binding.extras(context))
 
         async def call_async(context: Context) -> Any:
-            assert context.record is not None
-            return await binding.handler(binding.argument([context.record]), **await binding.async_extras(context))
+            return await binding.handler(binding.argument(context.records), **await binding.async_extras(context))
 
-        chained: Callable[[Context], Any] = call_async if binding.is_async else call
+        async def call_in_thread(context: Context) -> Any:
+            # With the loop's context, such as the span that it is in.
+            run = contextvars.copy_context().run
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run, call, context)
+
+        chained: Callable[[Context], Any] = call
+        if self._is_on_loop:
+            chained = call_async if binding.is_async else call_in_thread
         for layer in reversed(middleware):
             chained = _layered(layer, chained)
         return chained
 
-    # A batch that fails is halved until the record that fails is alone: the others are done, and it is tried again.
+    # A batch that fails is halved until the record that fails is alone: it is tried again, records with its key wait
+    # behind it, and the others are done.
 
     async def _run_batch(self, jobs: list[Job]) -> Finished:
         started = time.perf_counter()
         jobs, failed = self._readable(jobs)
         done: list[Job] = []
+        left: list[Job] = []
+        blocked: set[Any] = set()
         pieces = [jobs] if jobs else []
         while pieces:
             piece = pieces.pop()
-            context = Context(None, piece[0].attempt, self.state)
+            if blocked:
+                left += [job for job in piece if job.key in blocked]
+                piece = [job for job in piece if job.key not in blocked]
+                if not piece:
+                    continue
+            context = Context(None, piece[0].attempt, self.state, batch=[job.record for job in piece])
             try:
-                records = [job.record for job in piece]
-                with self._tracing(records) as trace:
-                    extras = await self.binding.async_extras(context)
-                    result = self.binding.handler(self.binding.argument(records), **extras)
-                    if self.binding.is_async:
-                        result = await result
+                with self._tracing(context.records) as trace:
+                    result = await self._called(context)
                 piece[0].outputs = self._batch_messages(result, context, trace)
+                piece[0].companions = piece[1:]
             except Exception as error:  # noqa: BLE001
-                self._halve(piece, error, pieces, failed)
+                if len(piece) == 1:
+                    failed.append((piece[0], error))
+                    blocked.add(piece[0].key)
+                else:
+                    middle = len(piece) // 2
+                    pieces += [piece[middle:], piece[:middle]]
             else:
                 done += piece
-        # A later record with the key of a failed one was in the same batch: it is done, there is nothing to leave.
-        return Finished(done, failed, [], time.perf_counter() - started)
+        return Finished(done, failed, left, time.perf_counter() - started)
 
-    def _tracing(self, records: list[Record[Any]]) -> AbstractContextManager[Trace | None]:
+    def _tracing(self, records: Sequence[Record[Any]]) -> AbstractContextManager[Trace | None]:
         return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
 
     def _batch_messages(self, result: Any, context: Context, trace: Trace | None) -> list[Message]:
         found = [self._encoded(each) for each in (*context.messages, *messages_of(result, self._publish, None))]
         return found if trace is None else trace.carried(found)
-
-    @staticmethod
-    def _halve(
-        piece: list[Job], error: Exception, pieces: list[list[Job]], failed: list[tuple[Job, Exception]]
-    ) -> None:
-        if len(piece) == 1:
-            failed.append((piece[0], error))
-        else:
-            middle = len(piece) // 2
-            pieces += [piece[middle:], piece[:middle]]
 
     @staticmethod
     def _readable(jobs: list[Job]) -> tuple[list[Job], list[tuple[Job, Exception]]]:

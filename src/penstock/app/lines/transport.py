@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.app.context import Message
 from penstock.app.lines.lane import Partition
 from penstock.app.lines.progress import Ranges
+from penstock.client.application.errors import PenstockError
 
 # What becomes of a share group's record.
 Outcomes = list[tuple[Any, str]]
 Position = tuple[int, str]
+
+
+class Refused(Exception):
+    """Messages that no broker takes, and why. They are the fault of the records that they were sent for."""
+
+    def __init__(self, messages: list[tuple[Message, PenstockError]]) -> None:
+        super().__init__(f"{len(messages)} messages were refused: {messages[0][1]}")
+        self.messages = messages
 
 
 class Source(Protocol):
@@ -47,6 +56,21 @@ class Source(Protocol):
         ...
 
 
+class ShareLimits(NamedTuple):
+    """How often a share group hands out a record, and for how long: then it is given up, or comes back."""
+
+    deliveries_max: int
+    lock_s: float
+
+
+class SharedSource(Source, Protocol):
+    """Records of a share group."""
+
+    def limits(self) -> ShareLimits:
+        """The group's limits, once it is open."""
+        ...
+
+
 class Sink(Protocol):
     """Sends messages, at least once or, together with offsets, exactly once. Called in one thread."""
 
@@ -55,7 +79,11 @@ class Sink(Protocol):
         ...
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
-        """Store the messages, for exactly once with the positions in one transaction. Returns when they are durable."""
+        """Store the messages, for exactly once with the positions in one transaction. Returns when they are durable.
+
+        Raises Refused for those that no broker takes, and for those that were given to `send` before. The others are
+        stored then, but for exactly once none is.
+        """
         ...
 
     def acknowledge(self, outcomes: Outcomes) -> None:

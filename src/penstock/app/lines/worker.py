@@ -15,7 +15,7 @@ from penstock.app.lines.transport import Clock
 from penstock.app.subscription import Subscription
 from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
-from penstock.client.application.errors import PenstockError
+from penstock.client.application.errors import PenstockError, UnknownTopic
 
 if TYPE_CHECKING:
     from penstock.app.application import App
@@ -54,7 +54,7 @@ class Worker:
         """Run until `stop`. Raises PenstockError if the application's types cannot be registered."""
         if self._app.subscriptions and not self._stopping.is_set():
             await asyncio.to_thread(self._app.register_schemas)
-            await asyncio.to_thread(self._create_dead_letter_topics)
+            await asyncio.to_thread(self._check_topics)
         async with asyncio.TaskGroup() as tasks:
             for subscription in self._app.subscriptions:
                 tasks.create_task(self._keep_running(subscription, state))
@@ -70,11 +70,11 @@ class Worker:
         connection, counters = connection or self._app.connection, self._app.counters[subscription.name]
         runner = self._app.make_runner(subscription, state, connection)
         if subscription.share:
-            shared = ShareSource(connection, subscription)
+            shared = ShareSource(connection, subscription, has_pauses=not self._knows_ends)
             return ShareLine(subscription, runner, shared, shared, counters)
         source = KafkaSource(connection, subscription, knows_ends=self._knows_ends)
         transactional_id = f"{subscription.group}-{subscription.name}-{self._identity}"
-        sink = KafkaSink(connection, source, transactional_id if subscription.exactly_once else None)
+        sink = KafkaSink(connection, source, subscription, transactional_id if subscription.exactly_once else None)
         return Line(subscription, runner, source, sink, self._clock, counters)
 
     async def _keep_running(self, subscription: Subscription, state: Any) -> None:
@@ -105,16 +105,25 @@ class Worker:
         except TimeoutError:
             pass
 
-    def _create_dead_letter_topics(self) -> None:
-        wanted = {
-            topic
-            for subscription in self._app.subscriptions
-            for source in subscription.topics
-            if not source.startswith("^") and (topic := subscription.policy.dead_letter_topic(source)) is not None
-        }
+    def _check_topics(self) -> None:
+        """Tell of topics that do not exist, whose records come once they do; create those for dead letters."""
         with Admin(self._app.connection) as admin:
-            for topic in sorted(wanted):
-                try:
-                    admin.create_topic(topic, exist_ok=True)
-                except PenstockError as error:
-                    logger.warning("the dead letters have no topic yet: %s", error)
+            for subscription in self._app.subscriptions:
+                for topic in subscription.topics:
+                    if topic.startswith("^"):
+                        continue
+                    try:
+                        self._check_topic(admin, subscription, topic)
+                    except PenstockError as error:
+                        logger.warning("the topics of %s cannot be looked at: %s", subscription.name, error)
+                        return
+
+    @staticmethod
+    def _check_topic(admin: Admin, subscription: Subscription, topic: str) -> None:
+        try:
+            admin.describe_topic(topic)
+        except UnknownTopic as error:
+            logger.warning("%s has nothing to read: %s", subscription.name, error)
+        letters = subscription.policy.dead_letter_topic(topic)
+        if letters is not None:
+            admin.create_topic(letters, exist_ok=True)

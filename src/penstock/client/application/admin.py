@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from penstock.client.application.access import AccessAdmin
 from penstock.client.application.connection import Connection
 from penstock.client.application.descriptions import (
     Broker,
@@ -27,7 +28,6 @@ from penstock.client.application.descriptions import (
 )
 from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained
 from penstock.client.application.group_offsets import read_group_offsets
-from penstock.client.closing import Closing
 
 Partition = tuple[str, int]
 T = TypeVar("T")
@@ -38,7 +38,7 @@ EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-class Admin(Closing):
+class Admin(AccessAdmin):
     """Changes and describes a cluster. Safe to share between threads.
 
     >>> with Admin() as admin:
@@ -69,7 +69,7 @@ class Admin(Closing):
 
         >>> Admin().close()
         """
-        del self._raw
+        self.__dict__.pop("_raw", None)
 
     def create_topic(
         self,
@@ -180,6 +180,18 @@ class Admin(Closing):
         ...     admin.alter_group("packers", {"share.auto.offset.reset": "earliest"})
         """
         self._alter(ConfigResource.Type.GROUP, group, config)
+
+    def group_config(self, group: str) -> dict[str, str | None]:
+        """A group's settings, its own and those it takes from the cluster.
+
+        >>> with Admin() as admin:
+        ...     admin.group_config("anybody")["share.auto.offset.reset"]
+        'latest'
+        """
+        resource = ConfigResource(ConfigResource.Type.GROUP, group)
+        what = f"the settings of {group} cannot be read"
+        found = self._one(what, lambda s: self._raw.describe_configs([resource], request_timeout=s))
+        return {key: entry.value for key, entry in found.items()}
 
     def offsets(self, topic: str, at: int | str = "latest") -> dict[Partition, int]:
         """Each partition's offset "earliest", "latest" (its end), or of the first record at or after a time in ms.
@@ -301,7 +313,7 @@ class Admin(Closing):
 
     @property
     def librdkafka(self) -> AdminClient:
-        """librdkafka's client, for what is not here: access lists, users, quotas.
+        """librdkafka's client, for what is not here, such as delegation tokens.
 
         >>> Admin().librdkafka.list_topics(timeout=10).cluster_id is not None
         True

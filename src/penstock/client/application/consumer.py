@@ -27,6 +27,7 @@ REQUEST_TIMEOUT_S = 30.0
 # Who never reached a broker is told after this time; later outages are waited for.
 CONNECT_TIMEOUT_S = 30.0
 MAX_POLL_RECORDS = 500
+FETCH_BACKOFF_MS = 20
 NO_GROUP = "penstock-without-a-group"
 _UNREACHABLE = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_SSL"}
 _REFUSED = {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"}
@@ -42,6 +43,9 @@ def consumer_properties(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "isolation.level": "read_committed",
+        # A partition of which enough is fetched ahead is looked at again so soon; librdkafka waits a second, in which
+        # a quick reader has read it all.
+        "fetch.queue.backoff.ms": FETCH_BACKOFF_MS,
     }
     if group is not None and protocol == "consumer":
         found["group.protocol"] = "consumer"

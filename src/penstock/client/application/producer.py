@@ -81,14 +81,18 @@ class Producer(Closing):
         else:
             # Of a transaction's records, commit says that they failed. Others are reported if they fail, which costs
             # nothing; reports of all that succeed cost a fifth, and begin with the first that anybody asks for.
-            settings = {ONLY_FAILURES: True} | settings | {"on_delivery": self._not_delivered}
+            settings = {ONLY_FAILURES: True, "on_delivery": self._not_delivered} | settings
         settings["error_cb"] = self._error
         self._said = ""
         self._settings = settings
         self._earlier: RawProducer | None = None
+        self._switching = threading.Lock()
+        self._reports_all = not settings.get(ONLY_FAILURES)
         self._raw, self._produce = self._open()
         self._encode = encoder_of(value)
         self._sent_as_is = frozenset((bytes, str)) if value is None else frozenset()
+        # Whether a record is librdkafka's as it is: there is nothing to encode, and no failure to tell.
+        self._is_plain = value is None
         self._max_block_s = max_block_s
         self._transaction_timeout_s = transaction_timeout_s
         self._unpolled = 0
@@ -122,25 +126,25 @@ class Producer(Closing):
         ...     producer.send("orders", "alice", "tea", headers={"trace": "1"})
         ...     producer.send("orders", "everybody", "tea", spread=3)
         """
-        # Most records have nothing but a key and a value, and every check costs them a few percent. For the same reason
-        # the options can be given by position: Python takes twice as long to fill in those that cannot.
+        # Most records have nothing but a key and a value, and every check costs them a percent. For the same reason the
+        # options can be given by position: Python takes twice as long to fill in those that cannot.
         if (
-            key.__class__ is str
-            and value.__class__ in self._sent_as_is
-            and headers is None
+            headers is None
             and partition is None
             and on_delivery is None
             and spread == 1
             and timestamp_ms == 0
+            and self._is_plain
         ):
             try:
                 self._produce(topic, value, key)
+            except TypeError:
+                # librdkafka takes text and bytes.
+                self._send_with(topic, key, value, None, None, 0, 1, None)
             except BufferError:
                 self._wait_for_room(topic, key, value)
             except KafkaException as error:
                 raise explained(error.args[0], f"a record for {topic} cannot be sent") from error
-            if self._failures:
-                self._raise_failures()
         else:
             self._send_with(topic, key, value, headers, partition, timestamp_ms, spread, on_delivery)
 
@@ -182,10 +186,20 @@ class Producer(Closing):
         2
         """
         count = 0
-        send = self.send
+        produce, send = self._produce, self.send
         for key, value in records:
-            send(topic, key, value)
             count += 1
+            if self._is_plain:
+                try:
+                    produce(topic, value, key)
+                    continue
+                except (BufferError, TypeError):
+                    # What has to wait, or to be encoded.
+                    pass
+                except KafkaException as error:
+                    raise explained(error.args[0], f"a record for {topic} cannot be sent") from error
+            send(topic, key, value)
+            produce = self._produce
         return count
 
     def deliver(self, topic: str, key: Any = None, value: Any = None, **options: Any) -> Stored:
@@ -264,8 +278,7 @@ class Producer(Closing):
             if consumer is not None:
                 self.send_offsets(consumer.positions(), consumer.group_metadata())
             self._repeat(self._raw.commit_transaction, deadline)
-            self._failures.clear()
-            self._failed = 0
+            self._forget_failures()
         except ProducerFenced:
             raise
         except BaseException:
@@ -319,11 +332,15 @@ class Producer(Closing):
 
     def _report_all(self) -> None:
         """Go on with a producer that reports successes too, once everything before is stored."""
-        self._settings[ONLY_FAILURES] = False
-        self.flush()
-        # Another thread may just be sending with it: it is flushed and closed at the end.
-        self._earlier = self._raw
-        self._raw, self._produce = self._open()
+        with self._switching:
+            if self._reports_all:
+                return
+            self.flush()
+            self._settings[ONLY_FAILURES] = False
+            # Another thread may just be sending with it: it is flushed and closed at the end.
+            self._earlier = self._raw
+            self._raw, self._produce = self._open()
+            self._reports_all = True
 
     def _produce_with(
         self,
@@ -337,7 +354,7 @@ class Producer(Closing):
     ) -> None:
         more: dict[str, Any] = {}
         if on_delivery is not None:
-            if self._settings.get(ONLY_FAILURES):
+            if not self._reports_all:
                 self._report_all()
             more["on_delivery"] = _reporting(on_delivery)
         if headers:
@@ -349,7 +366,7 @@ class Producer(Closing):
     def _wait_for_room(self, topic: str, *record: Any) -> None:
         deadline = time.monotonic() + self._max_block_s
         while True:
-            self._raw.poll(0.05)
+            self._raw.poll(min(0.05, self._max_block_s))
             self._raise_failures()
             try:
                 return self._produce_with(topic, *record)
@@ -362,6 +379,7 @@ class Producer(Closing):
     def _not_delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             return
+        self._is_plain = False
         self._failed += 1
         if len(self._failures) < FAILURES_MAX:
             reason = f"{error.str()} ({error.name()})"
@@ -370,8 +388,12 @@ class Producer(Closing):
     def _raise_failures(self) -> None:
         if self._failures:
             failures, count = self._failures, self._failed
-            self._failures, self._failed = [], 0
+            self._forget_failures()
             raise DeliveryFailed.of(failures, count)
+
+    def _forget_failures(self) -> None:
+        self._failures, self._failed = [], 0
+        self._is_plain = bool(self._sent_as_is)
 
     def _error(self, error: KafkaError) -> None:
         self._said = f"{error.str()} ({error.name()})"
@@ -388,8 +410,7 @@ class Producer(Closing):
 
     def _abort(self, deadline: float) -> None:
         self._repeat(self._raw.abort_transaction, max(deadline, time.monotonic() + 10))
-        self._failures.clear()
-        self._failed = 0
+        self._forget_failures()
 
     def _repeat(self, call: Callable[[float], None], deadline: float) -> None:
         """A step of a transaction, repeated while that helps; raises TransactionAborted, ProducerFenced or TimedOut."""

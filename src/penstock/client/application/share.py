@@ -130,6 +130,16 @@ class ShareConsumer(Closing, Generic[V]):
             found.append(Record(self._fetched.popleft(), self._decode))
         return found
 
+    @property
+    def has_buffered(self) -> bool:
+        """Whether the next `poll` returns at once.
+
+        >>> with ShareConsumer(group="packers") as consumer:
+        ...     consumer.has_buffered
+        False
+        """
+        return bool(self._fetched)
+
     def acknowledge(self, record: Record[Any], outcome: Outcome = "accept") -> None:
         """Say what became of a record; it counts with the next `poll` or `commit_offsets`.
 

@@ -24,6 +24,8 @@ class ShareGroupSettings(NamedTuple):
     # Where dead letters go, if the group wants them, and whether they have the records' contents.
     dead_letter_topic: str = ""
     copies_dead_letters: bool = False
+    # Whether members get no more records than they want, and so parts of batches.
+    is_strict: bool = False
 
 
 def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSettings:
@@ -59,4 +61,5 @@ def settings_of(image: Image, node: NodeSettings, group: str) -> ShareGroupSetti
         own.get("share.isolation.level") == "read_committed",
         topic,
         own.get("errors.deadletterqueue.copy.record.enable") == "true",
+        own.get("penstock.share.acquire.mode") == "record_limit",
     )

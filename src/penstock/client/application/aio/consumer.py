@@ -60,10 +60,13 @@ class Consumer(AsyncClosing, Generic[V]):
 
     async def __aiter__(self) -> AsyncIterator[Record[V]]:
         """All records, for ever."""
+        take = self.sync.poll
         while True:
             record = await self.poll(1.0)
-            if record is not None:
+            # What has been fetched together needs no waiting.
+            while record is not None:
                 yield record
+                record = take(0) if self.sync.has_buffered else None
 
     async def subscribe(
         self,
@@ -118,36 +121,116 @@ class Consumer(AsyncClosing, Generic[V]):
         await self._worker.run(self.sync.commit_offsets, offsets)
 
     async def committed(self) -> dict[Partition, int]:
-        """The group's committed offsets of the assigned partitions."""
+        """The group's committed offsets of the assigned partitions.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer(group="new") as consumer:
+        ...         return await consumer.committed()
+        >>> asyncio.run(main())
+        {}
+        """
         return await self._worker.run(self.sync.committed)
 
     def assignment(self) -> list[Partition]:
-        """The partitions that this consumer reads now."""
+        """The partitions that this consumer reads now.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         return len(consumer.assignment())
+        >>> asyncio.run(main())
+        3
+        """
         return self.sync.assignment()
 
     async def seek(self, topic: str, partition: int, offset: int | Start) -> None:
-        """Read a partition from an offset on, or from its first or last record."""
+        """Read a partition from an offset on, or from its first or last record.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         await consumer.seek("orders", 0, "earliest")
+        >>> asyncio.run(main())
+        """
         await self._worker.run(self.sync.seek, topic, partition, offset)
 
     async def seek_to_time(self, timestamp_ms: int) -> None:
-        """Read the assigned partitions from the first record at or after a time on."""
+        """Read the assigned partitions from the first record at or after a time on.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         await consumer.seek_to_time(0)
+        >>> asyncio.run(main())
+        """
         await self._worker.run(self.sync.seek_to_time, timestamp_ms)
 
     async def rewind(self) -> None:
-        """Read again from the committed offsets on."""
+        """Read again from the committed offsets on.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer(group="new") as consumer:
+        ...         await consumer.rewind()
+        >>> asyncio.run(main())
+        """
         await self._worker.run(self.sync.rewind)
 
     async def pause(self, *partitions: Partition) -> None:
-        """Stop reading these partitions, or all, while staying a member of the group."""
+        """Stop reading these partitions, or all, while staying a member of the group.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         await consumer.pause(("orders", 0))
+        >>> asyncio.run(main())
+        """
         await self._worker.run(self.sync.pause, *partitions)
 
     async def resume(self, *partitions: Partition) -> None:
-        """Go on with paused partitions, or all."""
+        """Go on with paused partitions, or all.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         await consumer.resume()
+        >>> asyncio.run(main())
+        """
         await self._worker.run(self.sync.resume, *partitions)
 
     async def lag(self) -> dict[Partition, int]:
-        """How many records of each assigned partition are still to be handed out."""
+        """How many records of each assigned partition are still to be handed out.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         return all(records >= 0 for records in (await consumer.lag()).values())
+        >>> asyncio.run(main())
+        True
+        """
         return await self._worker.run(self.sync.lag)
+
+    def ended(self) -> set[Partition]:
+        """The partitions that were read to their end at some time. Needs properties={"enable.partition.eof": True}.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         return consumer.ended()
+        >>> asyncio.run(main())
+        set()
+        """
+        return self.sync.ended()
+
+    @property
+    def has_buffered(self) -> bool:
+        """Whether the next `poll` returns at once.
+
+        >>> async def main():
+        ...     async with penstock.aio.Consumer() as consumer:
+        ...         return consumer.has_buffered
+        >>> asyncio.run(main())
+        False
+        """
+        return self.sync.has_buffered
 
     async def close(self) -> None:
         """Leave the group and close. Nothing is committed by it.

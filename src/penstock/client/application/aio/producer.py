@@ -81,6 +81,9 @@ class Producer(AsyncClosing):
         ...         await producer.send("orders", "alice", "tea")
         >>> asyncio.run(main())
         """
+        if spread != 1:
+            # The first time this asks a broker.
+            await self._worker.run(self._sync.partition_count, topic)
         try:
             self._sync.send(
                 topic, key, value, headers=headers, partition=partition, timestamp_ms=timestamp_ms, spread=spread
@@ -149,6 +152,28 @@ class Producer(AsyncClosing):
         >>> asyncio.run(main())
         """
         await self._worker.run(self._sync.flush, timeout_s)
+
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; remembered.
+
+        >>> async def main():
+        ...     async with penstock.aio.Producer() as producer:
+        ...         return await producer.partition_count("orders")
+        >>> asyncio.run(main())
+        3
+        """
+        return await self._worker.run(self._sync.partition_count, topic)
+
+    async def partitions_of(self, topic: str, key: Any, spread: int = 1) -> list[int]:
+        """The partitions that records with this key are in, when they are sent with this `spread`.
+
+        >>> async def main():
+        ...     async with penstock.aio.Producer() as producer:
+        ...         return len(await producer.partitions_of("orders", "alice", spread=2))
+        >>> asyncio.run(main())
+        2
+        """
+        return await self._worker.run(self._sync.partitions_of, topic, key, spread)
 
     @asynccontextmanager
     async def transaction(self, consumer: Consumer[Any] | None = None) -> AsyncIterator[Producer]:

@@ -59,25 +59,77 @@ class ShareConsumer(AsyncClosing, Generic[V]):
                 yield record
 
     async def subscribe(self, topics: str | Iterable[str]) -> None:
-        """Take records of these topics."""
+        """Take records of these topics.
+
+        >>> async def main():
+        ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
+        ...         await consumer.subscribe(["orders"])
+        >>> asyncio.run(main())
+        """
         await self._worker.run(self._sync.subscribe, topics)
 
     async def poll(self, timeout_s: float = 1.0) -> Record[V] | None:
-        """The next record; None if there is none within the time."""
+        """The next record; None if there is none within the time.
+
+        >>> async def main():
+        ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         record = await consumer.poll(0.1)
+        >>> asyncio.run(main())
+        """
         return await self._worker.run(self._sync.poll, timeout_s)
 
     async def poll_many(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[V]]:
-        """Up to so many records: what is there, as soon as there is one, or nothing after the time."""
+        """Up to so many records: what is there, as soon as there is one, or nothing after the time.
+
+        >>> async def main():
+        ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         records = await consumer.poll_many(10, timeout_s=0.1)
+        >>> asyncio.run(main())
+        """
         return await self._worker.run(self._sync.poll_many, max_records, timeout_s)
 
+    @property
+    def has_buffered(self) -> bool:
+        """Whether the next `poll` returns at once.
+
+        >>> async def main():
+        ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
+        ...         return consumer.has_buffered
+        >>> asyncio.run(main())
+        False
+        """
+        return self._sync.has_buffered
+
     def acknowledge(self, record: Record[Any], outcome: Outcome = "accept") -> None:
-        """Say what became of a record; it counts with the next `poll` or `commit_offsets`."""
+        """Say what became of a record; it counts with the next `poll` or `commit_offsets`.
+
+        >>> async def main():
+        ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
+        ...         await consumer.subscribe(["orders"])
+        ...         for record in await consumer.poll_many(10, timeout_s=0.1):
+        ...             consumer.acknowledge(record, "release")
+        >>> asyncio.run(main())
+        """
         self._sync.acknowledge(record, outcome)
 
     async def commit_offsets(self, timeout_s: float = COMMIT_TIMEOUT_S) -> None:
-        """Send the acknowledgements, and wait until they are durable."""
+        """Send the acknowledgements, and wait until they are durable.
+
+        >>> async def main():
+        ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
+        ...         await consumer.commit_offsets()
+        >>> asyncio.run(main())
+        """
         await self._worker.run(self._sync.commit_offsets, timeout_s)
 
     async def close(self) -> None:
-        """Leave the group; records that are not acknowledged go to others."""
+        """Leave the group; records that are not acknowledged go to others.
+
+        >>> async def main():
+        ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
+        ...         pass  # it is closed at the end
+        >>> asyncio.run(main())
+        """
         await self._worker.close(self._sync.close)
