@@ -75,7 +75,7 @@ class AuditEvent(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """An event that waits to be written."""
+    """An event that waits to be written; its time is the monotonic clock's."""
 
     event: AuditEvent
     time_ms: int

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from penstock.core.security.audit import AuditEvent, AuditQueue, EventType, Who, details_of, shortened
+from penstock.core.security.audit import AuditEvent, AuditQueue, EventType, Queued, Who, details_of, shortened
 from penstock.core.security.audited_requests import AUDITED, changes_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
@@ -157,7 +157,7 @@ class AuditTrail:
 
     def _add(self, event: AuditEvent, *, may_repeat: bool = False) -> None:
         if self.is_on:
-            self._queue.add(event, self._env.now_ms(), may_repeat=may_repeat)
+            self._queue.add(event, self._env.monotonic_ms(), may_repeat=may_repeat)
             self._arrived.set()
 
     def start(self, write: Write | None = None) -> None:
@@ -195,8 +195,8 @@ class AuditTrail:
 
     async def _write_all(self) -> None:
         self._arrived.clear()
-        while taken := self._queue.take(EVENTS_PER_WRITE, self._env.now_ms()):
-            documents = [(row.time_ms, row.event.to_json(self._node_id, _iso(row.time_ms), row.times)) for row in taken]
+        while taken := self._queue.take(EVENTS_PER_WRITE, self._env.monotonic_ms()):
+            documents = [self._document(row) for row in taken]
             try:
                 if self._write is not None:
                     await self._write(documents)
@@ -208,6 +208,11 @@ class AuditTrail:
             if self._logs:
                 for _, document in documents:
                     trail.info("%s", document.decode("utf-8"))
+
+    def _document(self, row: Queued) -> tuple[int, bytes]:
+        """An event with its time on the wall clock, as that is now."""
+        time_ms = self._env.now_ms() - (self._env.monotonic_ms() - row.time_ms)
+        return time_ms, row.event.to_json(self._node_id, _iso(time_ms), row.times)
 
 
 def _who(client: Doer) -> Who:
