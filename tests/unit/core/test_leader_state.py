@@ -222,3 +222,16 @@ def test_too_few_in_sync_replicas_confirm_nothing() -> None:
     assert state.proposal(0) is None
     assert not state.set_min_in_sync(1), "not before the controller has heard of it"
     assert state.proposal(0) == {1}
+
+
+def test_a_leader_that_stays_alone_asks_for_the_others_to_go() -> None:
+    leader = LeaderState(1, 0, (1, 2, 3), (1, 2), 10, 10, 0, leaving_replicas=(2,))
+    # Replica 3 stays.
+    assert (leader.stays_alone, leader.must_confirm, leader.proposal(0)) == (False, False, None)
+    leader.settled((1, 2), (1, 2), 0, (), (2,))
+    assert (leader.stays_alone, leader.must_confirm) == (True, True)
+    assert leader.proposal(0) == {1}
+    leader.propose(frozenset({1}))
+    assert leader.is_sole_replica
+    leader.settled((1,), (1,), 0)
+    assert (leader.stays_alone, leader.must_confirm, leader.proposal(0)) == (False, False, None)

@@ -115,3 +115,36 @@ def test_reassignments_are_listed_by_topic() -> None:
     wanted = [ListPartitionReassignmentsTopics("t", [0, 1, 7]), ListPartitionReassignmentsTopics("none", [0])]
     assert [topic.name for topic in list_reassignments(world.image, wanted)] == ["t"]
     assert list_reassignments(world.image, [ListPartitionReassignmentsTopics("t", [0])]) == []
+
+
+def test_a_single_replica_leads_before_the_others_go() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.reassign((3,))
+    assert world.show() == "leader=3@1 isr=1,2,3 replicas=3,1,2 adding=- removing=1,2"
+    # The others are there as long as it has not asked for them to go: it may be gone itself.
+    world.fence(3)
+    assert world.show() == "leader=1@2 isr=1,2 replicas=3,1,2 adding=- removing=1,2"
+    world.unfence(3)
+    assert world.alter_isr([1, 2, 3]).error_code == ErrorCode.NEW_LEADER_ELECTED
+    assert world.show() == "leader=3@3 isr=1,2,3 replicas=3,1,2 adding=- removing=1,2"
+    assert world.alter_isr([3]).error_code == ErrorCode.NONE
+    assert (world.state().replicas, world.show()) == ((3,), "leader=3@4 isr=3")
+
+
+def test_a_single_replica_that_moves_leads_with_the_former_one_until_it_confirms() -> None:
+    world = ClusterWorld(2)
+    world.create("t", (1,))
+    world.reassign((2,))
+    assert world.alter_isr([1, 2]).error_code == ErrorCode.NEW_LEADER_ELECTED
+    assert world.show() == "leader=2@1 isr=1,2 replicas=2,1 adding=2 removing=1"
+    world.alter_isr([2])
+    assert (world.state().replicas, world.show()) == ((2,), "leader=2@2 isr=2")
+
+
+def test_a_replica_that_is_alone_already_need_not_confirm_it_again() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    world.alter_isr([1])
+    world.reassign((1,))
+    assert (world.state().replicas, world.show()) == ((1,), "leader=1@1 isr=1")

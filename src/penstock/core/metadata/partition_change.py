@@ -3,7 +3,8 @@
 A `PartitionChange` starts from the state of a partition. The caller sets what should change (the in-sync replicas, the
 replicas, a directory) and `build` works out what follows:
 
-1. A reassignment completes once every replica of its target is in sync.
+1. A reassignment completes once every replica of its target is in sync. If that is a single one, it leads first, and
+   syncs its log before it asks for the others to go: what they hold may be on no disk yet.
 2. Replicas that leave the ISR while it is below `min.insync.replicas` hold everything that was committed, because
    nothing is committed below the minimum. They are the eligible leader replicas (ELR). An ISR at the minimum or above
    clears them, with one exception: when the controller removes a replica from the ISR so that one is left, the removed
@@ -130,9 +131,21 @@ class PartitionChange:
         removing = self.removing_replicas
         in_sync = tuple(replica for replica in self.in_sync_replicas if replica not in removing)
         replicas = tuple(replica for replica in self.replicas if replica not in removing)
-        if in_sync and replicas and set(replicas) <= set(in_sync):
-            self.in_sync_replicas, self.replicas = in_sync, replicas
-            self.adding_replicas = self.removing_replicas = ()
+        if not (in_sync and replicas and set(replicas) <= set(in_sync)):
+            return
+        if len(replicas) == 1 and not self._is_confirmed(replicas[0]):
+            if replicas[0] not in self.avoid:
+                self.avoid = {*self.avoid, *removing}
+            return
+        self.in_sync_replicas, self.replicas = in_sync, replicas
+        self.adding_replicas = self.removing_replicas = ()
+
+    def _is_confirmed(self, last: int) -> bool:
+        """Whether a replica knows that it is the only one in sync, and has synced its log."""
+        old = self._state
+        if self.in_sync_replicas != (last,):
+            return False
+        return self.by_leader or (old.in_sync_replicas == (last,) and not old.eligible_leader_replicas)
 
     def _remember_eligible(self) -> None:
         # The leader commits with all replicas where the topic asks for more than there are; so does this count.

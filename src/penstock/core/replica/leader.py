@@ -51,6 +51,7 @@ class LeaderState:
         "high_watermark",
         "in_sync_replicas",
         "leader_epoch",
+        "leaving_replicas",
     )
 
     def __init__(
@@ -66,6 +67,7 @@ class LeaderState:
         lag_ms_max: int = LAG_MS_MAX,
         min_in_sync: int = 1,
         eligible_replicas: Iterable[int] = (),
+        leaving_replicas: Iterable[int] = (),
     ) -> None:
         self._local_id = local_id
         self.leader_epoch = leader_epoch
@@ -73,6 +75,8 @@ class LeaderState:
         assert local_id in self.in_sync_replicas, "a leader is always in sync"
         # Replicas that the controller could elect although they are not in sync.
         self.eligible_replicas = frozenset(eligible_replicas)
+        # Replicas that a reassignment removes.
+        self.leaving_replicas = frozenset(leaving_replicas)
         self.high_watermark = high_watermark
         self._end_offset = log_end_offset
         self._lag_ms_max = lag_ms_max
@@ -116,8 +120,13 @@ class LeaderState:
 
     @property
     def must_confirm(self) -> bool:
-        """Whether the controller must be told that this leader commits without the replicas that are still eligible."""
-        return bool(self.eligible_replicas) and self.has_enough_in_sync
+        """Whether the controller must be told that this leader does without others that it could still elect."""
+        return self.stays_alone or (bool(self.eligible_replicas) and self.has_enough_in_sync)
+
+    @property
+    def stays_alone(self) -> bool:
+        """Whether a reassignment waits for this leader to hold everything by itself."""
+        return bool(self._followers) and self.leaving_replicas >= self._followers.keys()
 
     @property
     def acknowledged_offset(self) -> int:
@@ -205,6 +214,8 @@ class LeaderState:
                     wanted.discard(replica)
             elif now_ms - follower.fetched_at_ms <= self._lag_ms_max and self.may_join(replica):
                 wanted.add(replica)
+        if self.stays_alone:
+            wanted = {self._local_id}
         return frozenset(wanted) if wanted != self.in_sync_replicas or self.must_confirm else None
 
     def expire_joining(self, now_ms: int) -> bool:
@@ -251,10 +262,12 @@ class LeaderState:
         replicas: Iterable[int] | None = None,
         now_ms: int = 0,
         eligible_replicas: Iterable[int] = (),
+        leaving_replicas: Iterable[int] = (),
     ) -> bool:
         """The controller has decided on replicas and in-sync replicas; returns whether the high watermark moved."""
         self.in_sync_replicas = frozenset(in_sync_replicas)
         self.eligible_replicas = frozenset(eligible_replicas)
+        self.leaving_replicas = frozenset(leaving_replicas)
         assert self._local_id in self.in_sync_replicas, "a leader is always in sync"
         self._proposed = None
         for replica in self.in_sync_replicas:

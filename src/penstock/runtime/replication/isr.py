@@ -247,6 +247,7 @@ class InSyncKeeper:
             partition_epoch=row.partition_epoch,
             # The response does not contain them; with enough in-sync replicas the controller keeps none.
             eligible_leader_replicas=() if len(row.isr) >= leading.min_in_sync else tuple(leading.eligible_replicas),
+            removing_replicas=tuple(leading.leaving_replicas),
         )
         if row.leader_id == self._partitions.node_id and row.partition_epoch > partition.partition_epoch:
             logger.info("%s: in-sync replicas are %s", partition.name, list(row.isr))

@@ -153,7 +153,7 @@ class Partition:
 
     @property
     def must_confirm(self) -> bool:
-        """Whether this broker leads, and must confirm to the controller that it commits without eligible replicas."""
+        """Whether this broker leads, and must confirm to the controller that it does without others."""
         return self.leading is not None and self.leading.must_confirm
 
     @property
@@ -191,6 +191,7 @@ class Partition:
             lag_ms_max=self._lag_ms_max,
             min_in_sync=self.settings.min_insync_replicas,
             eligible_replicas=known.eligible_leader_replicas,
+            leaving_replicas=known.removing_replicas,
         )
         # Followers that ask for the end of an older epoch get this one's start, before it has a batch.
         log.assign_epoch(known.leader_epoch, log.end_offset)
@@ -231,13 +232,15 @@ class Partition:
         if known.partition_epoch == self.partition_epoch:
             # The response to a proposal contained this change, except for replicas; another may be in flight.
             leading.eligible_replicas = frozenset(known.eligible_leader_replicas)
+            leading.leaving_replicas = frozenset(known.removing_replicas)
             if leading.assigned(known.replicas, now_ms):
                 self.committed_more()
             return
         self.partition_epoch = known.partition_epoch
         was_sole = len(leading.in_sync_replicas) == 1
         self.counters.in_sync_changed(len(leading.in_sync_replicas), len(known.in_sync_replicas))
-        if leading.settled(known.in_sync_replicas, known.replicas, now_ms, known.eligible_leader_replicas):
+        eligible, leaving = known.eligible_leader_replicas, known.removing_replicas
+        if leading.settled(known.in_sync_replicas, known.replicas, now_ms, eligible, leaving):
             self.committed_more()
         for watcher in self.watchers:
             watcher.moved()
