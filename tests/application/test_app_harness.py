@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ import pytest
 import penstock
 from penstock import App, Context, Depends, Message, Record
 from penstock.gateway.rest.console.dead_letter_headers import origin_of
-from penstock.testing import AppHarness
+from penstock.testing import AppHarness, memory
 
 
 @dataclasses.dataclass
@@ -359,3 +360,27 @@ def test_middleware_that_could_not_wait_for_a_handler_is_refused(name: str) -> N
         @app.middleware
         def timed(call_next: Any, context: Context) -> Any:
             return call_next(context)
+
+
+@pytest.mark.parametrize("source", [memory.MemorySource, memory.MemoryShare])
+def test_what_a_thread_has_read_and_not_handed_over_is_waited_for(
+    name: str, source: type[memory.MemorySource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = source.read
+
+    def slow(*arguments: Any) -> list[Any]:
+        found = read(*arguments)
+        time.sleep(0.1 if found else 0)
+        return found
+
+    monkeypatch.setattr(source, "read", slow)
+    app = App(name)
+
+    @app.subscribe("orders", publish="out", share=source is memory.MemoryShare)
+    def handle(value: str) -> str:
+        return value
+
+    with AppHarness(app) as harness:
+        harness.send("orders", "alice", "tea")
+        harness.run()
+        assert harness.values("out", str) == ["tea"]

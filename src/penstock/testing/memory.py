@@ -117,6 +117,8 @@ class MemorySource:
         self._broker = broker
         self._subscription = subscription
         self._next: dict[Partition, int] = {}
+        # How far everything is taken: whoever reads again has taken what was read.
+        self._taken: dict[Partition, int] = {}
         self._assigned: Callable[[dict[Partition, Ranges]], None]
 
     def open(
@@ -131,6 +133,7 @@ class MemorySource:
         """What is there."""
         del timeout_s
         self._look()
+        self._taken = {**self._next}
         found: list[Any] = []
         for (topic, partition), offset in self._next.items():
             taken = self._broker.logs[topic][partition][offset : offset + max_records - len(found)]
@@ -144,8 +147,9 @@ class MemorySource:
         """Who does not read gets nothing."""
 
     def is_at_end(self) -> bool:
-        """Whether everything has been read."""
-        return all(offset >= len(self._broker.logs[topic][each]) for (topic, each), offset in self._next.items())
+        """Whether everything has been read and taken."""
+        taken = self._taken
+        return all(taken.get(place, 0) >= len(self._broker.logs[place[0]][place[1]]) for place in [*self._next])
 
     def send(self, messages: Sequence[Message]) -> None:
         """Store messages."""
@@ -194,6 +198,8 @@ class MemoryShare:
         self._limits = ShareLimits(deliveries_wanted(subscription.policy), LOCK_S)
         self._taken: set[tuple[str, int, int]] = set()
         self._released: list[MemoryMessage] = []
+        # Whether the last read found something; whoever reads again has done it.
+        self._is_read = False
 
     def open(
         self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
@@ -208,9 +214,11 @@ class MemoryShare:
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
         """What came back, then what is new."""
         del timeout_s
+        self._is_read = False
         found = self._released[:max_records]
-        del self._released[:max_records]
         found += self._new()[: max_records - len(found)]
+        self._is_read = bool(found)
+        del self._released[:max_records]
         for message in found:
             self._taken.add((message.topic(), message.partition(), message.offset()))
             message.deliveries += 1
@@ -223,7 +231,7 @@ class MemoryShare:
 
     def is_at_end(self) -> bool:
         """Whether there is nothing to hand out."""
-        return not self._released and not self._new()
+        return not (self._is_read or self._released or self._new())
 
     def send(self, messages: Sequence[Message]) -> None:
         """Store messages."""

@@ -55,6 +55,8 @@ class KafkaSource:
         self.raw: RawConsumer = RawConsumer(settings)
         self._topics = list(subscription.topics)
         self._ends: dict[Partition, int] = {}
+        # Those that the last read came to. Whoever reads again has taken what was before them.
+        self._reached: dict[Partition, int] = {}
         self._places: set[Partition] = set()
         self._is_closing = False
         # Asked for in the reader's thread: elsewhere librdkafka would wait for the reader, and all threads with it.
@@ -71,6 +73,8 @@ class KafkaSource:
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
         """Messages, as soon as there is one."""
+        self._ends |= self._reached
+        self._reached = {}
         first = self.raw.poll(timeout_s)
         messages = [] if first is None else [first, *self.raw.consume(max_records - 1, 0)]
         self.group_metadata = self.raw.consumer_group_metadata()
@@ -113,7 +117,7 @@ class KafkaSource:
         if error is None:
             return True
         if error.name() == "_PARTITION_EOF":
-            self._ends[message.topic(), message.partition()] = message.offset()
+            self._reached[message.topic(), message.partition()] = message.offset()
         elif error.fatal() or (not error.retriable() and error.name() != "UNKNOWN_TOPIC_OR_PART"):
             raise explained(error, f"cannot read {', '.join(self._topics)}")
         return False
@@ -130,6 +134,7 @@ class KafkaSource:
         self._places -= set(places)
         for place in places:
             self._ends.pop(place, None)
+            self._reached.pop(place, None)
         if places and not self._is_closing:
             self._revoked(places)
 
