@@ -15,6 +15,7 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a partition moved away while a segment is copied": (draw_tiered, 200146),
     "a refused batch forgotten because a clock jumped": (draw, 1000383),
     "the others removed before the only replica left had synced": (draw_transactional, 1102046),
+    "the others removed although the only replica left had lost power": (draw, 1006846),
     "segments deleted by the leader before": (draw_tiered, 400027),
     "a record accepted by a member that held it under the leader before": (draw_shared, 400394),
     "records handed out by a broker that is cut off and was replaced": (draw_shared, 610409),
