@@ -265,14 +265,17 @@ class Faults:
         machine.write_keys([*(number for number in machine.keys if number != new), new])
 
     def clock(self, fault: Fault) -> None:
-        """The wall clock jumps by so many milliseconds, and back."""
+        """The wall clock jumps by so many milliseconds, and back.
+
+        It is never further off: brokers refuse records that are from more than an hour later.
+        """
         for machine in self._machines(fault):
-            machine.clock_offset_ms += fault.amount
-            self._later(fault.duration_s, self._jump, machine, -fault.amount)
+            machine.clock_offset_ms = fault.amount
+            self._later(fault.duration_s, self._set_clock, machine)
 
     @staticmethod
-    def _jump(machine: Machine, amount_ms: int) -> None:
-        machine.clock_offset_ms += amount_ms
+    def _set_clock(machine: Machine) -> None:
+        machine.clock_offset_ms = 0
 
 
 KINDS: dict[str, Callable[[Faults, Fault], None]] = {
