@@ -27,9 +27,7 @@ from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
 from penstock.runtime.replication.admission import ADMITTED, Admission, Produced, Refusals
-from penstock.runtime.replication.commit_waiters import fail_quietly
 from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
-from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.partition import Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
@@ -274,9 +272,8 @@ class Produce:
                 except ApiError as error:
                     if error.code in FOR_NOW:
                         self._postpone((topic.name, topic.topic_id, data.index), data, error)
-                    if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._partitions.leadership is not None:
-                        confirmed = self._confirm(self._partitions.leadership, partition)
-                        waiting.append((confirmed, len(answers) - 1, len(rows)))
+                    if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                        error = self._as_sure(partition, error)
                     rows.append(_refused(data.index, error))
                     refused = True
                     continue
@@ -315,19 +312,17 @@ class Produce:
             with suppress(BatchError):
                 self._postponed.note(place, read_header(records), error, self._env.monotonic_ms())
 
-    def _confirm(self, leadership: Leadership, partition: Partition) -> asyncio.Future[None]:
-        """Fails if this broker may lead no more: its successor may have what it misses."""
-        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def _as_sure(self, partition: Partition, error: ApiError) -> ApiError:
+        """Producers give up on an unexpected sequence: a leader that may have been replaced has them ask again.
 
-        async def confirm() -> None:
-            if not await leadership.confirm(partition):
-                text = f"this broker may lead {partition.name} no more"
-                fail_quietly(confirmed, ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
-            elif not confirmed.done():
-                confirmed.set_result(None)
-
-        self._env.spawn(confirm(), f"confirm that {partition.name} is led here")
-        return confirmed
+        Its followers are not asked: librdkafka, which sends several batches at once, may hang if the answers to those
+        behind a refused one come later than that one's.
+        """
+        leadership = self._partitions.leadership
+        if leadership is None or leadership.is_sure(partition):
+            return error
+        text = f"this broker may lead {partition.name} no more: {error.message}"
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
     def _throttle(self, backpressure: BackPressure, request: ProduceRequest, context: RequestContext) -> int:
         """Hold the producer back for groups that cannot keep up; later requests wait, this one is served (KIP-219)."""

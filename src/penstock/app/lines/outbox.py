@@ -34,6 +34,8 @@ REFUSED_TOPICS = frozenset(
 # An aborted transaction's messages are thrown away.
 THROWN_AWAY = frozenset(("_PURGE_QUEUE", "_PURGE_INFLIGHT"))
 ONE_BY_ONE = {"batch.num.messages": 1}
+# With several, librdkafka may wait for those behind a refused one until the transaction times out.
+ONE_AT_A_TIME = {"max.in.flight.requests.per.connection": 1}
 
 Content = tuple[str, bytes | None, bytes | None]
 Refusals = list[tuple[Message, PenstockError]]
@@ -166,7 +168,9 @@ class Outbox:
             self._connection,
             transactional_id=self._transactional_id,
             transaction_timeout_s=TRANSACTION_TIMEOUT_S,
-            properties={ONLY_FAILURES: True, "on_delivery": self._not_stored} | (properties or {}),
+            properties={ONLY_FAILURES: True, "on_delivery": self._not_stored}
+            | (ONE_AT_A_TIME if self._transactional_id is not None else {})
+            | (properties or {}),
         )
 
     def _reopen(self, properties: dict[str, Any]) -> None:

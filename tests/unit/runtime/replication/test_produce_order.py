@@ -50,14 +50,13 @@ class Registry:
     ask_anew = ask
 
 
-class Confirmed:
-    """What the followers say of this broker."""
+class Heard:
+    """Whether this broker has heard of late that it leads."""
 
     def __init__(self, leads: bool) -> None:
         self._leads = leads
 
-    async def confirm(self, _: Partition) -> bool:
-        await asyncio.sleep(0)
+    def is_sure(self, _: Partition) -> bool:
         return self._leads
 
 
@@ -155,9 +154,9 @@ def test_a_leader_that_may_be_replaced_refuses_no_sequence_for_good(tmp_path: Pa
         producer = {"producer_id": 7, "producer_epoch": 0}
         world.send(connection(), DATA.topic, b"first", acks=1, base_sequence=0, **producer)
         for leads, told in ((True, "OUT_OF_ORDER_SEQUENCE_NUMBER"), (False, "NOT_LEADER_OR_FOLLOWER")):
-            shell.partitions.leadership = Confirmed(leads)  # type: ignore[assignment]
+            shell.partitions.leadership = Heard(leads)  # type: ignore[assignment]
             reply = world.send(connection(), DATA.topic, b"third", acks=1, base_sequence=2, **producer)
-            assert error_of(await reply).name == told
+            assert error_of(reply).name == told
         assert world.values(DATA.topic) == [b"first"]
 
     play(tmp_path, story)
