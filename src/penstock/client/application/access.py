@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 )
 
 from penstock.client.closing import Closing
+from penstock.model.access import CLUSTER_NAME
 
 T = TypeVar("T")
 Kind = Literal["topic", "group", "transactional_id", "cluster"]
@@ -39,7 +40,6 @@ Operation = Literal[
     "alter_configs",
     "idempotent_write",
 ]
-CLUSTER_NAME = "kafka-cluster"
 ITERATIONS = 8192
 KINDS = {
     "topic": ResourceType.TOPIC,
