@@ -257,7 +257,17 @@ class ReplicaFetcher:
         known = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
         return known is not None and self._partitions.node_id not in known.in_sync_replicas
 
+    def _is_followed(self, followed: Followed) -> bool:
+        """Whether it was not removed. Any use of its log may do that, by finding that the disk failed."""
+        return self._following.get(followed.key) is followed
+
+    def _include(self, followed: Followed) -> None:
+        if self._is_followed(followed):
+            self._changed[followed.key] = None
+
     def _let_rest(self, followed: Followed, rest_ms: int) -> None:
+        if not self._is_followed(followed):
+            return
         followed.resume_ms = self._env.monotonic_ms() + rest_ms
         self._resting[followed.key] = None
         self._leave_out(followed.key)
@@ -340,7 +350,7 @@ class ReplicaFetcher:
             if row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
                 cut(partition, EndOffset(*row.diverging_epoch), now_ms)
                 # Even if no record was truncated, the last epoch is another one, and the leader must be told.
-                self._changed[followed.key] = None
+                self._include(followed)
             elif row.records:
                 assert isinstance(row.records, bytes | bytearray | memoryview)
                 replicate(partition, memoryview(row.records), now_ms)
@@ -357,7 +367,7 @@ class ReplicaFetcher:
                 self._cut[partition] = None
         followed.failures = 0
         if partition.log.end_offset != followed.asked_offset or partition.log.start_offset != start_offset:
-            self._changed[followed.key] = None
+            self._include(followed)
 
     def _fail(self, followed: Followed, reason: str) -> None:
         followed.failures += 1
@@ -375,7 +385,7 @@ class ReplicaFetcher:
         now_ms = self._env.now_ms()
         latest = await self._list_offset(followed, LATEST)
         earliest = await self._list_offset(followed, EARLIEST)
-        if self._following.get(followed.key) is not followed or not self._is_current(followed):
+        if not self._is_followed(followed) or not self._is_current(followed):
             return
         if latest is None or earliest is None:
             self._fail(followed, "the leader does not return its offsets")
@@ -395,7 +405,7 @@ class ReplicaFetcher:
         else:
             self._cut[partition] = None
             self._note_cuts()
-            self._changed[followed.key] = None
+            self._include(followed)
 
     async def _start_from_tier(self, followed: Followed) -> None:
         """Begin after what the leader has only in object storage."""
@@ -407,7 +417,7 @@ class ReplicaFetcher:
             start = await find_tier_start(
                 self._peer, self._partitions.node_id, partition, self._history_of, self._settings.timeout_ms
             )
-            if self._following.get(followed.key) is not followed or not self._is_current(followed):
+            if not self._is_followed(followed) or not self._is_current(followed):
                 return
             start_from_tier(partition, start, self._env.now_ms())
         except ApiError as error:
@@ -418,7 +428,7 @@ class ReplicaFetcher:
             return
         self._cut[partition] = None
         self._note_cuts()
-        self._changed[followed.key] = None
+        self._include(followed)
 
     async def _list_offset(self, followed: Followed, timestamp: int) -> int | None:
         name = followed.partition.name

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from replication_world import Cluster, in_cluster, until
@@ -15,7 +16,9 @@ from penstock.model.errors import ErrorCode
 from penstock.runtime.logs.directories import write_checkpoints
 from penstock.runtime.replication.fetcher import Followed, ReplicaFetcher
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets
+from penstock.storage.files import StorageError
 from penstock.storage.flush import FlushTicket
+from penstock.storage.log import Log
 from penstock.wire.messages.fetch import FetchResponse
 
 
@@ -136,6 +139,34 @@ def test_a_cut_is_noted_before_anything_else_happens(tmp_path: Path, monkeypatch
         assert max(noted) <= 1, "what was cut was never durable again"
 
     in_cluster(tmp_path, story)
+
+
+def test_a_follower_whose_disk_fails_under_an_append_stops_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2))
+        assert (await one.send(b"first")).error_code == 0
+        fetcher = next(iter(two.fetchers._fetchers.values()))
+
+        append = Log.append
+
+        def fail(log: Log, *rest: Any) -> Any:
+            if log is two.partition.log:
+                raise StorageError("Input/output error")
+            return append(log, *rest)
+
+        monkeypatch.setattr(Log, "append", fail)
+        await one.send(b"second", acks=1)
+        await until(lambda: two.directory.failure is not None)
+        assert fetcher.keys == []
+        # Whatever else it followed, in another directory, goes on.
+        assert fetcher._resting == {} == fetcher._changed
+        await until(lambda: not two.fetchers._fetchers)
+
+    in_cluster(tmp_path, story)
+    assert "background task" not in caplog.text
 
 
 def test_a_sole_leader_commits_once_the_controller_has_confirmed_it(tmp_path: Path) -> None:
