@@ -230,7 +230,7 @@ def take_late_markers() -> Iterator[None]:
     right = ProducerState.check_marker
 
     def check_marker(state: ProducerState, header: Any, marker: Any) -> Any:
-        return right(state, header, marker._replace(transaction_version=1))
+        return right(state, header, marker._replace(transaction_version=1, first_offset=None))
 
     with patch.object(ProducerState, "check_marker", check_marker):
         yield
@@ -311,6 +311,7 @@ SECURITY_VARIANTS = (
 # acknowledgement, the second a marker that arrives after its producer's next transaction has begun.
 UNSEEN = (forget_a_sync, take_late_markers)
 TRANSACTIONAL_VARIANTS = (
+    take_late_markers,
     mark_before_decision,
     ignore_last_stable_offset,
     fence_nobody,

@@ -20,6 +20,8 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a record accepted by a member that held it under the leader before": (draw_shared, 400394),
     "records handed out by a broker that is cut off and was replaced": (draw_shared, 610409),
     "a producer shut out by a coordinator that was replaced": (draw_transactional, 500117),
+    "a copy of a marker that came late and ended the next transaction": (draw_transactional, 1103558),
+    "a copy of a marker that came late and committed the next offsets": (draw_transactional, 1103799),
     "share state deleted for a snapshot that a full disk refused": (draw_shared, 400115),
 }
 

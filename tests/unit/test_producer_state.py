@@ -12,6 +12,7 @@ from penstock.core.replica.producer_state import (
     CompletedTransaction,
     Duplicate,
     EndMarker,
+    MarkerRefused,
     ProducerEntry,
     ProducerState,
     Refused,
@@ -164,11 +165,15 @@ def test_a_marker_of_the_same_epoch_keeps_the_sequence(state: ProducerState) -> 
 def test_stale_markers_are_refused(state: ProducerState) -> None:
     state.complete(marker_batch(110, epoch=2), EndMarker(aborted=False, coordinator_epoch=5))
     newer = EndMarker(aborted=False, coordinator_epoch=6)
-    assert state.check_marker(marker_batch(111, epoch=2), newer) is None
-    assert state.check_marker(marker_batch(111, producer_id=999), newer) is None
-    assert refusal(state.check_marker(marker_batch(111, epoch=1), newer)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    state.check_marker(marker_batch(111, epoch=2), newer)
+    state.check_marker(marker_batch(111, producer_id=999), newer)
+    with pytest.raises(MarkerRefused) as refused:
+        state.check_marker(marker_batch(111, epoch=1), newer)
+    assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     older = EndMarker(aborted=False, coordinator_epoch=4)
-    assert refusal(state.check_marker(marker_batch(111, epoch=2), older)) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    with pytest.raises(MarkerRefused) as refused:
+        state.check_marker(marker_batch(111, epoch=2), older)
+    assert refused.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 def test_silent_producers_are_forgotten_unless_in_a_transaction(state: ProducerState) -> None:

@@ -67,7 +67,20 @@ def class_named(message: MessageClass, name: str) -> type[Any]:
     return found
 
 
+# Fields with such tags are our own.
+OWN_TAGS_FROM = 10_000
+
 SpecialCases = Callable[[schema.Field], "st.SearchStrategy[Any] | None"]
+
+
+def is_our_own(field: schema.Field) -> bool:
+    """Whether a field is none of Kafka's."""
+    return field.tag is not None and field.tag >= OWN_TAGS_FROM
+
+
+def unset(field: schema.Field) -> st.SearchStrategy[Any]:
+    """What a field has that nobody sets."""
+    return st.just(() if field.array else field.default)
 
 
 def no_special_cases(_: schema.Field) -> None:
@@ -87,6 +100,8 @@ def _struct(message: MessageClass, struct: schema.Struct, special: SpecialCases)
 
 def _field(message: MessageClass, field: schema.Field, special: SpecialCases) -> st.SearchStrategy[Any]:
     value = special(field)
+    if value is not None and is_our_own(field):
+        return value
     if value is None:
         value = PLAIN[field.type] if field.struct is None else _struct(message, field.struct, special)
     if field.array:

@@ -23,7 +23,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
-from message_values import MessageClass, all_messages, messages, project
+from message_values import MessageClass, all_messages, is_our_own, messages, project, unset
 
 from penstock.wire import schema
 from penstock.wire.codec import decode, encode
@@ -38,8 +38,6 @@ MILLISECOND = datetime.timedelta(milliseconds=1)
 EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 ERROR_CODES = st.sampled_from([code.value for code in ErrorCode])
 TIMES_MS = st.integers(0, 2**40)
-# Fields with such tags are our own; kio does not skip what it does not know.
-OWN_TAGS_FROM = 10_000
 
 
 def kio_name(message: MessageClass) -> str:
@@ -59,13 +57,10 @@ def shared_versions(message: MessageClass) -> list[int]:
 SHARED = sorted(name for name, message in all_messages().items() if shared_versions(message))
 
 
-def is_our_own(field: schema.Field) -> bool:
-    return field.tag is not None and field.tag >= OWN_TAGS_FROM
-
-
 def values_kio_can_hold(field: schema.Field) -> st.SearchStrategy[Any] | None:
     if is_our_own(field):
-        return st.just(field.default)
+        # kio does not skip what it does not know.
+        return unset(field)
     if field.type == "int16" and field.name.endswith("error_code"):
         return ERROR_CODES
     if field.type == "int64" and re.search(r"_ms$|timestamp|_time\b", field.name):

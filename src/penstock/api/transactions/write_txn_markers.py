@@ -1,16 +1,18 @@
 """Versions 1-2. KIP-98: a transaction coordinator ends transactions on the partitions that this broker leads.
 
-From version 2 on a marker carries its transaction's version (KIP-1228).
+From version 2 on a marker carries its transaction's version (KIP-1228). Our coordinators also say where a transaction
+of version 1 began, and are told where they do not know.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api
-from penstock.core.replica.producer_state import EndMarker
+from penstock.core.replica.producer_state import NO_OFFSET, EndMarker, MarkerRefused
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
@@ -38,6 +40,13 @@ _AS_LEADER = frozenset(
 )
 
 
+class Verdict(NamedTuple):
+    """What became of a marker; `first_offset` is where the transaction began that it would have ended unseen."""
+
+    code: ErrorCode
+    first_offset: int = NO_OFFSET
+
+
 def make_write_txn_markers(write_marker: WriteMarker, access: AccessControl) -> Handler:
     """The handler."""
 
@@ -46,7 +55,7 @@ def make_write_txn_markers(write_marker: WriteMarker, access: AccessControl) -> 
         if not access.allows_on_cluster(client, Operation.ALTER, quiet=True) and not access.allows_on_cluster(
             client, Operation.CLUSTER_ACTION
         ):
-            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            refused = Verdict(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return WriteTxnMarkersResponse([_result(one, lambda _: refused) for one in request.markers])
         return await answer_markers(write_marker, request)
 
@@ -59,28 +68,36 @@ async def answer_markers(write_marker: WriteMarker, request: WriteTxnMarkersRequ
 
 
 async def _end(write_marker: WriteMarker, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
-    partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
-    ending = EndMarker(not marker.transaction_result, marker.coordinator_epoch, marker.transaction_version)
-
-    async def write(partition: TopicPartition) -> ErrorCode:
+    async def write(partition: TopicPartition, ending: EndMarker) -> Verdict:
         try:
             await write_marker(partition, marker.producer_id, marker.producer_epoch, ending)
+        except MarkerRefused as refused:
+            return Verdict(refused.code, refused.first_offset)
         except ApiError as error:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _AS_LEADER else error.code
-        return ErrorCode.NONE
+            return Verdict(ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _AS_LEADER else error.code)
+        return Verdict(ErrorCode.NONE)
 
-    errors = dict(zip(partitions, await asyncio.gather(*map(write, partitions)), strict=True))
-    return _result(marker, errors.__getitem__)
+    endings = dict(_endings(marker))
+    verdicts = dict(zip(endings, await asyncio.gather(*(write(*item) for item in endings.items())), strict=True))
+    return _result(marker, verdicts.__getitem__)
 
 
-def _result(marker: WritableTxnMarker, error_of: Callable[[TopicPartition], ErrorCode]) -> WritableTxnMarkerResult:
+def _endings(marker: WritableTxnMarker) -> Iterator[tuple[TopicPartition, EndMarker]]:
+    ending = EndMarker(not marker.transaction_result, marker.coordinator_epoch, marker.transaction_version)
+    for topic in marker.topics:
+        known = dict(zip(topic.partition_indexes, topic.first_offsets, strict=False))
+        for index in topic.partition_indexes:
+            yield TopicPartition(topic.name, index), ending._replace(first_offset=known.get(index))
+
+
+def _result(marker: WritableTxnMarker, verdict_on: Callable[[TopicPartition], Verdict]) -> WritableTxnMarkerResult:
     return WritableTxnMarkerResult(
         marker.producer_id,
         [
             WritableTxnMarkerTopicResult(
                 topic.name,
                 [
-                    WritableTxnMarkerPartitionResult(index, error_of(TopicPartition(topic.name, index)))
+                    WritableTxnMarkerPartitionResult(index, *verdict_on(TopicPartition(topic.name, index)))
                     for index in topic.partition_indexes
                 ],
             )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.records import BatchHeader
 
 BATCHES_KEPT = 5
@@ -73,6 +73,14 @@ class Refused:
     message: str
 
 
+class MarkerRefused(ApiError):
+    """A marker must not be appended; `first_offset` tells a coordinator that has to know what it would end."""
+
+    def __init__(self, code: ErrorCode, message: str, first_offset: int = NO_OFFSET) -> None:
+        super().__init__(code, message)
+        self.first_offset = first_offset
+
+
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
     """A transaction that was ended by its marker."""
@@ -90,6 +98,9 @@ class EndMarker(NamedTuple):
     coordinator_epoch: int
     # From version 2 on every transaction has its own epoch, and its end carries the next one.
     transaction_version: int = EPOCH_BUMPS
+    # Where the transaction began in the partition, as its coordinator was told; NO_OFFSET when it was not yet.
+    # With None, as tools ask for it, whatever is open ends.
+    first_offset: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -274,38 +285,45 @@ class ProducerState:
             )
         return None
 
-    def check_marker(self, header: BatchHeader, marker: EndMarker) -> Refused | None:
-        """May this transaction marker be appended? Checked for markers that a coordinator sends.
+    def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
+        """May this transaction marker be appended? Raises MarkerRefused. Checked for markers that a coordinator sends.
 
         One that is late or repeated must not end the producer's next transaction (KIP-1228). Where nothing is open it
         is accepted again: the coordinator may have missed the first answer.
+
+        Transactions of version 1 share their epoch, so a marker must name the offset where its transaction began here.
+        A coordinator that does not know it is told, and asks again. Whoever sent a late one is not there to do so.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
-            return None
+            return
         if header.producer_epoch < entry.producer_epoch:
-            return Refused(
+            raise MarkerRefused(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"The marker of producer {header.producer_id} has epoch {header.producer_epoch}, "
                 f"but epoch {entry.producer_epoch} has already written here.",
             )
-        if (
-            marker.transaction_version >= EPOCH_BUMPS
-            and header.producer_epoch == entry.producer_epoch
-            and entry.transaction_first_offset != NO_OFFSET
-        ):
-            return Refused(
+        first_offset = entry.transaction_first_offset
+        is_open = header.producer_epoch == entry.producer_epoch and first_offset != NO_OFFSET
+        if is_open and marker.transaction_version >= EPOCH_BUMPS:
+            raise MarkerRefused(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"The marker of producer {header.producer_id} has epoch {header.producer_epoch}, in which its next "
                 "transaction is already open here.",
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
-            return Refused(
+            raise MarkerRefused(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"The coordinator of producer {header.producer_id} has epoch {marker.coordinator_epoch}, "
                 f"but epoch {entry.coordinator_epoch} has already ended a transaction here.",
             )
-        return None
+        if is_open and marker.first_offset is not None and marker.first_offset != first_offset:
+            raise MarkerRefused(
+                ErrorCode.CONCURRENT_TRANSACTIONS,
+                f"Producer {header.producer_id} has a transaction open here that began at offset {first_offset}, "
+                "and the marker does not say so.",
+                first_offset,
+            )
 
     def update(self, header: BatchHeader) -> None:
         """Record a batch of data that is now in the log, with its final offsets."""

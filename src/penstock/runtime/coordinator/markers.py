@@ -6,6 +6,10 @@ whose topic was deleted needs no marker.
 
 A partition answers INVALID_PRODUCER_EPOCH when a later epoch of the producer has written to it: that epoch was assigned
 after the transaction had ended, so nothing of it is open there.
+
+Transactions of version 1 share their producer's epoch. So that a copy of a marker that comes late does not end the next
+one, a marker says where its transaction began in the partition. Its leader tells, and the marker is sent once more
+(ADR 20).
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from penstock.core.replica.producer_state import NO_OFFSET
 from penstock.core.transaction.contract import Markers
-from penstock.core.transaction.transaction import by_topic
+from penstock.core.transaction.transaction import EPOCH_BUMPS, by_topic
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
 from penstock.runtime.brokers import Brokers
@@ -25,6 +30,7 @@ from penstock.runtime.env import Env
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -36,6 +42,7 @@ PARTITIONS_PER_REQUEST_MAX = 5_000
 
 logger = logging.getLogger("penstock.transactions")
 
+_NO_ANSWER = WritableTxnMarkerPartitionResult(error_code=ErrorCode.REQUEST_TIMED_OUT)
 _DONE = frozenset(
     (
         ErrorCode.NONE,
@@ -63,6 +70,14 @@ class Delivery:
     markers: Markers
     report: Callable[[list[TopicPartition]], None]
     is_wanted: Callable[[], bool]
+    # Where the transaction began, in partitions that told.
+    first_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def first_offsets_of(self, topic: str, indexes: Iterable[int]) -> list[int]:
+        """What a marker has to say; nothing where the epoch says it all."""
+        if self.markers.transaction_version >= EPOCH_BUMPS:
+            return []
+        return [self.first_offsets.get(TopicPartition(topic, index), NO_OFFSET) for index in indexes]
 
 
 @dataclass(slots=True)
@@ -148,20 +163,25 @@ class TransactionMarkers:
     def _note(self, portions: Sequence[Portion], response: WriteTxnMarkersResponse) -> None:
         """Report the partitions that have their marker, and resend the rest."""
         answers = {
-            (marker.producer_id, topic.name, row.partition_index): ErrorCode(row.error_code)
+            (marker.producer_id, topic.name, row.partition_index): row
             for marker in response.markers
             for topic in marker.topics
             for row in topic.partitions
         }
         for delivery, partitions, pause_ms in ((one.delivery, one.partitions, one.pause_ms) for one in portions):
             producer_id = delivery.markers.producer_id
-            errors = {one: answers.get((producer_id, *one), ErrorCode.REQUEST_TIMED_OUT) for one in partitions}
+            rows = {one: answers.get((producer_id, *one), _NO_ANSWER) for one in partitions}
+            told = {one: row.first_offset for one, row in rows.items() if row.first_offset != NO_OFFSET}
+            errors = {one: ErrorCode(row.error_code) for one, row in rows.items() if one not in told}
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors.values():
                 logger.warning(
                     "another coordinator has taken over %s and writes its markers",
                     delivery.markers.transactional_id,
                 )
                 continue
+            if told:
+                delivery.first_offsets |= told
+                self._route(Portion(delivery, [*told], pause_ms))
             for partition, error in errors.items():
                 if error not in _DONE and error not in _EXPECTED:
                     logger.error("the marker of producer %d for %s: %s", producer_id, partition, error.name)
@@ -190,7 +210,10 @@ def _request(portions: Iterable[Portion]) -> WriteTxnMarkersRequest:
                 portion.delivery.markers.producer_id,
                 portion.delivery.markers.producer_epoch,
                 portion.delivery.markers.committed,
-                [WritableTxnMarkerTopic(*row) for row in by_topic(portion.partitions).items()],
+                [
+                    WritableTxnMarkerTopic(topic, indexes, portion.delivery.first_offsets_of(topic, indexes))
+                    for topic, indexes in by_topic(portion.partitions).items()
+                ],
                 portion.delivery.markers.coordinator_epoch,
                 portion.delivery.markers.transaction_version,
             )

@@ -349,12 +349,10 @@ class Partition:
         return Appended(duplicate.base_offset, duplicate.last_offset + 1, append_time)
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: EndMarker, now_ms: int) -> Appended:
-        """Append a producer's transaction marker, unless another coordinator is responsible."""
+        """Append a producer's transaction marker. Raises MarkerRefused."""
         batch = bytearray(build_end_marker(producer_id, producer_epoch, marker, now_ms))
         header = read_header(batch)
-        refused = self.log.producers.check_marker(header, marker)
-        if refused is not None:
-            raise ApiError(refused.code, refused.message)
+        self.log.producers.check_marker(header, marker)
         self.check_enough_replicas()
         appended = self._write(batch, header, NO_TIMESTAMP, now_ms)
         self.log.producers.first_unstable_offset(self.state.high_watermark)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 class WritableTxnMarkerTopic(NamedTuple):
     name: str = ""
     partition_indexes: Sequence[int] = ()
+    first_offsets: Sequence[int] = ()
 
 
 class WritableTxnMarker(NamedTuple):
@@ -32,6 +33,7 @@ class WriteTxnMarkersRequest(NamedTuple):
 class WritableTxnMarkerPartitionResult(NamedTuple):
     partition_index: int = 0
     error_code: int = 0
+    first_offset: int = -1
 
 
 class WritableTxnMarkerTopicResult(NamedTuple):

@@ -19,6 +19,7 @@ from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -28,8 +29,8 @@ HERE = 1
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
-def markers(*partitions: TopicPartition, producer_id: int = 7) -> Markers:
-    return Markers(f"id-{producer_id}", producer_id, 3, True, 5, partitions)
+def markers(*partitions: TopicPartition, producer_id: int = 7, version: int = 0) -> Markers:
+    return Markers(f"id-{producer_id}", producer_id, 3, True, 5, partitions, version)
 
 
 class Leaders:
@@ -42,6 +43,8 @@ class Leaders:
         self.in_flight: dict[int, int] = {}
         self.in_flight_max = 0
         self.gate: asyncio.Event | None = None
+        # Where transactions began, in partitions that want it said.
+        self.first_offsets: dict[TopicPartition, int] = {}
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         return self.leaders[TopicPartition(topic, partition)]
@@ -75,7 +78,7 @@ class Leaders:
                     [
                         WritableTxnMarkerTopicResult(
                             topic.name,
-                            [WritableTxnMarkerPartitionResult(index, outcome) for index in topic.partition_indexes],
+                            [self.verdict(topic, index, outcome) for index in topic.partition_indexes],
                         )
                         for topic in row.topics
                     ],
@@ -83,6 +86,15 @@ class Leaders:
                 for row in request.markers
             ]
         )
+
+    def verdict(
+        self, topic: WritableTxnMarkerTopic, index: int, outcome: ErrorCode
+    ) -> WritableTxnMarkerPartitionResult:
+        first_offset = self.first_offsets.get(TopicPartition(topic.name, index), -1)
+        said = dict(zip(topic.partition_indexes, topic.first_offsets, strict=False)).get(index)
+        if outcome or said is None or said == first_offset:
+            return WritableTxnMarkerPartitionResult(index, outcome)
+        return WritableTxnMarkerPartitionResult(index, ErrorCode.CONCURRENT_TRANSACTIONS, first_offset)
 
 
 Story = Callable[[TransactionMarkers], Coroutine[Any, Any, None]]
@@ -182,6 +194,49 @@ def test_what_fails_is_tried_again(
 
     tell(brokers, story, monkeypatch)
     assert len(brokers.requests) == 3
+
+
+def test_a_leader_is_told_where_the_transaction_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[TopicPartition] = []
+    monkeypatch.setattr(TransactionMarkers, "_try_later", lambda *given: paused.extend(given[2]))
+    brokers = Leaders({A: 2, B: 2, C: HERE})
+    brokers.first_offsets = {A: 40, C: 7}
+
+    async def story(sender: TransactionMarkers) -> None:
+        assert sorted(await sent(sender, markers(A, B, C, version=1))) == [A, B, C]
+
+    tell(brokers, story, monkeypatch)
+    said = [
+        (broker_id, topic.name, [*topic.partition_indexes], [*topic.first_offsets])
+        for broker_id, request in brokers.requests
+        for topic in request.markers[0].topics
+    ]
+    assert sorted(said) == [(1, "u", [0], [-1]), (1, "u", [0], [7]), (2, "t", [0], [40]), (2, "t", [0, 1], [-1, -1])]
+    assert paused == []
+
+
+def test_a_leader_that_lost_the_beginning_tells_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Leaders({A: 2})
+    brokers.first_offsets = {A: 40}
+    brokers.answers[2] = [ErrorCode.NONE, lambda: brokers.first_offsets.update({A: 44})]
+
+    async def story(sender: TransactionMarkers) -> None:
+        assert await sent(sender, markers(A, version=1)) == [A]
+
+    tell(brokers, story, monkeypatch)
+    said = [[*request.markers[0].topics[0].first_offsets] for _, request in brokers.requests]
+    assert said == [[-1], [40], [40], [44]]
+
+
+def test_where_every_transaction_has_its_epoch_no_offset_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Leaders({A: 2})
+    brokers.first_offsets = {A: 40}
+
+    async def story(sender: TransactionMarkers) -> None:
+        assert await sent(sender, markers(A, version=2)) == [A]
+
+    tell(brokers, story, monkeypatch)
+    assert [[*request.markers[0].topics[0].first_offsets] for _, request in brokers.requests] == [[]]
 
 
 def test_a_new_leader_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
