@@ -63,6 +63,26 @@ def test_cancelling_is_refused_when_only_added_replicas_have_the_records() -> No
     assert world.state() == before
 
 
+def test_cancelling_goes_back_to_a_single_replica_once_that_one_has_confirmed() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1,))
+    world.reassign((1, 2, 3))
+    world.alter_isr([1, 2])
+    assert world.reassign(None) is ErrorCode.NONE
+    # What was acknowledged with the second replica may not be on the disk of the first yet.
+    assert world.show() == "leader=1@0 isr=1,2 replicas=1,2,3 adding=- removing=2,3"
+    assert world.alter_isr([1]).error_code == ErrorCode.NONE
+    assert (world.state().replicas, world.show()) == ((1,), "leader=1@1 isr=1")
+
+
+def test_cancelling_before_another_replica_was_in_sync_goes_back_at_once() -> None:
+    world = ClusterWorld(2)
+    world.create("t", (1,))
+    world.reassign((2,))
+    assert world.reassign(None) is ErrorCode.NONE
+    assert (world.state().replicas, world.show()) == ((1,), "leader=1@1 isr=1")
+
+
 def test_a_reassignment_can_change_its_target() -> None:
     world = ClusterWorld(5)
     world.create("t", (1, 2, 3))

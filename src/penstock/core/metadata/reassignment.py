@@ -1,7 +1,8 @@
 """Moves replicas to other brokers.
 
 A reassignment adds the replicas of its target, lists those that will be removed in `removing_replicas`, and completes
-by itself once every replica of the target is in sync. Cancelling it removes the added ones again.
+by itself once every replica of the target is in sync. Cancelling it removes the added ones again; where a single
+replica is left, it has to confirm first that it holds everything, as at the end of any reassignment.
 """
 
 from __future__ import annotations
@@ -100,6 +101,11 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
     change.adding_replicas = change.removing_replicas = ()
     if not change.replicas:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica would be left")
+    if len(change.replicas) == 1 and set(change.replicas) <= set(state.in_sync_replicas):
+        change.in_sync_replicas = state.in_sync_replicas
+        change.removing_replicas = tuple(sorted(set(state.replicas) - set(change.replicas)))
+        change.replicas += change.removing_replicas
+        return
     safe = state.in_sync_replicas or state.eligible_leader_replicas
     if safe and set(safe) <= set(state.adding_replicas):
         # Only added replicas have every record, so removing them would lose records.
