@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock import App, Context, Depends, Message, Record
-from penstock.gateway.rest.console.dead_letter_headers import origin_of
+from penstock.gateway.kafka.dead_letter_headers import origin_of
 from penstock.testing import AppHarness, memory
 
 

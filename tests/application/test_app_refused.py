@@ -10,6 +10,7 @@ import penstock
 from penstock import App, Message
 from penstock.app.subscription import Guarantee
 from penstock.testing import AppHarness
+from support.dlq_command import dlq
 
 MORE_THAN_A_PRODUCER_TAKES = 1_100_000
 SMALL_LIMIT = 20_000
@@ -109,6 +110,12 @@ def test_a_dead_letter_that_is_too_large_goes_without_its_record(guarantee: Guar
         b"too large",
         b"0",
     )
+    (shown,) = dlq(servers, "peek", f"dlq.in-{name}")
+    assert (shown["message"], shown["group"], shown["delivery_count"]) == ("ValueError: not this one", name, 1)
+    assert shown["original"] == {"topic": f"in-{name}", "partition": 0, "offset": 0, "timestamp": -1}
+    assert f"dlq.in-{name}" in [row["topic"] for row in dlq(servers, "list")]
+    sent = dlq(servers, "replay", f"dlq.in-{name}", "--yes")
+    assert sent == {"topics": [{"topic": f"in-{name}", "records": 1}], "gone": 0}
 
 
 def test_a_batch_whose_result_is_too_large_is_put_aside_whole(servers: str, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.gateway.rest.console.dead_letter_headers import Origin, origin_of, without_reasons
+from penstock.gateway.kafka.dead_letter_headers import Origin, origin_of, without_reasons
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +14,7 @@ from penstock.core.share.delays import AFTER, AT
 from penstock.local.layout import free_ports
 from penstock.testing import Cluster
 from penstock.wire.records import Record, build_batch
+from support.dlq_command import dlq
 from support.share_member import ShareMember, begin, leader_of, set_group, until
 from support.wire_client import WireClient, batch_of, records_in
 
@@ -216,20 +212,6 @@ def test_a_delay_is_counted_from_the_timestamp(cluster: Cluster, client: WireCli
     assert time.time() * 1000 >= now_ms + 800
 
 
-def dlq(cluster: Cluster, *arguments: str, code: int = 0) -> Any:
-    """What `penstock dlq` answers to programs."""
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock", "dlq", *arguments, "-o", "json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PENSTOCK_BOOTSTRAP": cluster.bootstrap_servers},
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
-
-
 @pytest.mark.parametrize("copies", ["true", "false"])
 def test_dead_letters_are_shown_sent_back_and_deleted(cluster: Cluster, client: WireClient, copies: str) -> None:
     group, topic = f"cli-{copies}", f"dlq.cli-{copies}"
@@ -248,20 +230,21 @@ def test_dead_letters_are_shown_sent_back_and_deleted(cluster: Cluster, client: 
     assert member.say(ACCEPT, [1]) == 0
     until(lambda: leader_of(client, topic)[0] >= 0)
     until(lambda: len(letters_in(client, topic)) == 2)
-    assert {"topic": topic, "partitions": 1, "letters": 2} in dlq(cluster, "list")
-    first, second = dlq(cluster, "peek", topic)
+    servers = cluster.bootstrap_servers
+    assert {"topic": topic, "partitions": 1, "letters": 2} in dlq(servers, "list")
+    first, second = dlq(servers, "peek", topic)
     assert first["original"] == {"topic": f"jobs.{group}", "partition": 1, "offset": 0, "timestamp": 1_000}
     assert (second["group"], second["member"], second["delivery_count"]) == (group, "one", 1)
     assert second["message"] == "Offset rejected by client."
     assert second["value"] == ("value2" if copies == "true" else None)
-    assert dlq(cluster, "replay", topic, "--dry-run")["topics"] == [{"topic": f"jobs.{group}", "records": 2}]
-    assert dlq(cluster, "replay", topic, "--group", "nobody", "--yes")["topics"] == []
-    sent = dlq(cluster, "replay", topic, "--yes", "--purge")
+    assert dlq(servers, "replay", topic, "--dry-run")["topics"] == [{"topic": f"jobs.{group}", "records": 2}]
+    assert dlq(servers, "replay", topic, "--group", "nobody", "--yes")["topics"] == []
+    sent = dlq(servers, "replay", topic, "--yes", "--purge")
     assert sent == {"topics": [{"topic": f"jobs.{group}", "records": 2}], "gone": 0}
-    assert {"topic": topic, "partitions": 1, "letters": 0} in dlq(cluster, "list")
+    assert {"topic": topic, "partitions": 1, "letters": 0} in dlq(servers, "list")
     again = member.take()
     assert [one.record[2:] for one in again] == [records[0][2:], records[2][2:]]
     assert member.say(REJECT, [one.record.offset for one in again]) == 0
     until(lambda: records_in(client.fetch(topic, 2).records)[1:])
-    assert dlq(cluster, "purge", topic, "--offset", "3", "--yes") == [{"partition": 0, "deleted": 1}]
-    assert "is no topic for dead letters" in dlq(cluster, "purge", f"jobs.{group}", "--yes", code=1)
+    assert dlq(servers, "purge", topic, "--offset", "3", "--yes") == [{"partition": 0, "deleted": 1}]
+    assert "is no topic for dead letters" in dlq(servers, "purge", f"jobs.{group}", "--yes", code=1)

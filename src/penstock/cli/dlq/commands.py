@@ -20,7 +20,7 @@ SHOWN_MAX = 40
 
 @click.group(cls=StyledGroup)
 def command() -> None:
-    """Look at the dead letters of share groups, send them back, or delete them."""
+    """Look at dead letters, send them back, or delete them."""
 
 
 @command.command("list")
@@ -67,7 +67,7 @@ def peek(name: str, numbers: tuple[int, ...], last: int, connection: Connection,
 @command.command()
 @click.argument("name", metavar="TOPIC")
 @click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Default: all partitions.")
-@click.option("--group", help="Only what this share group gave up.")
+@click.option("--group", help="Only what this group gave up.")
 @click.option("--from-topic", help="Only records of this topic.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent; send nothing.")
 @click.option("--purge", "purges", is_flag=True, help="Delete the dead letters once their records are sent.")
@@ -137,7 +137,7 @@ def purge(
     if not takes_letters(admin, name):
         raise CommandFailure(
             f"{name} is no topic for dead letters",
-            "it does not have errors.deadletterqueue.group.enable=true",
+            "neither its name nor errors.deadletterqueue.group.enable=true says so",
             "`penstock dlq list` shows them; `penstock topic trim` deletes records of any topic",
         )
     ranges = _ranges(admin, name, numbers)
@@ -168,7 +168,7 @@ def _row(letter: Letter) -> tuple[object, ...]:
         letter.offset,
         f"{account.topic}-{account.partition} @ {account.offset}",
         account.group,
-        account.delivery_count,
+        account.delivery_count if account.delivery_count >= 0 else "-",
         account.message,
         _shown(letter.key),
         _shown(letter.value),

@@ -12,7 +12,8 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.cli.records.consume import RangeReader
 from penstock.cli.records.format import json_bytes
-from penstock.core.share.dead_letters import Account, original_headers, read_account
+from penstock.core.share.dead_letters import Account, Headers, original_headers, read_account
+from penstock.gateway.kafka.dead_letter_headers import TOPIC_NAMES, origin_of, without_reasons
 from penstock.gateway.kafka.records import headers_of
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 
     from penstock.cli.admin import Admin
 
-# A topic that takes dead letters says so.
+# A topic that takes the dead letters of share groups says so.
 ENABLED = "errors.deadletterqueue.group.enable"
 FLUSH_S = 30.0
 # The key decides.
 ANY_PARTITION = -1
+UNKNOWN = -1
 
 
 class Letter(NamedTuple):
@@ -45,7 +47,9 @@ class Letter(NamedTuple):
 
 
 def takes_letters(admin: Admin, topic: str) -> bool:
-    """Whether a topic is for dead letters."""
+    """Whether a topic is for dead letters, by its settings or by its name."""
+    if TOPIC_NAMES.search(topic):
+        return True
     return any(config.name == ENABLED and config.value == "true" for config in admin.topic_configs(topic))
 
 
@@ -67,7 +71,9 @@ def read_letters(
 def letter_of(message: Message) -> Letter | None:
     """A record of a topic for dead letters; None if it is none."""
     headers = headers_of(message) or []
-    account = read_account(headers)
+    account, original = read_account(headers), original_headers(headers)
+    if account is None:
+        account, original = _account_of_others(headers), without_reasons(headers)
     if account is None:
         return None
     partition, offset = message.partition(), message.offset()
@@ -80,8 +86,18 @@ def letter_of(message: Message) -> Letter | None:
         account,
         message.key(),
         message.value(),
-        original_headers(headers),
+        original,
     )
+
+
+def _account_of_others(headers: Headers) -> Account | None:
+    """What applications, pipelines, Kafka Streams, Connect and Spring say of a record."""
+    origin = origin_of(headers)
+    if origin is None or origin.topic is None or origin.partition is None or origin.offset is None:
+        return None
+    attempts = UNKNOWN if origin.attempts is None else origin.attempts
+    place = origin.topic, origin.partition, origin.offset
+    return Account(*place, origin.group or "", attempts, origin.reason or "", "", UNKNOWN)
 
 
 def as_document(letter: Letter) -> dict[str, Any]:

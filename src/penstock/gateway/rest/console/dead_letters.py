@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.kafka.dead_letter_headers import TOPIC_NAMES, origin_of, without_reasons
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
-from penstock.gateway.rest.console.dead_letter_headers import origin_of, without_reasons
 from penstock.gateway.rest.console.topics import counts, show
 from penstock.gateway.rest.native.tail import chosen_partitions
 from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE, left_out
@@ -22,7 +21,6 @@ from penstock.gateway.web.operations import Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 
 TAG = "Dead letters (v1)"
-NAMES = re.compile(r"(^|[._-])(dlq|dlt|dead[._-]?letters?)([._-]|$)", re.IGNORECASE)
 PREFIX = "dlq."
 RECORDS_MAX = 1000
 SHOWN_MAX = 200
@@ -46,7 +44,7 @@ def dead_letter_operations(
     async def listing(call: Call) -> Response:
         del call
         snapshot = await snapshots.latest()
-        names = [name for name in snapshot.topics if NAMES.search(name)][:SHOWN_MAX]
+        names = [name for name in snapshot.topics if TOPIC_NAMES.search(name)][:SHOWN_MAX]
         counted = await counts(groups, snapshot, names)
         rows = [
             {**show(name, snapshot.topics[name]), **counted.get(name, {}), "origin": topic_of(name)} for name in names
@@ -55,7 +53,7 @@ def dead_letter_operations(
 
     async def replay(call: Call) -> Response:
         topic, body = call["topic"], call.body
-        if not NAMES.search(topic):
+        if not TOPIC_NAMES.search(topic):
             raise Problem(
                 400,
                 40003,
@@ -86,7 +84,7 @@ def dead_letter_operations(
         return json_response({"replayed": outcomes})
 
     async def whole(letter: ReadRecord) -> ReadRecord:
-        """A letter with its record's contents, which share groups leave out unless they are told to copy them."""
+        """A letter with its record's contents, which share groups leave out unless told to, and others if too large."""
         origin = origin_of(letter.headers)
         if letter.key is not None or letter.value is not None or origin is None or origin.group is None:
             return letter
@@ -129,7 +127,7 @@ def topic_of(name: str) -> str:
     """The topic that a dead-letter topic belongs to, judging by its name; empty if the name does not tell."""
     if name.startswith(PREFIX):
         return name[len(PREFIX) :]
-    stripped = NAMES.sub(".", name).strip("._-")
+    stripped = TOPIC_NAMES.sub(".", name).strip("._-")
     return stripped if stripped != name else ""
 
 

@@ -9,9 +9,9 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.gateway.kafka.dead_letter_headers import origin_of
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
 from penstock.gateway.registry.schema import SchemaText
-from penstock.gateway.rest.console.dead_letter_headers import origin_of
 from penstock.gateway.rest.values.json_text import is_json, json_bytes
 from penstock.gateway.rest.values.schema_values import MAGIC, PREFIX, SchemaMismatch, decode
 from penstock.gateway.rest.values.value_display import display_text

@@ -6,11 +6,14 @@ big-endian binary.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 Headers = Sequence[tuple[str, bytes | None]]
+# The names by which topics for dead letters are known, whoever writes them.
+TOPIC_NAMES = re.compile(r"(^|[._-])(dlq|dlt|dead[._-]?letters?)([._-]|$)", re.IGNORECASE)
 NUMBER_SIZES = (4, 8)
 DIGITS_MAX = 19
 
@@ -25,7 +28,7 @@ class Family:
     offset: str
     reasons: tuple[str, ...]
     binary: bool = False
-    # Only share groups name themselves, and count deliveries.
+    # Only Penstock and share groups name the group, and count deliveries.
     group: str = ""
     attempts: str = ""
 
@@ -66,7 +69,7 @@ def _spring(start: str) -> Family:
 
 
 FAMILIES = (
-    _dotted("penstock.dlq.", "reason"),
+    replace(_dotted("penstock.dlq.", "reason"), group="penstock.dlq.group", attempts="penstock.dlq.attempts"),
     replace(_dotted("__dlq.errors.", "message"), group="__dlq.errors.group", attempts="__dlq.errors.delivery.count"),
     _dotted("__streams.errors.", "message", "exception"),
     _dotted("__connect.errors.", "exception.message", "exception.class.name"),
