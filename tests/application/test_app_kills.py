@@ -31,10 +31,14 @@ OPTIONS = {
 }
 # Killed workers are missed after seconds, not after 45.
 SOON_MISSED = {
-    "group.consumer.session.timeout.ms": "6000",
-    "group.consumer.min.session.timeout.ms": "6000",
-    "group.consumer.heartbeat.interval.ms": "1000",
-    "group.consumer.min.heartbeat.interval.ms": "1000",
+    f"group.{kind}.{name}": value
+    for kind in ("consumer", "share")
+    for name, value in (
+        ("session.timeout.ms", "6000"),
+        ("min.session.timeout.ms", "6000"),
+        ("heartbeat.interval.ms", "1000"),
+        ("min.heartbeat.interval.ms", "1000"),
+    )
 }
 PROGRAM = """
 import penstock
@@ -94,6 +98,7 @@ def test_workers_and_brokers_are_killed(guarantee: str, tmp_path: Path) -> None:
             assert supervisor.wait(40) == 0
         finally:
             supervisor.kill()
+            supervisor.wait(40)
             log.close()
         copied = Counter(record.value for record in read_all(servers, f"out-{guarantee}"))
         letters = read_all(servers, "dlq.in")

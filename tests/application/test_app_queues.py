@@ -19,7 +19,7 @@ import penstock
 from penstock import App
 from penstock.app.lines.kafka import share_lag
 from penstock.app.lines.share_group import BACKOFF_MAX_MS, BACKOFF_MS, DELIVERIES_MAX, prepare_share_group
-from penstock.testing import AppHarness
+from penstock.testing import AppHarness, Cluster
 from support.processes import eventually
 
 Open = Callable[[App], AppHarness]
@@ -190,3 +190,21 @@ def test_a_job_that_kills_its_workers_is_put_aside(servers: str, name: str, tmp_
                 for record in consumer.poll_many(timeout_s=0.5):
                     found.setdefault(record.topic, set()).add(record.value)
     assert found == {f"done-{name}": {"before", "after"}, f"dlq.jobs-{name}": {"killer"}}
+
+
+@pytest.mark.slow
+def test_the_lag_of_a_group_is_known_whichever_broker_coordinates_it() -> None:
+    with (
+        Cluster(nodes=3) as cluster,
+        penstock.Producer(cluster.bootstrap_servers) as producer,
+        penstock.Admin(cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topic("jobs", 1, 3)
+        for number in range(6):
+            group = f"workers-{number}"
+            admin.alter_group(group, {"share.auto.offset.reset": "earliest"})
+            with penstock.ShareConsumer(admin.connection, group=group, value=str) as consumer:
+                consumer.subscribe("jobs")
+                producer.deliver("jobs", None, f"job {number}")
+                assert eventually(lambda consumer=consumer: consumer.poll(0.1) is not None, 60)
+            assert share_lag(admin.connection, group) == number + 1

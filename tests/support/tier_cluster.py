@@ -47,7 +47,7 @@ def tier_settings(url: str, nodes: int = 1, **options: str) -> dict[str, str]:
     }
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+def eventually(condition: Callable[[], bool], timeout_s: float = 90) -> None:
     """Wait for a condition; AssertionError if it does not come true."""
     deadline = time.monotonic() + timeout_s
     while not condition():

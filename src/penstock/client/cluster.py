@@ -21,6 +21,7 @@ from penstock.model.ids import TopicPartition, Uuid
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterResponse
 from penstock.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -32,6 +33,8 @@ PATIENCE_S = 60.0
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
 TOPIC_RESOURCE = 2
+# What FindCoordinator calls a group's name.
+GROUP_KEY = 0
 
 RETRIABLE = frozenset(
     {
@@ -40,6 +43,8 @@ RETRIABLE = frozenset(
         ErrorCode.REPLICA_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
@@ -102,6 +107,12 @@ class ClusterClient(Closing):
                 self._learn(response)
                 return response
         raise refused or NoAnswer("; ".join(reasons))
+
+    def ask_coordinator(self, group: str, request: Any) -> Any:
+        """Ask the broker that coordinates a group. Raises TryAgain while there is none, NoAnswer, or ApiError."""
+        (coordinator,) = self.ask(FindCoordinatorRequest("", GROUP_KEY, [group])).coordinators
+        self._check(coordinator.error_code, group, coordinator.error_message)
+        return self.ask_at(Address(coordinator.host, coordinator.port), request)
 
     def ask_at(self, address: Address, request: Any) -> Any:
         """Ask one broker, over its open connection if that still works. Raises NoAnswer."""

@@ -26,8 +26,9 @@ from penstock.client.application.group_offsets import read_group_positions
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
 from penstock.client.application.share import ShareConsumer
-from penstock.client.cluster import LATEST, ClusterClient
+from penstock.client.cluster import LATEST, ClusterClient, TryAgain
 from penstock.client.failures import NoAnswer
+from penstock.model.errors import ApiError
 from penstock.model.ids import TopicPartition as PartitionId
 from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -37,6 +38,8 @@ from penstock.wire.messages.describe_share_group_offsets import (
 STALE_EPOCH = "STALE_MEMBER_EPOCH"
 LOST_LOCK = "INVALID_RECORD_STATE"
 REPLY_POLL_S = 0.25
+# librdkafka asks one broker at a time for records of a share group: one that has none holds up those that have.
+SHARE_WAIT_MS = 100
 # Replies are read when they come, or never.
 REPLY_RETENTION_MS = 3_600_000
 
@@ -250,7 +253,7 @@ class ShareSource:
     def _join(self, max_records: int) -> None:
         if self._consumer is not None:
             self._consumer.close()
-        properties = {"max.poll.records": max_records}
+        properties = {"max.poll.records": max_records, "fetch.wait.max.ms": SHARE_WAIT_MS}
         self._consumer = ShareConsumer(self._connection, group=self._group, properties=properties)
         self._records_max = max_records
         self._consumer.subscribe(list(self._subscription.topics))
@@ -320,7 +323,9 @@ def share_lag(connection: Connection, group: str) -> int | None:
     """How many records a share group has not finished; None while that is not known. Raises PenstockError."""
     try:
         return _share_lag(connection, group)
-    except NoAnswer as error:
+    except TryAgain:
+        return None
+    except (ApiError, NoAnswer) as error:
         raise ConnectionFailed(f"the lag of {group} cannot be read", str(error), ADVICE["_TRANSPORT"]) from error
 
 
@@ -328,7 +333,7 @@ def _share_lag(connection: Connection, group: str) -> int | None:
     wanted = [DescribeShareGroupOffsetsRequestGroup(group, None)]
     lag = 0
     with ClusterClient(connection.wire()) as client:
-        (found,) = client.ask(DescribeShareGroupOffsetsRequest(wanted)).groups
+        (found,) = client.ask_coordinator(group, DescribeShareGroupOffsetsRequest(wanted)).groups
         for topic in found.topics:
             for each in topic.partitions:
                 if each.error_code or each.start_offset < 0:

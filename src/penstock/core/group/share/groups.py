@@ -142,12 +142,12 @@ class ShareGroups:
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now.
 
-        What the coordinator before asked to be initialized may still be under way, so that it is asked for again later.
+        What the coordinator before asked to be initialized is asked for again with the next heartbeat. If the earlier
+        request is still under way, whichever comes last changes nothing: nobody has the partitions yet.
         """
         effects = Effects()
         for group in self._groups.values():
             if isinstance(group, ShareGroup):
-                group.asked_ms = dict.fromkeys(group.partitions.initializing, now_ms)
                 for member_id in group.members:
                     self._context.keep_session(group, member_id, effects, now_ms)
         return effects
