@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_state_requests import answer_each
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_share_group_state import (
     DeleteShareGroupStateRequest,
@@ -15,20 +13,14 @@ from penstock.wire.messages.delete_share_group_state import (
     PartitionResult,
 )
 
-API = Api(
-    ApiKey.DELETE_SHARE_GROUP_STATE,
-    (0, 0),
-    on_broker=lambda services: make_delete_share_group_state(services.share_states, services.access),
-)
 
-
-def make_delete_share_group_state(states: ShareStates, access: AccessControl) -> Handler:
+def make_delete_share_group_state(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def delete_share_group_state(
         request: DeleteShareGroupStateRequest, context: RequestContext
     ) -> DeleteShareGroupStateResponse:
-        answers = await answer_each(request, context, access, lambda key, _: states.delete(key))
+        answers = await answer_each(request, context, services.access, lambda key, _: services.share_states.delete(key))
         return DeleteShareGroupStateResponse(
             [
                 DeleteStateResult(
@@ -39,3 +31,6 @@ def make_delete_share_group_state(states: ShareStates, access: AccessControl) ->
         )
 
     return delete_share_group_state
+
+
+API = Api(ApiKey.DELETE_SHARE_GROUP_STATE, (0, 0), on_broker=make_delete_share_group_state)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_state_requests import answer_each
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.initialize_share_group_state import (
     InitializeShareGroupStateRequest,
@@ -15,15 +13,11 @@ from penstock.wire.messages.initialize_share_group_state import (
     PartitionResult,
 )
 
-API = Api(
-    ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-    (0, 0),
-    on_broker=lambda services: make_initialize_share_group_state(services.share_states, services.access),
-)
 
-
-def make_initialize_share_group_state(states: ShareStates, access: AccessControl) -> Handler:
+def make_initialize_share_group_state(services: BrokerServices) -> Handler:
     """The handler."""
+    states = services.share_states
+    access = services.access
 
     async def initialize_share_group_state(
         request: InitializeShareGroupStateRequest, context: RequestContext
@@ -41,3 +35,6 @@ def make_initialize_share_group_state(states: ShareStates, access: AccessControl
         )
 
     return initialize_share_group_state
+
+
+API = Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, (0, 0), on_broker=make_initialize_share_group_state)

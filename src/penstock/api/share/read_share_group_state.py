@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_state_requests import answer_each
 from penstock.core.share.state import Answer
 from penstock.model.errors import ErrorCode
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.read_share_group_state import (
     PartitionResult,
@@ -18,20 +16,16 @@ from penstock.wire.messages.read_share_group_state import (
     StateBatch,
 )
 
-API = Api(
-    ApiKey.READ_SHARE_GROUP_STATE,
-    (0, 0),
-    on_broker=lambda services: make_read_share_group_state(services.share_states, services.access),
-)
 
-
-def make_read_share_group_state(states: ShareStates, access: AccessControl) -> Handler:
+def make_read_share_group_state(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def read_share_group_state(
         request: ReadShareGroupStateRequest, context: RequestContext
     ) -> ReadShareGroupStateResponse:
-        answers = await answer_each(request, context, access, lambda key, row: states.read_state(key, row.leader_epoch))
+        answers = await answer_each(
+            request, context, services.access, lambda key, row: services.share_states.read_state(key, row.leader_epoch)
+        )
         return ReadShareGroupStateResponse(
             [ReadStateResult(topic_id, [_row(*one) for one in rows]) for topic_id, rows in answers]
         )
@@ -47,3 +41,6 @@ def _row(partition: int, answer: Answer) -> PartitionResult:
     return PartitionResult(
         partition, 0, None, state.state_epoch, state.start_offset, batches, *state.delays, state.write_number
     )
+
+
+API = Api(ApiKey.READ_SHARE_GROUP_STATE, (0, 0), on_broker=make_read_share_group_state)

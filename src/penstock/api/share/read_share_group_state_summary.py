@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_state_requests import answer_each
 from penstock.core.share.state import Answer
 from penstock.model.errors import ErrorCode
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.read_share_group_state_summary import (
     PartitionResult,
@@ -17,20 +15,16 @@ from penstock.wire.messages.read_share_group_state_summary import (
     ReadStateSummaryResult,
 )
 
-API = Api(
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-    (0, 1),
-    on_broker=lambda services: make_read_share_group_state_summary(services.share_states, services.access),
-)
 
-
-def make_read_share_group_state_summary(states: ShareStates, access: AccessControl) -> Handler:
+def make_read_share_group_state_summary(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def read_share_group_state_summary(
         request: ReadShareGroupStateSummaryRequest, context: RequestContext
     ) -> ReadShareGroupStateSummaryResponse:
-        answers = await answer_each(request, context, access, lambda key, _: states.summary(key))
+        answers = await answer_each(
+            request, context, services.access, lambda key, _: services.share_states.summary(key)
+        )
         return ReadShareGroupStateSummaryResponse(
             [ReadStateSummaryResult(topic_id, [_row(*one) for one in rows]) for topic_id, rows in answers]
         )
@@ -45,3 +39,6 @@ def _row(partition: int, answer: Answer) -> PartitionResult:
     return PartitionResult(
         partition, 0, None, state.state_epoch, state.leader_epoch, state.start_offset, state.finished_count
     )
+
+
+API = Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, (0, 1), on_broker=make_read_share_group_state_summary)

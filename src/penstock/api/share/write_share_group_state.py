@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_state_requests import answer_each
 from penstock.core.share.runs import Delays, StateBatch
 from penstock.core.share.state import Change
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.write_share_group_state import (
     PartitionData,
@@ -18,20 +16,16 @@ from penstock.wire.messages.write_share_group_state import (
     WriteStateResult,
 )
 
-API = Api(
-    ApiKey.WRITE_SHARE_GROUP_STATE,
-    (0, 1),
-    on_broker=lambda services: make_write_share_group_state(services.share_states, services.access),
-)
 
-
-def make_write_share_group_state(states: ShareStates, access: AccessControl) -> Handler:
+def make_write_share_group_state(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def write_share_group_state(
         request: WriteShareGroupStateRequest, context: RequestContext
     ) -> WriteShareGroupStateResponse:
-        answers = await answer_each(request, context, access, lambda key, row: states.write(key, _change(row)))
+        answers = await answer_each(
+            request, context, services.access, lambda key, row: services.share_states.write(key, _change(row))
+        )
         return WriteShareGroupStateResponse(
             [
                 WriteStateResult(
@@ -54,3 +48,6 @@ def _change(row: PartitionData) -> Change:
         Delays(row.delays_start, row.delays_due_ms, row.delays_offset),
         row.write_number,
     )
+
+
+API = Api(ApiKey.WRITE_SHARE_GROUP_STATE, (0, 1), on_broker=make_write_share_group_state)

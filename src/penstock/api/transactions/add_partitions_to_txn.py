@@ -26,12 +26,6 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-API = Api(
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    (0, 5),
-    on_broker=lambda services: make_add_partitions_to_txn(services.image, services.transactions, services.access),
-)
-
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
 
@@ -128,3 +122,10 @@ def _rows(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
         )
         for topic, indexes in by_topic(errors).items()
     ]
+
+
+API = Api(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    (0, 5),
+    on_broker=lambda services: make_add_partitions_to_txn(services.image, services.transactions, services.access),
+)
