@@ -78,7 +78,7 @@ from penstock.runtime.security.tenants import Tenants
 from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.end_offsets import EndOffsets
 from penstock.runtime.share.partitions import SharePartitions
-from penstock.runtime.share.remote_persister import RemotePersister
+from penstock.runtime.share.persister import Persister
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
 from penstock.runtime.telemetry import Telemetry
@@ -254,7 +254,7 @@ class BrokerRole:
             lambda cut: self._housekeeping.settle_deletions(cut),
         )
         raft.on_commit(self._share_states.follow)
-        self._persister = RemotePersister(
+        self._persister = Persister(
             env, self._brokers(), self._share_states.leader_of, settings.share_coordinator_write_timeout_ms
         )
         ends = EndOffsets(self._brokers(), self._leader_of)
