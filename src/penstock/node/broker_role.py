@@ -13,7 +13,6 @@ from penstock.api.declaration import BrokerServices
 from penstock.api.dispatch import Dispatcher
 from penstock.api.forwarding import Forwarding
 from penstock.api.table import BROKER_VERSIONS, broker_handlers
-from penstock.api.transactions.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.transactions.write_txn_markers import answer_markers
 from penstock.client.protocol import Call
 from penstock.config.node import NodeSettings
@@ -235,11 +234,9 @@ class BrokerRole:
         self._transactions = Transactions(
             env, raft.image, self._requests, self.partitions, self._producer_ids.take, markers, settings
         )
-        add_partitions = make_add_partitions_to_txn(raft.image, self._transactions, OPEN)
-        here = Client(("127.0.0.1", 0), "")
         self._verifier = TransactionVerifier(
             env,
-            self._brokers(lambda request: add_partitions(request, RequestContext(5, None, here))),
+            self._brokers(),
             self._coordinator_of,
             retry_ms=settings.add_partitions_to_txn_retry_backoff_ms,
             retry_max_ms=settings.add_partitions_to_txn_retry_backoff_max_ms,

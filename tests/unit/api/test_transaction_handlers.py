@@ -72,7 +72,7 @@ def adding(
 @pytest.mark.parametrize("version", range(6))
 def test_partitions_are_added_or_refused(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
+        handler = make_add_partitions_to_txn(services(shell))
         await shell.started()
         producer = await shell.started()
         stale = await call(handler, adding(STALE, version, TOPICS), version)
@@ -96,7 +96,7 @@ def test_partitions_are_added_or_refused(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
+        handler = make_add_partitions_to_txn(services(shell))
         producer = await shell.begun()
         transactions = [
             AddPartitionsToTxnTransaction(ID, *producer, True, TOPICS),
@@ -113,7 +113,7 @@ def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) 
 
 def test_partitions_of_an_absent_coordinator_are_refused(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
+        handler = make_add_partitions_to_txn(services(shell))
         shell.transactions.close()
         response = await call(handler, adding(STALE, 3, TOPICS), 3)
         assert errors_of(response, 3) == [("t", 0, ErrorCode.NOT_COORDINATOR)]
