@@ -13,7 +13,7 @@ from penstock.core.share.partition import SharePartition
 from penstock.core.share.runs import NO_DELAYS
 from penstock.runtime.share.led_partition import LedSharePartition
 from penstock.runtime.share.letters import LetterCarrier
-from penstock.runtime.share.remote_persister import RemotePersister
+from penstock.runtime.share.persister import Persister
 from penstock.wire.records import build_batch
 
 
@@ -79,12 +79,12 @@ def forget_who_holds() -> Iterator[None]:
 @contextmanager
 def forget_delays() -> Iterator[None]:
     """Store nothing of delayed records."""
-    right = RemotePersister.write
+    right = Persister.write
 
-    async def write(persister: RemotePersister, *arguments: Any) -> None:
+    async def write(persister: Persister, *arguments: Any) -> None:
         await right(persister, *arguments[:8], NO_DELAYS, *arguments[9:])
 
-    with patch.object(RemotePersister, "write", write):
+    with patch.object(Persister, "write", write):
         yield
 
 

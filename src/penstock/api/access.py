@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import SharedServices
 from penstock.model.access import CLUSTER_NAME, Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.security.access_control import AccessControl
 
 T = TypeVar("T")
+Services = TypeVar("Services", bound=SharedServices)
 
 # "Authorized operations" (KIP-430) of a client that did not ask for them.
 NOT_ASKED = -(2**31)
@@ -48,21 +50,28 @@ def refusal(context: RequestContext, operation: Operation, kind: ResourceType, n
     return ApiError(_REFUSALS[kind], f"{context.client.principal} needs the right {operation.name} on {what}")
 
 
-def guarded(access: AccessControl, operation: Operation, handle: Handler, response: type[Any]) -> Handler:
-    """A handler that requires `operation` on the cluster; other clients only get the error."""
-    if not access.is_on:
-        return handle
+def guarded(
+    operation: Operation, make: Callable[[Services], Handler], response: type[Any]
+) -> Callable[[Services], Handler]:
+    """As `make`, for handlers that require `operation` on the cluster; other clients only get the error."""
     tells_why = "error_message" in response._fields
 
-    def guard(request: Any, context: RequestContext) -> Any:
-        try:
-            check_cluster(access, context, operation)
-        except ApiError as error:
-            refused = response(error_code=error.code)
-            return refused._replace(error_message=error.message) if tells_why else refused
-        return handle(request, context)
+    def make_guarded(services: Services) -> Handler:
+        handle = make(services)
+        if not services.access.is_on:
+            return handle
 
-    return guard
+        def guard(request: Any, context: RequestContext) -> Any:
+            try:
+                check_cluster(services.access, context, operation)
+            except ApiError as error:
+                refused = response(error_code=error.code)
+                return refused._replace(error_message=error.message) if tells_why else refused
+            return handle(request, context)
+
+        return guard
+
+    return make_guarded
 
 
 def split_by_right(

@@ -1,7 +1,7 @@
 """How an API's module declares it, and the services that a node passes to its handlers.
 
-Each module has `API = Api(...)`: its key, its versions, where it is served, and how its handler is created. `table`
-collects the declarations, `docs/api_support.md` is generated from them and from the modules' docstrings.
+Each module ends with `API = Api(...)`: its key, its versions, where it is served, and how its handler is created.
+`table` collects the declarations, `docs/api_support.md` is generated from them and from the modules' docstrings.
 """
 
 from __future__ import annotations

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError
 
 from penstock.api.access import guarded
-from penstock.api.context import Answer, Client, Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.declaration import Api, ControllerServices
 from penstock.api.table import FORWARDED_KEYS
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode, ProtocolError
@@ -19,27 +18,16 @@ from penstock.wire.frame import decode_versioned
 from penstock.wire.messages.default_principal import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-API = Api(
-    ApiKey.ENVELOPE,
-    (0, 0),
-    on_controller=lambda services: guarded(
-        services.access,
-        Operation.CLUSTER_ACTION,
-        make_envelope(lambda: services.raft.is_leader, services.answer),
-        EnvelopeResponse,
-    ),
-)
-
 SIZE_BYTES = 4
 
 _KEY = Struct(">h")
 
 
-def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:
-    """The handler; `answer` serves a frame as the controller's own listener would."""
+def make_envelope(services: ControllerServices) -> Handler:
+    """The handler."""
 
     async def envelope(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
-        if not is_active():
+        if not services.raft.is_leader:
             return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
         frame = bytearray(request.request_data)
         try:
@@ -50,10 +38,10 @@ def make_envelope(is_active: Callable[[], bool], answer: Answer) -> Handler:
             (api_key,) = _KEY.unpack_from(frame)
             if api_key not in FORWARDED_KEYS:
                 return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
-            reply = answer(frame, client)
+            reply = services.answer(frame, client)
             if isinstance(reply, asyncio.Future):
                 reply = await reply
-            if not is_active():
+            if not services.raft.is_leader:
                 # It answered that it is no longer active; the broker asks the next one.
                 return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
         except (ProtocolError, StructError):
@@ -82,3 +70,6 @@ def _host(request: EnvelopeRequest) -> str:
         return str(ipaddress.ip_address(request.client_host_address))
     except ValueError:
         return "unknown"
+
+
+API = Api(ApiKey.ENVELOPE, (0, 0), on_controller=guarded(Operation.CLUSTER_ACTION, make_envelope, EnvelopeResponse))

@@ -24,7 +24,6 @@ from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.web.application import plain_error
 from penstock.gateway.web.problem import Problem
-from penstock.runtime import process_metrics
 from penstock.runtime.process_metrics import ProcessCollector
 
 READY_TIMEOUT_S = 5.0
@@ -65,8 +64,6 @@ LAG = Metric("kafka_consumergroup_lag", "gauge", "Records that a group has yet t
 LAG_SUM = Metric(
     "kafka_consumergroup_lag_sum", "gauge", "The same, of a whole topic.", ("consumergroup", "topic"), GROUPS
 )
-
-METRICS = (INFO, REQUESTS, DURATION, UNDER_WAY, IN_USE, OFFSET, LAG, LAG_SUM, *process_metrics.METRICS)
 
 Answer = tuple[int, str, bytes]
 DetailsFor = Callable[[Scope], Awaitable[tuple[Admin, Groups]]]

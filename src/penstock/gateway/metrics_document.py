@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 from penstock.core.metrics.sheet import Metric
 from penstock.gateway import metrics as gateway
@@ -24,27 +25,32 @@ from penstock.runtime import process_metrics
 DOCUMENT_PATH = Path(__file__).parents[3] / "docs" / "metrics.md"
 MARK = "<!-- From here on this page is written by `make docs`. -->\n"
 
-SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
-    ("Traffic", topics.METRICS),
-    ("Requests and connections", requests.METRICS),
-    ("Partitions, replication, logs and disks", replicas.METRICS),
-    ("Controller and quorum", quorum.METRICS),
-    ("Groups and transactions", coordinators.METRICS),
-    ("Share groups", shares.METRICS),
-    ("Rules and audit", rules.METRICS),
-    ("Tenants", tenants.METRICS),
-    ("Tiered storage", tier.METRICS),
-    ("Metrics of clients", clients.METRICS),
-    ("Process", process_metrics.METRICS),
-    ("Gateway", tuple(metric for metric in gateway.METRICS if metric not in process_metrics.METRICS)),
+SECTIONS: tuple[tuple[str, ModuleType], ...] = (
+    ("Traffic", topics),
+    ("Requests and connections", requests),
+    ("Partitions, replication, logs and disks", replicas),
+    ("Controller and quorum", quorum),
+    ("Groups and transactions", coordinators),
+    ("Share groups", shares),
+    ("Rules and audit", rules),
+    ("Tenants", tenants),
+    ("Tiered storage", tier),
+    ("Metrics of clients", clients),
+    ("Process", process_metrics),
+    ("Gateway", gateway),
 )
 
 
 def document() -> str:
     """The whole page: the hand-written part, and the tables after it."""
     written, _, _ = DOCUMENT_PATH.read_text("utf-8").partition(MARK)
-    tables = [f"### {title}\n\n{_table(metrics)}" for title, metrics in SECTIONS]
+    tables = [f"### {title}\n\n{_table(declared_in(module))}" for title, module in SECTIONS]
     return written + MARK + "\n" + "\n".join(tables)
+
+
+def declared_in(module: ModuleType) -> list[Metric]:
+    """The metrics that a module declares, in its order."""
+    return [value for value in vars(module).values() if isinstance(value, Metric)]
 
 
 def _table(metrics: Iterable[Metric]) -> str:

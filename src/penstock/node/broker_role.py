@@ -13,7 +13,6 @@ from penstock.api.declaration import BrokerServices
 from penstock.api.dispatch import Dispatcher
 from penstock.api.forwarding import Forwarding
 from penstock.api.table import BROKER_VERSIONS, broker_handlers
-from penstock.api.transactions.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.transactions.write_txn_markers import answer_markers
 from penstock.client.protocol import Call
 from penstock.config.node import NodeSettings
@@ -78,7 +77,7 @@ from penstock.runtime.security.tenants import Tenants
 from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.end_offsets import EndOffsets
 from penstock.runtime.share.partitions import SharePartitions
-from penstock.runtime.share.remote_persister import RemotePersister
+from penstock.runtime.share.persister import Persister
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.runtime.share.states import ShareStates
 from penstock.runtime.telemetry import Telemetry
@@ -235,11 +234,9 @@ class BrokerRole:
         self._transactions = Transactions(
             env, raft.image, self._requests, self.partitions, self._producer_ids.take, markers, settings
         )
-        add_partitions = make_add_partitions_to_txn(raft.image, self._transactions, OPEN)
-        here = Client(("127.0.0.1", 0), "")
         self._verifier = TransactionVerifier(
             env,
-            self._brokers(lambda request: add_partitions(request, RequestContext(5, None, here))),
+            self._brokers(),
             self._coordinator_of,
             retry_ms=settings.add_partitions_to_txn_retry_backoff_ms,
             retry_max_ms=settings.add_partitions_to_txn_retry_backoff_max_ms,
@@ -254,7 +251,7 @@ class BrokerRole:
             lambda cut: self._housekeeping.settle_deletions(cut),
         )
         raft.on_commit(self._share_states.follow)
-        self._persister = RemotePersister(
+        self._persister = Persister(
             env, self._brokers(), self._share_states.leader_of, settings.share_coordinator_write_timeout_ms
         )
         ends = EndOffsets(self._brokers(), self._leader_of)

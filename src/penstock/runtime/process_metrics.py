@@ -14,33 +14,28 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from penstock.core.metrics.histogram import Histogram
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Sheet, counter, gauge, histogram
 from penstock.runtime.env import Env, SystemEnv
 
 LOOK_S = 0.1
 LOOP_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 PAGE_BYTES = resource.getpagesize()
 
-BUILD = Metric("penstock_build_info", "gauge", "What runs here.", ("version", "python", "loop", "kernel"))
-NODE = Metric("penstock_node_info", "gauge", "Who this node is.", ("node_id", "cluster_id", "roles", "rack"))
-CPU = Metric("process_cpu_seconds_total", "counter", "Seconds of processor time.")
-MEMORY = Metric("process_resident_memory_bytes", "gauge", "Memory in use.")
-VIRTUAL = Metric("process_virtual_memory_bytes", "gauge", "Memory that was asked for.")
-OPEN_FILES = Metric("process_open_fds", "gauge", "Open file descriptors.")
-FILES_MAX = Metric("process_max_fds", "gauge", "File descriptors that may be open.")
-START = Metric("process_start_time_seconds", "gauge", "When the process started.")
-LOOP_LAG = Metric(
+BUILD = gauge("penstock_build_info", "What runs here.", ("version", "python", "loop", "kernel"))
+NODE = gauge("penstock_node_info", "Who this node is.", ("node_id", "cluster_id", "roles", "rack"))
+CPU = counter("process_cpu_seconds_total", "Seconds of processor time.")
+MEMORY = gauge("process_resident_memory_bytes", "Memory in use.")
+VIRTUAL = gauge("process_virtual_memory_bytes", "Memory that was asked for.")
+OPEN_FILES = gauge("process_open_fds", "Open file descriptors.")
+FILES_MAX = gauge("process_max_fds", "File descriptors that may be open.")
+START = gauge("process_start_time_seconds", "When the process started.")
+LOOP_LAG = histogram(
     "penstock_loop_lag_seconds",
-    "histogram",
     "How late the event loop was, looked at ten times a second: what every request has to wait.",
 )
-WORK_QUEUE = Metric("penstock_disk_queue_size", "gauge", "Blocking work that waits for a thread.")
-GC_RUNS = Metric("python_gc_collections_total", "counter", "Runs of the garbage collector.", ("generation",))
-GC_COLLECTED = Metric("python_gc_objects_collected_total", "counter", "Objects that it freed.", ("generation",))
-
-METRICS = (
-    BUILD, NODE, CPU, MEMORY, VIRTUAL, OPEN_FILES, FILES_MAX, START, LOOP_LAG, WORK_QUEUE, GC_RUNS, GC_COLLECTED,
-)  # fmt: skip
+WORK_QUEUE = gauge("penstock_disk_queue_size", "Blocking work that waits for a thread.")
+GC_RUNS = counter("python_gc_collections_total", "Runs of the garbage collector.", ("generation",))
+GC_COLLECTED = counter("python_gc_objects_collected_total", "Objects that it freed.", ("generation",))
 
 
 def build_labels() -> tuple[str, str, str, str]:

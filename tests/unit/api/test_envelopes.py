@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from penstock.api.forwarding import Forwarding
 from penstock.core.security.authorizer import Authorizer
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
-from penstock.runtime.security.access_control import AccessControl
+from penstock.runtime.security.access_control import OPEN, AccessControl
 from penstock.wire.messages.create_topics import CreateTopicsRequest
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
@@ -26,7 +28,10 @@ class Controller:
 
     def __init__(self) -> None:
         self.served: list[Client] = []
-        self.handle = make_envelope(lambda: True, self._answer)
+        self.handle = make_envelope(self.services())
+
+    def services(self, access: AccessControl = OPEN) -> Any:
+        return SimpleNamespace(raft=SimpleNamespace(is_leader=True), answer=self._answer, access=access)
 
     def _answer(self, _: bytearray, client: Client) -> Reply:
         self.served.append(client)
@@ -61,7 +66,7 @@ def test_an_unreadable_principal_is_rejected(principal: bytes | None) -> None:
 def test_envelopes_come_from_brokers_only() -> None:
     controller = Controller()
     access = AccessControl(Authorizer(super_users=["User:broker"]))
-    handle = guarded(access, Operation.CLUSTER_ACTION, controller.handle, EnvelopeResponse)
+    handle = guarded(Operation.CLUSTER_ACTION, make_envelope, EnvelopeResponse)(controller.services(access))
     mallory = BROKER._replace(client=Client(("10.0.0.1", 1), "CONTROLLER", principal="User:mallory"))
     assert handle(EnvelopeRequest(FRAME), mallory).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert controller.served == []

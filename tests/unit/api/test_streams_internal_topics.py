@@ -153,12 +153,14 @@ def test_only_those_who_may_create_them_do(rights: list[str], refused: str | Non
         async def ask(*_: Any, **__: Any) -> HeartbeatResult:
             return HeartbeatResult(response, TOPICS)
 
-        handler: Any = make_streams_group_heartbeat(
-            SimpleNamespace(features={STREAMS_VERSION: 1}),  # type: ignore[arg-type]
-            SimpleNamespace(ask=ask, protocols={"streams"}),  # type: ignore[arg-type]
-            world.topics,
-            Access(*((Operation.CREATE, name) for name in rights)),  # type: ignore[arg-type]
+        services: Any = SimpleNamespace(
+            env=world,
+            decide=world.decide,
+            image=SimpleNamespace(features={STREAMS_VERSION: 1}),
+            groups=SimpleNamespace(ask=ask, protocols={"streams"}),
+            access=Access(*((Operation.CREATE, name) for name in rights)),
         )
+        handler: Any = make_streams_group_heartbeat(services)
         answer = await handler(StreamsGroupHeartbeatRequest("app", "m", 2), Context())
         await world.settle()
         assert bool(world.asked) is (refused is None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,10 @@ TOPICS = [AddPartitionsToTxnTopic("t", [0])]
 STALE = ProducerIdentity(100, 0)
 
 
+def services(shell: TransactionShell, **others: Any) -> Any:
+    return SimpleNamespace(image=shell.image, transactions=shell.transactions, access=OPEN, **others)
+
+
 def errors_of(response: AddPartitionsToTxnResponse, version: int) -> list[tuple[str, int, ErrorCode]]:
     topics = response.results_by_topic_v3_and_below
     if version >= 4:
@@ -66,7 +72,7 @@ def adding(
 @pytest.mark.parametrize("version", range(6))
 def test_partitions_are_added_or_refused(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
+        handler = make_add_partitions_to_txn(services(shell))
         await shell.started()
         producer = await shell.started()
         stale = await call(handler, adding(STALE, version, TOPICS), version)
@@ -90,7 +96,7 @@ def test_partitions_are_added_or_refused(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
+        handler = make_add_partitions_to_txn(services(shell))
         producer = await shell.begun()
         transactions = [
             AddPartitionsToTxnTransaction(ID, *producer, True, TOPICS),
@@ -107,15 +113,13 @@ def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) 
 
 def test_partitions_of_an_absent_coordinator_are_refused(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(shell.image, shell.transactions, OPEN)
+        handler = make_add_partitions_to_txn(services(shell))
         shell.transactions.close()
         response = await call(handler, adding(STALE, 3, TOPICS), 3)
         assert errors_of(response, 3) == [("t", 0, ErrorCode.NOT_COORDINATOR)]
-        ended = await call(make_end_txn(shell.transactions, OPEN), EndTxnRequest(ID, *STALE, True), 3)
+        ended = await call(make_end_txn(services(shell)), EndTxnRequest(ID, *STALE, True), 3)
         assert ended.error_code == ErrorCode.NOT_COORDINATOR
-        described = await call(
-            make_describe_transactions(shell.transactions, OPEN), DescribeTransactionsRequest([ID, ""]), 0
-        )
+        described = await call(make_describe_transactions(services(shell)), DescribeTransactionsRequest([ID, ""]), 0)
         assert [row.error_code for row in described.transaction_states] == [
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.INVALID_REQUEST,
@@ -128,7 +132,7 @@ def test_partitions_of_an_absent_coordinator_are_refused(tmp_path: Path) -> None
 def test_offsets_of_a_group_join_the_transaction(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
         groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
-        handler = make_add_offsets_to_txn(shell.image, groups, shell.transactions, OPEN)
+        handler = make_add_offsets_to_txn(services(shell, groups=groups))
         await shell.started()
         producer = await shell.started()
         stale = await call(handler, AddOffsetsToTxnRequest(ID, *STALE, "readers"), version)
@@ -145,7 +149,7 @@ def test_offsets_of_a_group_join_the_transaction(tmp_path: Path, version: int) -
 
 def test_an_end_carries_the_new_epoch_from_version_5_on(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_end_txn(shell.transactions, OPEN)
+        handler = make_end_txn(services(shell))
         producer = await shell.begun()
         response = await call(handler, EndTxnRequest(ID, *producer, True), 5)
         assert response == (0, NONE, 100, 1)
@@ -160,8 +164,8 @@ def test_transactions_are_listed_and_described(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         await shell.begun()
         describe, listing = (
-            make_describe_transactions(shell.transactions, OPEN),
-            make_list_transactions(shell.transactions, OPEN),
+            make_describe_transactions(services(shell)),
+            make_list_transactions(services(shell)),
         )
         [row] = (await call(describe, DescribeTransactionsRequest([ID]), 0)).transaction_states
         assert (row.transaction_state, row.topics[0].topic) == ("Ongoing", "t")
@@ -221,7 +225,7 @@ def test_patterns_that_cannot_be_read_or_are_too_large_are_refused(pattern: str)
 
 
 def test_markers_are_answered_one_by_one(tmp_path: Path) -> None:
-    async def story(_shell: TransactionShell) -> None:
+    async def story(shell: TransactionShell) -> None:
         written: list[tuple[TopicPartition, int, int, EndMarker]] = []
 
         async def write(partition: TopicPartition, producer_id: int, producer_epoch: int, marker: EndMarker) -> None:
@@ -235,7 +239,7 @@ def test_markers_are_answered_one_by_one(tmp_path: Path) -> None:
         request = WriteTxnMarkersRequest(
             [WritableTxnMarker(7, 3, True, topics, 5), WritableTxnMarker(8, 0, False, topics[:1], 6)]
         )
-        response = await call(make_write_txn_markers(write, OPEN), request, 1)
+        response = await call(make_write_txn_markers(services(shell, write_marker=write)), request, 1)
         errors = [
             (row.producer_id, topic.name, ErrorCode(topic.partitions[0].error_code))
             for row in response.markers

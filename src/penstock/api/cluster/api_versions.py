@@ -22,17 +22,6 @@ from penstock.wire.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-API = Api(
-    ApiKey.API_VERSIONS,
-    (0, 4),
-    on_broker=lambda services: make_api_versions(
-        ADVERTISED, SUPPORTED_FEATURES, finalized_in(services.raft), lambda: services.telemetry.is_wanted
-    ),
-    on_controller=lambda services: make_api_versions(
-        CONTROLLER_VERSIONS, SUPPORTED_FEATURES, finalized_in(services.raft)
-    ),
-)
-
 NEWEST = 4
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
@@ -77,3 +66,15 @@ def make_api_versions(
         )
 
     return api_versions
+
+
+API = Api(
+    ApiKey.API_VERSIONS,
+    (0, 4),
+    on_broker=lambda services: make_api_versions(
+        ADVERTISED, SUPPORTED_FEATURES, finalized_in(services.raft), lambda: services.telemetry.is_wanted
+    ),
+    on_controller=lambda services: make_api_versions(
+        CONTROLLER_VERSIONS, SUPPORTED_FEATURES, finalized_in(services.raft)
+    ),
+)

@@ -9,30 +9,21 @@ from functools import partial
 
 from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, ControllerServices
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-API = Api(
-    ApiKey.BROKER_HEARTBEAT,
-    (0, 2),
-    on_controller=lambda services: guarded(
-        services.access, Operation.CLUSTER_ACTION, make_broker_heartbeat(services.controller), BrokerHeartbeatResponse
-    ),
-)
 
-
-def make_broker_heartbeat(controller: Controller) -> Handler:
+def make_broker_heartbeat(services: ControllerServices) -> Handler:
     """The handler."""
 
     async def broker_heartbeat(request: BrokerHeartbeatRequest, context: RequestContext) -> BrokerHeartbeatResponse:
         client = context.client
-        client.when_closed("heartbeats", partial(controller.connection_lost, request.broker_id, client))
+        client.when_closed("heartbeats", partial(services.controller.connection_lost, request.broker_id, client))
         try:
-            reply = await controller.heartbeat(request, client)
+            reply = await services.controller.heartbeat(request, client)
         except ApiError as error:
             return BrokerHeartbeatResponse(error_code=error.code)
         return BrokerHeartbeatResponse(
@@ -40,3 +31,10 @@ def make_broker_heartbeat(controller: Controller) -> Handler:
         )
 
     return broker_heartbeat
+
+
+API = Api(
+    ApiKey.BROKER_HEARTBEAT,
+    (0, 2),
+    on_controller=guarded(Operation.CLUSTER_ACTION, make_broker_heartbeat, BrokerHeartbeatResponse),
+)

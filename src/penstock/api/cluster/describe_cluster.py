@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from penstock.api.access import NOT_ASKED, guarded
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.core.metadata.image import Image
+from penstock.api.declaration import Api, BrokerServices, ControllerServices
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
 from penstock.runtime.raft.driver import RaftDriver
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -19,34 +15,11 @@ from penstock.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_CLUSTER,
-    (0, 2),
-    on_broker=lambda services: make_describe_cluster(
-        services.image, services.cluster_id, services.controller_id, services.access
-    ),
-    on_controller=lambda services: guarded(
-        services.access,
-        # Unlike brokers, controllers are only shown to clients that may change them.
-        Operation.ALTER,
-        make_describe_controllers(
-            services.image,
-            lambda: services.raft.leader_id,
-            lambda: voter_addresses(services.raft),
-            services.cluster_id,
-            services.access,
-        ),
-        DescribeClusterResponse,
-    ),
-)
-
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
 
 
-def make_describe_cluster(
-    image: Image, cluster_id: str, controller_id: Callable[[], int], access: AccessControl
-) -> Handler:
+def make_describe_cluster(services: BrokerServices) -> Handler:
     """The handler."""
 
     def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
@@ -57,7 +30,7 @@ def make_describe_cluster(
                 endpoint_type=BROKER_ENDPOINTS,
             )
         brokers = []
-        for broker in image.brokers.values():
+        for broker in services.image.brokers.values():
             endpoint = broker.endpoint(context.client.listener_name)
             if endpoint is not None and (request.include_fenced_brokers or not broker.fenced):
                 brokers.append(
@@ -65,11 +38,11 @@ def make_describe_cluster(
                 )
         return DescribeClusterResponse(
             error_message=None,
-            cluster_id=cluster_id,
-            controller_id=controller_id(),
+            cluster_id=services.cluster_id,
+            controller_id=services.controller_id(),
             brokers=brokers,
             cluster_authorized_operations=(
-                access.operations_on_cluster(context.client)
+                services.access.operations_on_cluster(context.client)
                 if request.include_cluster_authorized_operations
                 else NOT_ASKED
             ),
@@ -84,16 +57,10 @@ def voter_addresses(raft: RaftDriver) -> dict[int, tuple[str, int]]:
     return {voter: address for voter, address in found if address is not None}
 
 
-def make_describe_controllers(
-    image: Image,
-    leader_id: Callable[[], int],
-    addresses: Callable[[], Mapping[int, tuple[str, int]]],
-    cluster_id: str,
-    access: AccessControl,
-) -> Handler:
+def make_describe_controllers(services: ControllerServices) -> Handler:
     """The handler of the controller listener, which describes controllers instead of brokers.
 
-    `addresses` are those of the voters; a controller's own registration takes precedence.
+    A controller's own registration takes precedence over its address as a voter.
     """
 
     def describe_controllers(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
@@ -103,22 +70,31 @@ def make_describe_controllers(
                 error_message="this is a controller; ask a broker's listener about brokers",
                 endpoint_type=CONTROLLER_ENDPOINTS,
             )
-        known = dict(addresses())
-        for controller in image.controllers.values():
+        known = voter_addresses(services.raft)
+        for controller in services.image.controllers.values():
             for endpoint in controller.end_points:
                 if endpoint.name == context.client.listener_name:
                     known[controller.controller_id] = (endpoint.host, endpoint.port)
         return DescribeClusterResponse(
             error_message=None,
             endpoint_type=CONTROLLER_ENDPOINTS,
-            cluster_id=cluster_id,
-            controller_id=leader_id(),
+            cluster_id=services.cluster_id,
+            controller_id=services.raft.leader_id,
             brokers=[DescribeClusterBroker(node_id, host, port) for node_id, (host, port) in sorted(known.items())],
             cluster_authorized_operations=(
-                access.operations_on_cluster(context.client)
+                services.access.operations_on_cluster(context.client)
                 if request.include_cluster_authorized_operations
                 else NOT_ASKED
             ),
         )
 
     return describe_controllers
+
+
+API = Api(
+    ApiKey.DESCRIBE_CLUSTER,
+    (0, 2),
+    on_broker=make_describe_cluster,
+    # Unlike brokers, controllers are only shown to clients that may change them.
+    on_controller=guarded(Operation.ALTER, make_describe_controllers, DescribeClusterResponse),
+)

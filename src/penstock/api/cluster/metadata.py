@@ -5,19 +5,18 @@ The response includes topics that the request creates once they exist, so the cl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
 from penstock.api.access import NOT_ASKED
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.topic_names import AUDIT_TOPIC, INTERNAL_TOPICS, check_topic_name
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, ZERO_UUID, Uuid
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from penstock.wire.messages.metadata import (
@@ -29,46 +28,27 @@ from penstock.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
-API = Api(
-    ApiKey.METADATA,
-    (0, 13),
-    on_broker=lambda services: make_metadata(
-        services.image,
-        services.decide,
-        services.cluster_id,
-        services.controller_id,
-        services.settings.node.auto_create_topics_enable,
-        services.access,
-    ),
-)
-
 NULL_NAMES_SINCE = 12
 CREATE_TOPICS_VERSION = 7
 DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 
 
-def make_metadata(
-    image: Image,
-    decide: Callable[[ApiKey, Any, RequestContext], Awaitable[Any]],
-    cluster_id: str,
-    controller_id: Callable[[], int],
-    auto_create: bool,
-    access: AccessControl,
-) -> Handler:
+def make_metadata(services: BrokerServices) -> Handler:
     """The handler; `auto_create` is the broker's auto.create.topics.enable, `decide` asks the active controller."""
+    auto_create = services.settings.node.auto_create_topics_enable
 
     def metadata(
         request: MetadataRequest, context: RequestContext
     ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
         wanted = request.topics
         if wanted is None or (not wanted and context.api_version == 0):
-            seen = access.allowed(context.client, DESCRIBE, TOPIC, image.topics)
-            return respond([describe(image.topics[name], request, context) for name in seen], request, context)
+            seen = services.access.allowed(context.client, DESCRIBE, TOPIC, services.image.topics)
+            return respond([describe(services.image.topics[name], request, context) for name in seen], request, context)
         missing = [
             topic.name
             for topic in wanted
             if topic.name
-            and topic.name not in image.topics
+            and topic.name not in services.image.topics
             and topic.name != AUDIT_TOPIC
             and may_describe(topic.name, context)
         ]
@@ -84,7 +64,7 @@ def make_metadata(
             # With the client's own name and rights, and on its own account.
             wanted = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in allowed])
             with suppress(ApiError):
-                await decide(ApiKey.CREATE_TOPICS, wanted, context._replace(api_version=CREATE_TOPICS_VERSION))
+                await services.decide(ApiKey.CREATE_TOPICS, wanted, context._replace(api_version=CREATE_TOPICS_VERSION))
         refused = {*missing}.difference(allowed)
         topics = [
             find(topic, request, context) if topic.name not in refused else refuse(topic.name)
@@ -93,11 +73,11 @@ def make_metadata(
         return respond(topics, request, context)
 
     def may_describe(name: str, context: RequestContext) -> bool:
-        return access.allows(context.client, DESCRIBE, TOPIC, name)
+        return services.access.allows(context.client, DESCRIBE, TOPIC, name)
 
     def may_create(name: str, context: RequestContext) -> bool:
         client = context.client
-        return access.allows_on_cluster(client, Operation.CREATE, quiet=True) or access.allows(
+        return services.access.allows_on_cluster(client, Operation.CREATE, quiet=True) or services.access.allows(
             client, Operation.CREATE, ResourceType.TOPIC, name
         )
 
@@ -106,16 +86,16 @@ def make_metadata(
 
     def find(wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
         if wanted.name is None or (not wanted.name and wanted.topic_id != ZERO_UUID):
-            by_id = image.topics_by_id.get(wanted.topic_id)
+            by_id = services.image.topics_by_id.get(wanted.topic_id)
             nameless = None if context.api_version >= NULL_NAMES_SINCE else ""
             if by_id is None:
                 return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, nameless, wanted.topic_id)
-            if access.is_on and not may_describe(by_id.name, context):
+            if services.access.is_on and not may_describe(by_id.name, context):
                 return refuse(nameless, wanted.topic_id)
             return describe(by_id, request, context)
-        if access.is_on and not may_describe(wanted.name, context):
+        if services.access.is_on and not may_describe(wanted.name, context):
             return refuse(wanted.name)
-        by_name = image.topics.get(wanted.name)
+        by_name = services.image.topics.get(wanted.name)
         if by_name is not None:
             return describe(by_name, request, context)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -139,19 +119,19 @@ def make_metadata(
     def operations(name: str, request: MetadataRequest, context: RequestContext) -> int:
         if not request.include_topic_authorized_operations:
             return NOT_ASKED
-        return access.operations(context.client, ResourceType.TOPIC, name)
+        return services.access.operations(context.client, ResourceType.TOPIC, name)
 
     def partitions(topic: Topic, listener_name: str) -> Sequence[MetadataResponsePartition]:
-        reachable = frozenset(row[0] for row in brokers_on(image, listener_name))
+        reachable = frozenset(row[0] for row in brokers_on(services.image, listener_name))
         return [
             MetadataResponsePartition(
-                error_code=leader_error(image, state.leader, reachable),
+                error_code=leader_error(services.image, state.leader, reachable),
                 partition_index=index,
                 leader_id=state.leader if state.leader in reachable else NO_LEADER,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=state.replicas,
                 isr_nodes=state.in_sync_replicas,
-                offline_replicas=offline_replicas(image, state.replicas),
+                offline_replicas=offline_replicas(services.image, state.replicas),
             )
             for index, state in enumerate(topic.partitions)
         ]
@@ -162,13 +142,13 @@ def make_metadata(
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(broker_id, host, port, rack)
-                for broker_id, host, port, rack in brokers_on(image, context.client.listener_name)
+                for broker_id, host, port, rack in brokers_on(services.image, context.client.listener_name)
             ],
-            cluster_id=cluster_id,
-            controller_id=controller_id(),
+            cluster_id=services.cluster_id,
+            controller_id=services.controller_id(),
             topics=topics,
             cluster_authorized_operations=(
-                access.operations_on_cluster(context.client)
+                services.access.operations_on_cluster(context.client)
                 if request.include_cluster_authorized_operations
                 else NOT_ASKED
             ),
@@ -198,3 +178,6 @@ def leader_error(image: Image, leader: int, reachable: Collection[int]) -> Error
 def offline_replicas(image: Image, replicas: Sequence[int]) -> list[int]:
     """The replicas whose broker is fenced or gone."""
     return [replica for replica in replicas if replica not in image.brokers or image.brokers[replica].fenced]
+
+
+API = Api(ApiKey.METADATA, (0, 13), on_broker=make_metadata)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.core.metadata.features import FeatureUpdate, UpgradeType
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -22,17 +21,8 @@ from penstock.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-API = shared_api(
-    ApiKey.UPDATE_FEATURES,
-    (0, 2),
-    lambda services: guarded(
-        services.access, Operation.ALTER, make_update_features(services.controller), UpdateFeaturesResponse
-    ),
-    is_forwarded=True,
-)
 
-
-def make_update_features(controller: Controller) -> Handler:
+def make_update_features(services: SharedServices) -> Handler:
     """The handler."""
 
     async def update_features(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
@@ -41,7 +31,7 @@ def make_update_features(controller: Controller) -> Handler:
             for row in request.feature_updates
         ]
         try:
-            await controller.update_features(updates, validate_only=request.validate_only)
+            await services.controller.update_features(updates, validate_only=request.validate_only)
         except ApiError as error:
             results = [
                 UpdatableFeatureResult(row.feature, error.code, error.message) for row in request.feature_updates
@@ -57,3 +47,11 @@ def _kind(row: FeatureUpdateKey, api_version: int) -> int:
     if api_version > 0:
         return row.upgrade_type
     return UpgradeType.SAFE_DOWNGRADE if row.allow_downgrade else UpgradeType.UPGRADE
+
+
+API = shared_api(
+    ApiKey.UPDATE_FEATURES,
+    (0, 2),
+    guarded(Operation.ALTER, make_update_features, UpdateFeaturesResponse),
+    is_forwarded=True,
+)

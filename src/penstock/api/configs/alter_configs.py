@@ -6,14 +6,10 @@ from collections.abc import Mapping
 
 from penstock.api.configs.config_resources import alter_each, check_dead_letter_topic, check_right, scope_of
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.config.alter import validate_overrides
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller.controller import Controller
-from penstock.runtime.live_settings import LiveSettings
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -22,15 +18,8 @@ from penstock.wire.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-API = shared_api(
-    ApiKey.ALTER_CONFIGS,
-    (0, 2),
-    lambda services: make_alter_configs(services.image, services.controller, services.settings, services.access),
-    is_forwarded=True,
-)
 
-
-def make_alter_configs(image: Image, controller: Controller, settings: LiveSettings, access: AccessControl) -> Handler:
+def make_alter_configs(services: SharedServices) -> Handler:
     """The handler."""
 
     async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
@@ -38,7 +27,7 @@ def make_alter_configs(image: Image, controller: Controller, settings: LiveSetti
         return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes])
 
     async def alter(resource: AlterConfigsResource, validate_only: bool, context: RequestContext) -> None:
-        check_right(access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+        check_right(services.access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
         kind, scope = scope_of(resource.resource_type, resource.resource_name)
         wanted: dict[str, str] = {}
         for row in resource.configs:
@@ -49,10 +38,13 @@ def make_alter_configs(image: Image, controller: Controller, settings: LiveSetti
             wanted[row.name] = row.value
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            validate_overrides(wanted, scope, defaults=settings.topic_defaults(), before=current)
-            check_dead_letter_topic(access, context, image, scope, current, wanted)
+            validate_overrides(wanted, scope, defaults=services.settings.topic_defaults(), before=current)
+            check_dead_letter_topic(services.access, context, services.image, scope, current, wanted)
             return wanted
 
-        await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
+        await services.controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
 
     return alter_configs
+
+
+API = shared_api(ApiKey.ALTER_CONFIGS, (0, 2), make_alter_configs, is_forwarded=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.api.configs.config_resources import check_right, scope_of
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.config.alter import ConfigScope
 from penstock.config.describe import (
     ConfigEntry,
@@ -14,12 +14,10 @@ from penstock.config.describe import (
     describe_group,
     describe_topic,
 )
-from penstock.core.metadata.image import Image, ResourceType
+from penstock.core.metadata.image import ResourceType
 from penstock.core.metadata.topic_names import check_topic_name
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.live_settings import LiveSettings
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -30,14 +28,8 @@ from penstock.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-API = shared_api(
-    ApiKey.DESCRIBE_CONFIGS,
-    (1, 4),
-    lambda services: make_describe_configs(services.image, services.settings, services.access),
-)
 
-
-def make_describe_configs(image: Image, settings: LiveSettings, access: AccessControl) -> Handler:
+def make_describe_configs(services: SharedServices) -> Handler:
     """The handler."""
 
     def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
@@ -48,7 +40,7 @@ def make_describe_configs(image: Image, settings: LiveSettings, access: AccessCo
     ) -> DescribeConfigsResult:
         kind, name = resource.resource_type, resource.resource_name
         try:
-            check_right(access, context, Operation.DESCRIBE_CONFIGS, kind, name)
+            check_right(services.access, context, Operation.DESCRIBE_CONFIGS, kind, name)
             entries = find(kind, name)
         except ApiError as error:
             return DescribeConfigsResult(error.code, error.message, kind, name)
@@ -57,21 +49,21 @@ def make_describe_configs(image: Image, settings: LiveSettings, access: AccessCo
         return DescribeConfigsResult(0, None, kind, name, rows)
 
     def find(resource_type: int, name: str) -> list[ConfigEntry]:
-        kind, scope = scope_of(resource_type, name, settings.node.node_id)
-        overrides = image.overrides(kind, name)
+        kind, scope = scope_of(resource_type, name, services.settings.node.node_id)
+        overrides = services.image.overrides(kind, name)
         match scope:
             case ConfigScope.TOPIC:
                 check_topic_name(name)
-                if name not in image.topics:
+                if name not in services.image.topics:
                     raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
-                return describe_topic(overrides, settings.broker_properties())
+                return describe_topic(overrides, services.settings.broker_properties())
             case ConfigScope.BROKER:
-                return describe_broker(settings.broker_properties())
+                return describe_broker(services.settings.broker_properties())
             case ConfigScope.CLUSTER:
                 return describe_cluster_defaults(overrides)
             case ConfigScope.GROUP:
-                return describe_group(overrides, settings.broker_properties())
-        return describe_client_metrics(image.overrides(ResourceType.CLIENT_METRICS, name))
+                return describe_group(overrides, services.settings.broker_properties())
+        return describe_client_metrics(services.image.overrides(ResourceType.CLIENT_METRICS, name))
 
     return describe_configs
 
@@ -90,3 +82,6 @@ def _row(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigs
         config_type=entry.type,
         documentation=entry.doc if request.include_documentation else None,
     )
+
+
+API = shared_api(ApiKey.DESCRIBE_CONFIGS, (1, 4), make_describe_configs)

@@ -6,14 +6,10 @@ from collections.abc import Mapping
 
 from penstock.api.configs.config_resources import alter_each, check_dead_letter_topic, check_right, scope_of
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.config.alter import Alteration, AlterOperation, apply_incremental
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller.controller import Controller
-from penstock.runtime.live_settings import LiveSettings
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -22,19 +18,8 @@ from penstock.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-API = shared_api(
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
-    (0, 1),
-    lambda services: make_incremental_alter_configs(
-        services.image, services.controller, services.settings, services.access
-    ),
-    is_forwarded=True,
-)
 
-
-def make_incremental_alter_configs(
-    image: Image, controller: Controller, settings: LiveSettings, access: AccessControl
-) -> Handler:
+def make_incremental_alter_configs(services: SharedServices) -> Handler:
     """The handler."""
 
     async def incremental_alter_configs(
@@ -46,16 +31,16 @@ def make_incremental_alter_configs(
         )
 
     async def alter(resource: AlterConfigsResource, validate_only: bool, context: RequestContext) -> None:
-        check_right(access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+        check_right(services.access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
         kind, scope = scope_of(resource.resource_type, resource.resource_name)
         operations = [Alteration(row.name, _operation(row.config_operation), row.value) for row in resource.configs]
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            after = apply_incremental(current, operations, scope, settings.topic_defaults())
-            check_dead_letter_topic(access, context, image, scope, current, after)
+            after = apply_incremental(current, operations, scope, services.settings.topic_defaults())
+            check_dead_letter_topic(services.access, context, services.image, scope, current, after)
             return after
 
-        await controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
+        await services.controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
 
     return incremental_alter_configs
 
@@ -67,3 +52,6 @@ def _operation(code: int) -> AlterOperation:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{code} is no operation: 0 to 3 are set, delete, append, subtract"
         ) from None
+
+
+API = shared_api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), make_incremental_alter_configs, is_forwarded=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
-from penstock.core.metadata.image import Image, ResourceType
+from penstock.api.declaration import SharedServices, shared_api
+from penstock.core.metadata.image import ResourceType
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
@@ -13,17 +13,6 @@ from penstock.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
-)
-
-API = shared_api(
-    ApiKey.LIST_CONFIG_RESOURCES,
-    (0, 1),
-    lambda services: guarded(
-        services.access,
-        Operation.DESCRIBE_CONFIGS,
-        make_list_config_resources(services.image),
-        ListConfigResourcesResponse,
-    ),
 )
 
 LISTED = (
@@ -35,7 +24,7 @@ LISTED = (
 )
 
 
-def make_list_config_resources(image: Image) -> Handler:
+def make_list_config_resources(services: SharedServices) -> Handler:
     """The handler."""
 
     def list_config_resources(
@@ -47,14 +36,21 @@ def make_list_config_resources(image: Image) -> Handler:
             wanted = set(request.resource_types) or {int(kind) for kind in LISTED}
         if not wanted.issubset(LISTED):
             return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        found = {(kind, name) for kind, name in image.configs if kind in wanted and name}
+        found = {(kind, name) for kind, name in services.image.configs if kind in wanted and name}
         if ResourceType.TOPIC in wanted:
-            found.update((int(ResourceType.TOPIC), name) for name in image.topics)
+            found.update((int(ResourceType.TOPIC), name) for name in services.image.topics)
         for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
             if kind in wanted:
-                found.update((int(kind), str(broker)) for broker in image.brokers)
+                found.update((int(kind), str(broker)) for broker in services.image.brokers)
         return ListConfigResourcesResponse(
             config_resources=[ConfigResource(name, kind) for kind, name in sorted(found)]
         )
 
     return list_config_resources
+
+
+API = shared_api(
+    ApiKey.LIST_CONFIG_RESOURCES,
+    (0, 1),
+    guarded(Operation.DESCRIBE_CONFIGS, make_list_config_resources, ListConfigResourcesResponse),
+)

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import check_consumer_protocol, check_described_topics, describing
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
 
-API = Api(
-    ApiKey.CONSUMER_GROUP_DESCRIBE,
-    (0, 1),
-    on_broker=lambda services: make_consumer_group_describe(services.image, services.groups, services.access),
-)
 
-
-def make_consumer_group_describe(image: Image, groups: Groups, access: AccessControl) -> Handler:
+def make_consumer_group_describe(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def describe(group: str, context: RequestContext) -> DescribedGroup:
-        check_consumer_protocol(image, groups)
-        check(access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
-        found: DescribedGroup = await groups.read(group, lambda shard: shard.consumer.describe(group))
-        check_described_topics(access, context, _topics(found))
+        check_consumer_protocol(services.image, services.groups)
+        check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
+        found: DescribedGroup = await services.groups.read(group, lambda shard: shard.consumer.describe(group))
+        check_described_topics(services.access, context, _topics(found))
         return found
 
-    return describing(access, describe, DescribedGroup, ConsumerGroupDescribeResponse)
+    return describing(services.access, describe, DescribedGroup, ConsumerGroupDescribeResponse)
 
 
 def _topics(group: DescribedGroup) -> set[str]:
@@ -41,3 +32,6 @@ def _topics(group: DescribedGroup) -> set[str]:
         for assignment in (member.assignment, member.target_assignment):
             names.update(row.topic_name for row in assignment.topic_partitions)
     return names
+
+
+API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), on_broker=make_consumer_group_describe)

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import answer_or
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.share_groups import ShareGroups
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
-API = Api(
-    ApiKey.DELETE_GROUPS,
-    (0, 2),
-    on_broker=lambda services: make_delete_groups(services.groups, services.share_groups, services.access),
-)
 
-
-def make_delete_groups(groups: Groups, share_groups: ShareGroups, access: AccessControl) -> Handler:
+def make_delete_groups(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
@@ -29,14 +20,14 @@ def make_delete_groups(groups: Groups, share_groups: ShareGroups, access: Access
         )
 
     async def delete(group: str, context: RequestContext) -> DeletableGroupResult:
-        if not access.allows(context.client, Operation.DELETE, ResourceType.GROUP, group):
+        if not services.access.allows(context.client, Operation.DELETE, ResourceType.GROUP, group):
             return DeletableGroupResult(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         try:
-            await share_groups.delete_state(group)
+            await services.share_groups.delete_state(group)
         except ApiError as error:
             return DeletableGroupResult(group, error.code)
         code: ErrorCode = await answer_or(
-            groups,
+            services.groups,
             group,
             lambda shard, token, now_ms: shard.delete_group(group, token, now_ms),
             lambda code: code,
@@ -44,3 +35,6 @@ def make_delete_groups(groups: Groups, share_groups: ShareGroups, access: Access
         return DeletableGroupResult(group, code)
 
     return delete_groups
+
+
+API = Api(ApiKey.DELETE_GROUPS, (0, 2), on_broker=make_delete_groups)

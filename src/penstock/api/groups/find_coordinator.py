@@ -7,25 +7,13 @@ from __future__ import annotations
 
 from penstock.api.access import check, check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.core.metadata.image import Image, PartitionState
+from penstock.api.declaration import Api, BrokerServices
+from penstock.core.metadata.image import PartitionState
 from penstock.core.share.state import ShareKey
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.coordinator.transactions import Transactions
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-API = Api(
-    ApiKey.FIND_COORDINATOR,
-    (0, 6),
-    on_broker=lambda services: make_find_coordinator(
-        services.image, services.groups, services.transactions, services.share_states, services.access
-    ),
-)
 
 GROUP = 0
 TRANSACTION = 1
@@ -33,9 +21,7 @@ SHARE = 2
 MANY_SINCE = 4
 
 
-def make_find_coordinator(
-    image: Image, groups: Groups, transactions: Transactions, share_states: ShareStates, access: AccessControl
-) -> Handler:
+def make_find_coordinator(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
@@ -54,7 +40,7 @@ def make_find_coordinator(
     async def find(key: str, key_type: int, context: RequestContext) -> Coordinator:
         try:
             state = await leader_of(key, key_type, context)
-            broker = image.brokers.get(state.leader)
+            broker = services.image.brokers.get(state.leader)
             endpoint = broker.endpoint(context.client.listener_name) if broker and not broker.fenced else None
             if endpoint is None:
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "its partition has no leader at the moment")
@@ -64,18 +50,21 @@ def make_find_coordinator(
 
     async def leader_of(key: str, key_type: int, context: RequestContext) -> PartitionState:
         if key_type == GROUP:
-            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, key)
-            return await groups.leader_of(key)
+            check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, key)
+            return await services.groups.leader_of(key)
         if key_type == TRANSACTION:
-            check(access, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-            return await transactions.leader_of(key)
+            check(services.access, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+            return await services.transactions.leader_of(key)
         if key_type != SHARE:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type}")
-        check_cluster(access, context, Operation.CLUSTER_ACTION)
+        check_cluster(services.access, context, Operation.CLUSTER_ACTION)
         try:
             ShareKey.parse(key)
         except ValueError as error:
             raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from error
-        return await share_states.leader_of(key)
+        return await services.share_states.leader_of(key)
 
     return find_coordinator
+
+
+API = Api(ApiKey.FIND_COORDINATOR, (0, 6), on_broker=make_find_coordinator)

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from penstock.api.context import Handler, RequestContext
-from penstock.core.group.contract import Caller
+from penstock.api.declaration import BrokerServices
+from penstock.core.group.contract import Caller, Effects, Token
+from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, level_of
 from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
@@ -119,6 +121,28 @@ def describing(
         return response(groups=found)
 
     return handle
+
+
+def answering_members(
+    ask: Callable[[GroupShard, Any, Caller, Token, int], Effects], response: type[Any]
+) -> Callable[[BrokerServices], Handler]:
+    """Makes handlers of what members of classic groups ask the group's shard; a refusal only has the error."""
+
+    def make(services: BrokerServices) -> Handler:
+        def handle(request: Any, context: RequestContext) -> asyncio.Future[Any]:
+            if not services.access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
+                return answered(response(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            caller = caller_of(context)
+            return answer_or(
+                services.groups,
+                request.group_id,
+                lambda shard, token, now_ms: ask(shard, request, caller, token, now_ms),
+                lambda code: response(error_code=code),
+            )
+
+        return handle
+
+    return make
 
 
 def answered(response: Any) -> asyncio.Future[Any]:

@@ -6,28 +6,24 @@ A client without DESCRIBE on the cluster only sees the groups that it may DESCRI
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
-API = Api(ApiKey.LIST_GROUPS, (0, 5), on_broker=lambda services: make_list_groups(services.groups, services.access))
 
-
-def make_list_groups(groups: Groups, access: AccessControl) -> Handler:
+def make_list_groups(services: BrokerServices) -> Handler:
     """The handler."""
 
     def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
         try:
-            found: list[ListedGroup] = groups.read_all(lambda shard: shard.list_groups())
+            found: list[ListedGroup] = services.groups.read_all(lambda shard: shard.list_groups())
         except ApiError as error:
             return ListGroupsResponse(error_code=error.code)
-        if not access.allows_on_cluster(context.client, Operation.DESCRIBE, quiet=True):
+        if not services.access.allows_on_cluster(context.client, Operation.DESCRIBE, quiet=True):
             names = (group.group_id for group in found)
-            seen = {*access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, names)}
+            seen = {*services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, names)}
             found = [group for group in found if group.group_id in seen]
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
@@ -41,3 +37,6 @@ def make_list_groups(groups: Groups, access: AccessControl) -> Handler:
         )
 
     return list_groups
+
+
+API = Api(ApiKey.LIST_GROUPS, (0, 5), on_broker=make_list_groups)

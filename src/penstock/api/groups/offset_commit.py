@@ -11,14 +11,11 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import answer_or, answered, caller_of
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -29,12 +26,6 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-API = Api(
-    ApiKey.OFFSET_COMMIT,
-    (2, 10),
-    on_broker=lambda services: make_offset_commit(services.image, services.groups, services.access),
-)
-
 TOPIC_IDS_SINCE = 10
 
 Rows = list[OffsetCommitResponsePartition]
@@ -42,13 +33,13 @@ Rows = list[OffsetCommitResponsePartition]
 RowsByTopic = dict[tuple[str, Uuid], Rows]
 
 
-def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> Handler:
+def make_offset_commit(services: BrokerServices) -> Handler:
     """The handler."""
 
     def offset_commit(
         request: OffsetCommitRequest, context: RequestContext
     ) -> asyncio.Future[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
-        if not access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
+        if not services.access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
             return answered(refuse_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
         known, refused = divide(request, context)
         if not known:
@@ -69,7 +60,7 @@ def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> H
     def ask(request: OffsetCommitRequest, context: RequestContext) -> asyncio.Future[OffsetCommitResponse]:
         caller = caller_of(context)
         return answer_or(
-            groups,
+            services.groups,
             request.group_id,
             lambda shard, token, now_ms: shard.offset_commit(request, caller, token, now_ms),
             lambda code: refuse_all(request, code),
@@ -83,16 +74,16 @@ def make_offset_commit(image: Image, groups: Groups, access: AccessControl) -> H
         for asked in request.topics:
             topic = asked
             if context.api_version >= TOPIC_IDS_SINCE:
-                named = image.topics_by_id.get(asked.topic_id)
+                named = services.image.topics_by_id.get(asked.topic_id)
                 if named is None:
                     unknown = _rows(asked.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
                     refused.setdefault(("", asked.topic_id), []).extend(unknown)
                     continue
                 topic = asked._replace(name=named.name)
-            if not access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
+            if not services.access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
                 refused[topic.name, topic.topic_id] = _rows(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 continue
-            found = image.topics.get(topic.name)
+            found = services.image.topics.get(topic.name)
             count = len(found.partitions) if found is not None else 0
             good = [row for row in topic.partitions if 0 <= row.partition_index < count]
             bad = [row for row in topic.partitions if not 0 <= row.partition_index < count]
@@ -121,3 +112,6 @@ def _rows(partitions: Iterable[OffsetCommitRequestPartition], code: ErrorCode) -
 
 def _topics(rows: RowsByTopic) -> list[OffsetCommitResponseTopic]:
     return [OffsetCommitResponseTopic(*topic, partitions) for topic, partitions in rows.items()]
+
+
+API = Api(ApiKey.OFFSET_COMMIT, (2, 10), on_broker=make_offset_commit)

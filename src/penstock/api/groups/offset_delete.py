@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from penstock.api.access import split_by_right
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import answer_or, caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -19,22 +17,20 @@ from penstock.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-API = Api(ApiKey.OFFSET_DELETE, (0, 0), on_broker=lambda services: make_offset_delete(services.groups, services.access))
 
-
-def make_offset_delete(groups: Groups, access: AccessControl) -> Handler:
+def make_offset_delete(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-        if not access.allows(context.client, Operation.DELETE, ResourceType.GROUP, request.group_id):
+        if not services.access.allows(context.client, Operation.DELETE, ResourceType.GROUP, request.group_id):
             return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         allowed, refused = split_by_right(
-            access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
+            services.access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
         )
         asked = request._replace(topics=allowed)
         caller = caller_of(context)
         response: OffsetDeleteResponse = await answer_or(
-            groups,
+            services.groups,
             request.group_id,
             lambda shard, token, now_ms: shard.offset_delete(asked, caller, token, now_ms),
             lambda code: OffsetDeleteResponse(error_code=code),
@@ -51,3 +47,6 @@ def _refused(topic: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
     return OffsetDeleteResponseTopic(
         topic.name, [OffsetDeleteResponsePartition(row.partition_index, code) for row in topic.partitions]
     )
+
+
+API = Api(ApiKey.OFFSET_DELETE, (0, 0), on_broker=make_offset_delete)

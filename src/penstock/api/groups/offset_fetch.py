@@ -7,13 +7,10 @@ from typing import TypeVar
 
 from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import caller_of
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -27,12 +24,6 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-API = Api(
-    ApiKey.OFFSET_FETCH,
-    (1, 10),
-    on_broker=lambda services: make_offset_fetch(services.image, services.groups, services.access),
-)
-
 MANY_SINCE = 8
 TOPIC_IDS_SINCE = 10
 GROUP_ERROR_SINCE = 2
@@ -41,8 +32,9 @@ NO_OFFSET = -1
 T = TypeVar("T", OffsetFetchRequestTopics, OffsetFetchResponseTopics)
 
 
-def make_offset_fetch(image: Image, groups: Groups, access: AccessControl) -> Handler:
+def make_offset_fetch(services: BrokerServices) -> Handler:
     """The handler."""
+    access = services.access
 
     async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version >= MANY_SINCE:
@@ -70,7 +62,7 @@ def make_offset_fetch(image: Image, groups: Groups, access: AccessControl) -> Ha
             if wanted.topics is not None:
                 allowed, refused = may_describe(wanted.topics, context)
                 asked = wanted._replace(topics=allowed)
-            found: OffsetFetchResponseGroup = await groups.read(
+            found: OffsetFetchResponseGroup = await services.groups.read(
                 wanted.group_id, lambda shard: shard.offset_fetch_group(asked, request.require_stable, caller)
             )
         except ApiError as error:
@@ -91,7 +83,7 @@ def make_offset_fetch(image: Image, groups: Groups, access: AccessControl) -> Ha
         if wanted.topics is not None:
             known = []
             for topic in wanted.topics:
-                found = image.topics_by_id.get(topic.topic_id)
+                found = services.image.topics_by_id.get(topic.topic_id)
                 if found is None:
                     unknown.append(topic)
                 else:
@@ -102,7 +94,7 @@ def make_offset_fetch(image: Image, groups: Groups, access: AccessControl) -> Ha
             return answer
         rows = list[OffsetFetchResponseTopics]()
         for row in answer.topics:
-            named = image.topics.get(row.name)
+            named = services.image.topics.get(row.name)
             if wanted.topics is not None:
                 rows.append(row)
             elif named is not None:
@@ -144,3 +136,6 @@ def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, versio
             for topic in request.topics or ()
         ]
     return OffsetFetchResponse(topics=topics, error_code=group.error_code if version >= GROUP_ERROR_SINCE else 0)
+
+
+API = Api(ApiKey.OFFSET_FETCH, (1, 10), on_broker=make_offset_fetch)

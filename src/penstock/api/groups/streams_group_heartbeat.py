@@ -10,18 +10,15 @@ from collections.abc import Iterable
 
 from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import caller_of, check_streams_protocol
 from penstock.api.groups.streams_internal_topics import StreamsInternalTopics
 from penstock.core.group.streams.heartbeat import HeartbeatResult
 from penstock.core.group.streams.internal_topics import InternalTopic
 from penstock.core.group.streams.status import StatusCode
-from penstock.core.metadata.image import Image
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.streams_group_heartbeat import (
     Status,
@@ -30,28 +27,21 @@ from penstock.wire.messages.streams_group_heartbeat import (
     Topology,
 )
 
-API = Api(
-    ApiKey.STREAMS_GROUP_HEARTBEAT,
-    (0, 0),
-    on_broker=lambda services: make_streams_group_heartbeat(
-        services.image, services.groups, StreamsInternalTopics(services.env, services.decide), services.access
-    ),
-)
-
 # How many topics that could not be created a status names at most.
 FAILURES_SHOWN_MAX = 3
 
 
-def make_streams_group_heartbeat(
-    image: Image, groups: Groups, internal_topics: StreamsInternalTopics, access: AccessControl
-) -> Handler:
+def make_streams_group_heartbeat(services: BrokerServices) -> Handler:
     """The handler."""
+    groups = services.groups
+    access = services.access
+    internal_topics = StreamsInternalTopics(services.env, services.decide)
 
     async def streams_group_heartbeat(
         request: StreamsGroupHeartbeatRequest, context: RequestContext
     ) -> StreamsGroupHeartbeatResponse:
         try:
-            check_streams_protocol(image, groups)
+            check_streams_protocol(services.image, groups)
             check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
             if request.topology is not None:
                 check_topics(request.topology, context)
@@ -124,3 +114,6 @@ def _explained(response: StreamsGroupHeartbeatResponse, reason: str) -> StreamsG
         for row in response.status or ()
     ]
     return response._replace(status=rows)
+
+
+API = Api(ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), on_broker=make_streams_group_heartbeat)

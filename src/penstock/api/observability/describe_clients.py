@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.telemetry.clients import ShownSeries, TelemetryClient
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_clients import (
     DescribeClientsRequest,
@@ -22,19 +20,13 @@ from penstock.wire.messages.describe_clients import (
     SeriesLabel,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_CLIENTS,
-    (0, 0),
-    on_broker=lambda services: make_describe_clients(services.telemetry, services.access),
-)
 
-
-def make_describe_clients(telemetry: Telemetry, access: AccessControl) -> Handler:
+def make_describe_clients(services: BrokerServices) -> Handler:
     """The handler."""
 
     def describe_clients(request: DescribeClientsRequest, context: RequestContext) -> DescribeClientsResponse:
         try:
-            check_cluster(access, context, Operation.DESCRIBE)
+            check_cluster(services.access, context, Operation.DESCRIBE)
         except ApiError as error:
             return DescribeClientsResponse(error_code=error.code, error_message=error.message)
         wanted = None if request.instance_ids is None else set(request.instance_ids)
@@ -42,7 +34,7 @@ def make_describe_clients(telemetry: Telemetry, access: AccessControl) -> Handle
             error_message=None,
             clients=[
                 described(client, request.include_series)
-                for client in telemetry.known()
+                for client in services.telemetry.known()
                 if wanted is None or client.instance_id in wanted
             ],
         )
@@ -52,7 +44,7 @@ def make_describe_clients(telemetry: Telemetry, access: AccessControl) -> Handle
             client.instance_id,
             *client.description,
             client.plan.interval_ms,
-            telemetry.silence_ms(client),
+            services.telemetry.silence_ms(client),
             client.is_terminating,
             len(client.series),
             client.left_out,
@@ -65,3 +57,6 @@ def make_describe_clients(telemetry: Telemetry, access: AccessControl) -> Handle
 
 def _series(one: ShownSeries) -> DescribedSeries:
     return DescribedSeries(one.name, one.is_total, one.value, [SeriesLabel(*label) for label in one.labels])
+
+
+API = Api(ApiKey.DESCRIBE_CLIENTS, (0, 0), on_broker=make_describe_clients)

@@ -9,16 +9,11 @@ from __future__ import annotations
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.core.metadata.image import Image
+from penstock.api.declaration import Api, BrokerServices
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.hot_keys.counting import HotKeys
 from penstock.runtime.hot_keys.worker import Counted
 from penstock.runtime.replication.partition import Partition
-from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_hot_keys import (
     DescribeHotKeysRequest,
@@ -27,45 +22,35 @@ from penstock.wire.messages.describe_hot_keys import (
     HotPartition,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_HOT_KEYS,
-    (0, 0),
-    on_broker=lambda services: make_describe_hot_keys(
-        services.image, services.partitions, services.hot_keys, services.access, services.quotas
-    ),
-)
-
 KEYS_MAX = 100
 
 
-def make_describe_hot_keys(
-    image: Image, partitions: Partitions, hot_keys: HotKeys, access: AccessControl, quotas: ClientQuotas
-) -> Handler:
+def make_describe_hot_keys(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def describe_hot_keys(request: DescribeHotKeysRequest, context: RequestContext) -> DescribeHotKeysResponse:
         try:
-            check(access, context, Operation.READ, ResourceType.TOPIC, request.topic)
+            check(services.access, context, Operation.READ, ResourceType.TOPIC, request.topic)
             asked = wanted(request)
             led: list[Partition] = []
             rows: list[HotPartition] = []
             for index in asked:
                 try:
-                    led.append(partitions.lookup(request.topic, b"", index, by_id=False))
+                    led.append(services.partitions.lookup(request.topic, b"", index, by_id=False))
                 except ApiError as error:
                     if request.partitions is not None:
                         rows.append(HotPartition(index, error.code, error.message))
             keys_max = min(max(1, request.keys_max), KEYS_MAX)
-            found, work_s = await hot_keys.count(led, request.records_max, keys_max)
+            found, work_s = await services.hot_keys.count(led, request.records_max, keys_max)
         except ApiError as error:
             return DescribeHotKeysResponse(error_code=error.code, error_message=error.message)
         # Another process did it; the dispatcher charges the rest, and throttles.
-        quotas.worked(context.client, context.client_id or "", work_s)
+        services.quotas.worked(context.client, context.client_id or "", work_s)
         rows += [_row(one.name.partition, counted) for one, counted in zip(led, found, strict=True)]
         return DescribeHotKeysResponse(error_message=None, partitions=rows)
 
     def wanted(request: DescribeHotKeysRequest) -> list[int]:
-        topic = image.topics.get(request.topic)
+        topic = services.image.topics.get(request.topic)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {request.topic!r}")
         count = len(topic.partitions)
@@ -79,3 +64,6 @@ def _row(index: int, counted: Counted) -> HotPartition:
     code = ErrorCode.CORRUPT_MESSAGE if counted.problem and not counted.report.records else ErrorCode.NONE
     report = counted.report
     return HotPartition(index, code, counted.problem or None, *report[:8], [HotKeyRow(*key) for key in report.keys])
+
+
+API = Api(ApiKey.DESCRIBE_HOT_KEYS, (0, 0), on_broker=make_describe_hot_keys)

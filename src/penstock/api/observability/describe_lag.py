@@ -10,24 +10,17 @@ from collections.abc import Callable
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
-from penstock.runtime.coordinator.groups import Groups
-from penstock.runtime.coordinator.lag import LagView
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup
 
-API = Api(
-    ApiKey.DESCRIBE_LAG,
-    (0, 0),
-    on_broker=lambda services: make_describe_lag(services.groups, services.lag, services.access),
-)
 
-
-def make_describe_lag(groups: Groups, lag: LagView, access: AccessControl) -> Handler:
+def make_describe_lag(services: BrokerServices) -> Handler:
     """The handler."""
+    groups = services.groups
+    access = services.access
 
     async def describe_lag(request: DescribeLagRequest, context: RequestContext) -> DescribeLagResponse:
         try:
@@ -42,7 +35,7 @@ def make_describe_lag(groups: Groups, lag: LagView, access: AccessControl) -> Ha
     async def measure(name: str, context: RequestContext) -> LagGroup:
         try:
             check(access, context, Operation.DESCRIBE, ResourceType.GROUP, name)
-            return await groups.read(name, lambda shard: lag.measure(shard, name, may_describe(context)))
+            return await groups.read(name, lambda shard: services.lag.measure(shard, name, may_describe(context)))
         except ApiError as error:
             return LagGroup(name, error.code)
 
@@ -50,3 +43,6 @@ def make_describe_lag(groups: Groups, lag: LagView, access: AccessControl) -> Ha
         return lambda topic: access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=True)
 
     return describe_lag
+
+
+API = Api(ApiKey.DESCRIBE_LAG, (0, 0), on_broker=make_describe_lag)

@@ -6,31 +6,24 @@ Clients without an instance id get one. Totals are asked for as totals: the next
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.telemetry.clients import ClientDescription
 from penstock.model.errors import ApiError
-from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 
-API = Api(
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
-    (0, 0),
-    on_broker=lambda services: make_get_telemetry_subscriptions(services.telemetry),
-)
 
-
-def make_get_telemetry_subscriptions(telemetry: Telemetry) -> Handler:
+def make_get_telemetry_subscriptions(services: BrokerServices) -> Handler:
     """The handler."""
 
     def get_telemetry_subscriptions(
         request: GetTelemetrySubscriptionsRequest, context: RequestContext
     ) -> GetTelemetrySubscriptionsResponse:
         try:
-            return telemetry.subscribe(request.client_instance_id, description_of(context))
+            return services.telemetry.subscribe(request.client_instance_id, description_of(context))
         except ApiError as error:
             return GetTelemetrySubscriptionsResponse(error_code=error.code)
 
@@ -42,3 +35,6 @@ def description_of(context: RequestContext) -> ClientDescription:
     client = context.client
     host, port = client.address[:2]
     return ClientDescription(context.client_id or "", client.software_name, client.software_version, host, port)
+
+
+API = Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), on_broker=make_get_telemetry_subscriptions)

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.model.access import Operation
-from penstock.runtime.raft.driver import RaftDriver
+from penstock.api.quorum.peer_requests import peer_api
+from penstock.runtime.raft.requests import RaftRequests
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from penstock.wire.messages.begin_quorum_epoch import BeginQuorumEpochResponse
 
-API = Api(
-    ApiKey.BEGIN_QUORUM_EPOCH,
-    (0, 1),
-    on_controller=lambda services: guarded(
-        services.access, Operation.CLUSTER_ACTION, make_begin_quorum_epoch(services.raft), BeginQuorumEpochResponse
-    ),
-)
-
-
-def make_begin_quorum_epoch(raft: RaftDriver) -> Handler:
-    """The handler."""
-
-    def begin_quorum_epoch(request: BeginQuorumEpochRequest, context: RequestContext) -> BeginQuorumEpochResponse:
-        return raft.requests.begin_epoch(request, context.client.listener_name)
-
-    return begin_quorum_epoch
+API = peer_api(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), RaftRequests.begin_epoch, BeginQuorumEpochResponse)

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.model.access import Operation
-from penstock.runtime.raft.driver import RaftDriver
+from penstock.api.quorum.peer_requests import peer_api
+from penstock.runtime.raft.requests import RaftRequests
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from penstock.wire.messages.fetch_snapshot import FetchSnapshotResponse
 
-API = Api(
-    ApiKey.FETCH_SNAPSHOT,
-    (0, 1),
-    on_controller=lambda services: guarded(
-        services.access, Operation.CLUSTER_ACTION, make_fetch_snapshot(services.raft), FetchSnapshotResponse
-    ),
-)
-
-
-def make_fetch_snapshot(raft: RaftDriver) -> Handler:
-    """The handler."""
-
-    def fetch_snapshot(request: FetchSnapshotRequest, context: RequestContext) -> FetchSnapshotResponse:
-        return raft.requests.fetch_snapshot(request, context.client.listener_name)
-
-    return fetch_snapshot
+API = peer_api(ApiKey.FETCH_SNAPSHOT, (0, 1), RaftRequests.fetch_snapshot, FetchSnapshotResponse)

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, ControllerServices
 from penstock.core.raft.voters import Voter, VoterEndpoint
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.raft.wire import epoch_error
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.update_raft_voter import CurrentLeader, UpdateRaftVoterRequest, UpdateRaftVoterResponse
 
-API = Api(
-    ApiKey.UPDATE_RAFT_VOTER,
-    (0, 0),
-    on_controller=lambda services: guarded(
-        services.access, Operation.CLUSTER_ACTION, make_update_raft_voter(services.raft), UpdateRaftVoterResponse
-    ),
-)
 
-
-def make_update_raft_voter(raft: RaftDriver) -> Handler:
+def make_update_raft_voter(services: ControllerServices) -> Handler:
     """The handler."""
 
     async def update_raft_voter(request: UpdateRaftVoterRequest, context: RequestContext) -> UpdateRaftVoterResponse:
@@ -36,15 +27,22 @@ def make_update_raft_voter(raft: RaftDriver) -> Handler:
         )
         code: int = ErrorCode.NONE
         try:
-            raft.check_cluster(request.cluster_id)
-            code = epoch_error(request.current_leader_epoch, raft.epoch, leads=raft.quorum.is_leader)
+            services.raft.check_cluster(request.cluster_id)
+            code = epoch_error(request.current_leader_epoch, services.raft.epoch, leads=services.raft.quorum.is_leader)
             if not code:
-                await raft.voter_changes.update(voter)
+                await services.raft.voter_changes.update(voter)
         except ApiError as error:
             code = error.code
         name = context.client.listener_name
-        address = raft.addresses.named(raft.leader_id, name) if raft.leader_id >= 0 else None
-        leader = CurrentLeader(raft.leader_id, raft.epoch, *(address or ("", -1)))
+        address = services.raft.addresses.named(services.raft.leader_id, name) if services.raft.leader_id >= 0 else None
+        leader = CurrentLeader(services.raft.leader_id, services.raft.epoch, *(address or ("", -1)))
         return UpdateRaftVoterResponse(error_code=code, current_leader=leader if address else CurrentLeader())
 
     return update_raft_voter
+
+
+API = Api(
+    ApiKey.UPDATE_RAFT_VOTER,
+    (0, 0),
+    on_controller=guarded(Operation.CLUSTER_ACTION, make_update_raft_voter, UpdateRaftVoterResponse),
+)

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.model.access import Operation
-from penstock.runtime.raft.driver import RaftDriver
+from penstock.api.quorum.peer_requests import peer_api
+from penstock.runtime.raft.requests import RaftRequests
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.vote import VoteRequest, VoteResponse
+from penstock.wire.messages.vote import VoteResponse
 
-API = Api(
-    ApiKey.VOTE,
-    (0, 2),
-    on_controller=lambda services: guarded(
-        services.access, Operation.CLUSTER_ACTION, make_vote(services.raft), VoteResponse
-    ),
-)
-
-
-def make_vote(raft: RaftDriver) -> Handler:
-    """The handler."""
-
-    def vote(request: VoteRequest, context: RequestContext) -> VoteResponse:
-        return raft.requests.vote(request, context.client.listener_name)
-
-    return vote
+API = peer_api(ApiKey.VOTE, (0, 2), RaftRequests.vote, VoteResponse)

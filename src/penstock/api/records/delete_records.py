@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.records.coordinated_topics import check_deletion
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication import leading
-from penstock.runtime.replication.partition import Partition
-from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.storage.files import StorageError
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_records import (
@@ -30,20 +27,12 @@ from penstock.wire.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-API = Api(
-    ApiKey.DELETE_RECORDS,
-    (0, 2),
-    on_broker=lambda services: make_delete_records(services.partitions, services.settle_deletions, services.access),
-)
-
 logger = logging.getLogger("penstock.api")
 
 Waiting = list[tuple[asyncio.Future[None], list[DeleteRecordsPartitionResult], int]]
 
 
-def make_delete_records(
-    partitions: Partitions, settle: Callable[[list[Partition]], None], access: AccessControl
-) -> Handler:
+def make_delete_records(services: BrokerServices) -> Handler:
     """The handler; `settle` makes new starts durable and deletes the segments before them."""
 
     def delete_records(
@@ -57,9 +46,9 @@ def make_delete_records(
             rows = []
             for wanted in topic.partitions:
                 try:
-                    check(access, context, Operation.DELETE, ResourceType.TOPIC, topic.name)
+                    check(services.access, context, Operation.DELETE, ResourceType.TOPIC, topic.name)
                     check_deletion(topic.name)
-                    partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
+                    partition = services.partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
                     start = leading.delete_records(partition, wanted.offset)
                 except ApiError as error:
                     rows.append(DeleteRecordsPartitionResult(wanted.partition_index, -1, error.code))
@@ -72,7 +61,7 @@ def make_delete_records(
                 rows.append(DeleteRecordsPartitionResult(wanted.partition_index, start))
             topics.append(DeleteRecordsTopicResult(topic.name, rows))
         try:
-            settle(moved)
+            services.settle_deletions(moved)
         except StorageError as error:
             # For example a full disk: until the new starts are durable no record may be reported as deleted.
             logger.error("records were not deleted: %s", error)
@@ -96,3 +85,6 @@ async def _wait(response: DeleteRecordsResponse, waiting: Waiting, timeout_ms: i
             code = failure.code if isinstance(failure, ApiError) else ErrorCode.NONE
         rows[number] = rows[number]._replace(error_code=code)
     return response
+
+
+API = Api(ApiKey.DELETE_RECORDS, (0, 2), on_broker=make_delete_records)

@@ -34,22 +34,6 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, FetchResponse, PartitionData
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, read_header
 
-API = Api(
-    ApiKey.FETCH,
-    (4, 18),
-    on_broker=lambda services: make_fetch(
-        services.env,
-        services.partitions,
-        services.sessions,
-        services.follower_fetch,
-        services.settings.node.fetch_max_bytes,
-        services.access,
-        by_rack=services.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
-        failed=services.counters.api(FETCH_BY_CONSUMERS).failed,
-        tier=services.tier,
-    ),
-)
-
 TOPIC_IDS_SINCE = 13
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 RACKS_SINCE = 11
@@ -265,3 +249,20 @@ def _end_of(data: bytes) -> int:
 
 def _ends_the_wait(row: Found) -> bool:
     return bool(row.data.error_code) or row.data.preferred_read_replica >= 0
+
+
+API = Api(
+    ApiKey.FETCH,
+    (4, 18),
+    on_broker=lambda services: make_fetch(
+        services.env,
+        services.partitions,
+        services.sessions,
+        services.follower_fetch,
+        services.settings.node.fetch_max_bytes,
+        services.access,
+        by_rack=services.settings.node.replica_selector_class == RACK_AWARE_SELECTOR,
+        failed=services.counters.api(FETCH_BY_CONSUMERS).failed,
+        tier=services.tier,
+    ),
+)

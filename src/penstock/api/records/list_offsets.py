@@ -12,13 +12,11 @@ from typing import Any
 
 from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.replica.fencing import check_leader_epoch
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.partition import Partition
-from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_offsets import (
@@ -31,11 +29,6 @@ from penstock.wire.messages.list_offsets import (
 
 LATEST_VERSION = 11
 
-API = Api(
-    ApiKey.LIST_OFFSETS,
-    (1, LATEST_VERSION),
-    on_broker=lambda services: make_list_offsets(services.partitions, services.access, services.tier),
-)
 
 READ_COMMITTED = 1
 LEADER_EPOCHS_SINCE = 4
@@ -48,8 +41,9 @@ SPECIAL_TIMES_SINCE = {-1: 1, EARLIEST: 1, -3: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 
 Row = ListOffsetsPartitionResponse | Coroutine[Any, Any, ListOffsetsPartitionResponse]
 
 
-def make_list_offsets(partitions: Partitions, access: AccessControl, tier: RemoteLogs | None = None) -> Handler:
+def make_list_offsets(services: BrokerServices) -> Handler:
     """The handler; `tier` finds what is only in object storage."""
+    tier = services.tier
 
     def list_offsets(
         request: ListOffsetsRequest, context: RequestContext
@@ -58,13 +52,13 @@ def make_list_offsets(partitions: Partitions, access: AccessControl, tier: Remot
         topics: list[tuple[str, list[Row]]] = []
         for topic in request.topics:
             rows: list[Row] = []
-            may_describe = access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+            may_describe = services.access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
             for wanted in topic.partitions:
                 try:
                     if not may_describe:
                         raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                     _check_special(wanted.timestamp, context.api_version)
-                    partition = partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
+                    partition = services.partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
                     check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
                     if _is_follower(partition, request.replica_id):
                         end = partition.log.end_offset
@@ -179,3 +173,6 @@ def _find(
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResponse(index)
     return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)
+
+
+API = Api(ApiKey.LIST_OFFSETS, (1, LATEST_VERSION), on_broker=make_list_offsets)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.replica.fencing import check_leader_epoch
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
-from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -18,15 +16,10 @@ from penstock.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
-API = Api(
-    ApiKey.OFFSET_FOR_LEADER_EPOCH,
-    (2, 4),
-    on_broker=lambda services: make_offset_for_leader_epoch(services.partitions, services.access),
-)
 
-
-def make_offset_for_leader_epoch(partitions: Partitions, access: AccessControl) -> Handler:
+def make_offset_for_leader_epoch(services: BrokerServices) -> Handler:
     """The handler."""
+    access = services.access
 
     def offset_for_leader_epoch(
         request: OffsetForLeaderEpochRequest, context: RequestContext
@@ -40,7 +33,7 @@ def make_offset_for_leader_epoch(partitions: Partitions, access: AccessControl) 
                 try:
                     if not may_describe:
                         raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-                    partition = partitions.lookup(topic.topic, b"", wanted.partition, by_id=False)
+                    partition = services.partitions.lookup(topic.topic, b"", wanted.partition, by_id=False)
                     check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
                 except ApiError as error:
                     rows.append(EpochEndOffset(error.code, wanted.partition))
@@ -51,3 +44,6 @@ def make_offset_for_leader_epoch(partitions: Partitions, access: AccessControl) 
         return OffsetForLeaderEpochResponse(topics=topics)
 
     return offset_for_leader_epoch
+
+
+API = Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), on_broker=make_offset_for_leader_epoch)

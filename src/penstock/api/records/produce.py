@@ -50,24 +50,6 @@ from penstock.wire.messages.produce import (
 from penstock.wire.record_types import BatchError, RefusedRecords
 from penstock.wire.records import HEADER_SIZE, read_header
 
-API = Api(
-    ApiKey.PRODUCE,
-    (0, 13),
-    on_broker=lambda services: (
-        Produce(
-            services.env,
-            services.partitions,
-            services.transaction_guard,
-            services.schema_guard,
-            services.access,
-            services.backpressure,
-            tenants=services.tenants,
-            sync_on_ack=services.settings.node.penstock_sync_on_ack,
-            failed=services.counters.api("Produce").failed,
-        ).produce
-    ),
-)
-
 ALL = -1
 LEADER = 1
 NONE = 0
@@ -487,3 +469,22 @@ def _park(
     for durable, _, _ in waiting:
         durable.add_done_callback(one_done)
     return reply
+
+
+API = Api(
+    ApiKey.PRODUCE,
+    (0, 13),
+    on_broker=lambda services: (
+        Produce(
+            services.env,
+            services.partitions,
+            services.transaction_guard,
+            services.schema_guard,
+            services.access,
+            services.backpressure,
+            tenants=services.tenants,
+            sync_on_ack=services.settings.node.penstock_sync_on_ack,
+            failed=services.counters.api("Produce").failed,
+        ).produce
+    ),
+)

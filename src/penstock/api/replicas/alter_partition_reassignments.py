@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.controller.controller import Controller
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -17,15 +15,8 @@ from penstock.wire.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 
-API = shared_api(
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    (0, 1),
-    lambda services: make_alter_partition_reassignments(services.controller, services.access),
-    is_forwarded=True,
-)
 
-
-def make_alter_partition_reassignments(controller: Controller, access: AccessControl) -> Handler:
+def make_alter_partition_reassignments(services: SharedServices) -> Handler:
     """The handler."""
 
     async def alter_partition_reassignments(
@@ -34,7 +25,7 @@ def make_alter_partition_reassignments(controller: Controller, access: AccessCon
         allowed = request.allow_replication_factor_change
         response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=allowed, error_message=None)
         try:
-            check_cluster(access, context, Operation.ALTER)
+            check_cluster(services.access, context, Operation.ALTER)
         except ApiError as error:
             refused = [
                 ReassignableTopicResponse(
@@ -45,9 +36,14 @@ def make_alter_partition_reassignments(controller: Controller, access: AccessCon
             ]
             return response._replace(error_code=error.code, error_message=error.message, responses=refused)
         try:
-            outcomes = await controller.alter_reassignments(request.topics, allow_replication_factor_change=allowed)
+            outcomes = await services.controller.alter_reassignments(
+                request.topics, allow_replication_factor_change=allowed
+            )
         except ApiError as error:
             return response._replace(error_code=error.code, error_message=error.message)
         return response._replace(responses=outcomes)
 
     return alter_partition_reassignments
+
+
+API = shared_api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), make_alter_partition_reassignments, is_forwarded=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.replication.directory_moves import DirectoryMoves
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -18,14 +16,8 @@ from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-API = Api(
-    ApiKey.ALTER_REPLICA_LOG_DIRS,
-    (1, 2),
-    on_broker=lambda services: make_alter_replica_log_dirs(services.moves, services.access),
-)
 
-
-def make_alter_replica_log_dirs(moves: DirectoryMoves, access: AccessControl) -> Handler:
+def make_alter_replica_log_dirs(services: BrokerServices) -> Handler:
     """The handler."""
 
     def alter_replica_log_dirs(
@@ -33,7 +25,7 @@ def make_alter_replica_log_dirs(moves: DirectoryMoves, access: AccessControl) ->
     ) -> AlterReplicaLogDirsResponse:
         refused = ErrorCode.NONE
         try:
-            check_cluster(access, context, Operation.ALTER)
+            check_cluster(services.access, context, Operation.ALTER)
         except ApiError as error:
             refused = error.code
         results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
@@ -48,9 +40,12 @@ def make_alter_replica_log_dirs(moves: DirectoryMoves, access: AccessControl) ->
 
     def alter(name: TopicPartition, path: str) -> ErrorCode:
         try:
-            moves.alter(name, path)
+            services.moves.alter(name, path)
         except ApiError as error:
             return error.code
         return ErrorCode.NONE
 
     return alter_replica_log_dirs
+
+
+API = Api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), on_broker=make_alter_replica_log_dirs)

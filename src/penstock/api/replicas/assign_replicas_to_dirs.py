@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, ControllerServices
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.controller.controller import Controller
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
-API = Api(
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-    (0, 0),
-    on_controller=lambda services: guarded(
-        services.access,
-        Operation.CLUSTER_ACTION,
-        make_assign_replicas_to_dirs(services.controller),
-        AssignReplicasToDirsResponse,
-    ),
-)
 
-
-def make_assign_replicas_to_dirs(controller: Controller) -> Handler:
+def make_assign_replicas_to_dirs(services: ControllerServices) -> Handler:
     """The handler."""
+    controller = services.controller
 
     async def assign_replicas_to_dirs(
         request: AssignReplicasToDirsRequest, context: RequestContext
@@ -35,3 +24,10 @@ def make_assign_replicas_to_dirs(controller: Controller) -> Handler:
             return AssignReplicasToDirsResponse(error_code=error.code)
 
     return assign_replicas_to_dirs
+
+
+API = Api(
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    (0, 0),
+    on_controller=guarded(Operation.CLUSTER_ACTION, make_assign_replicas_to_dirs, AssignReplicasToDirsResponse),
+)

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from penstock.api.access import guarded
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
-from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory
-from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -22,20 +20,10 @@ from penstock.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_LOG_DIRS,
-    (1, 5),
-    on_broker=lambda services: guarded(
-        services.access,
-        Operation.DESCRIBE,
-        make_describe_log_dirs(services.env, services.partitions),
-        DescribeLogDirsResponse,
-    ),
-)
 
-
-def make_describe_log_dirs(env: Env, partitions: Partitions) -> Handler:
+def make_describe_log_dirs(services: BrokerServices) -> Handler:
     """The handler."""
+    partitions = services.partitions
 
     def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
         wanted = None
@@ -60,7 +48,7 @@ def make_describe_log_dirs(env: Env, partitions: Partitions) -> Handler:
                 lag = max(0, partition.log.end_offset - future.end_offset)
                 row = DescribeLogDirsPartition(name.partition, future.size_bytes, lag, True)
                 topics.setdefault(name.topic, []).append(row)
-        space = env.filesystem.disk_space(directory.path)
+        space = services.env.filesystem.disk_space(directory.path)
         return DescribeLogDirsResult(
             0,
             str(directory.path),
@@ -72,3 +60,10 @@ def make_describe_log_dirs(env: Env, partitions: Partitions) -> Handler:
         )
 
     return describe_log_dirs
+
+
+API = Api(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    (1, 5),
+    on_broker=guarded(Operation.DESCRIBE, make_describe_log_dirs, DescribeLogDirsResponse),
+)

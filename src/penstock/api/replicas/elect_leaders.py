@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.core.metadata.elections import ElectionType
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller.controller import Controller
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -18,20 +16,13 @@ from penstock.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-API = shared_api(
-    ApiKey.ELECT_LEADERS,
-    (0, 2),
-    lambda services: make_elect_leaders(services.controller, services.access),
-    is_forwarded=True,
-)
 
-
-def make_elect_leaders(controller: Controller, access: AccessControl) -> Handler:
+def make_elect_leaders(services: SharedServices) -> Handler:
     """The handler."""
 
     async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
         try:
-            check_cluster(access, context, Operation.ALTER)
+            check_cluster(services.access, context, Operation.ALTER)
         except ApiError as error:
             return refusal(request, error)
         try:
@@ -41,7 +32,7 @@ def make_elect_leaders(controller: Controller, access: AccessControl) -> Handler
             problem = f"there is no election type {request.election_type}"
             return refusal(request, ApiError(ErrorCode.INVALID_REQUEST, problem))
         try:
-            results = await controller.elect_leaders(kind, request.topic_partitions)
+            results = await services.controller.elect_leaders(kind, request.topic_partitions)
         except ApiError as error:
             return refusal(request, error)
         return ElectLeadersResponse(replica_election_results=results)
@@ -58,3 +49,6 @@ def refusal(request: ElectLeadersRequest, error: ApiError) -> ElectLeadersRespon
         for row in request.topic_partitions or ()
     ]
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
+
+
+API = shared_api(ApiKey.ELECT_LEADERS, (0, 2), make_elect_leaders, is_forwarded=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.controller.security import SecurityDecisions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -16,22 +14,16 @@ from penstock.wire.messages.alter_client_quotas import (
     AlterClientQuotasResponseEntryData,
 )
 
-API = shared_api(
-    ApiKey.ALTER_CLIENT_QUOTAS,
-    (0, 1),
-    lambda services: make_alter_client_quotas(services.controller.security, services.access),
-    is_forwarded=True,
-)
 
-
-def make_alter_client_quotas(decisions: SecurityDecisions, access: AccessControl) -> Handler:
+def make_alter_client_quotas(services: SharedServices) -> Handler:
     """The handler."""
+    decisions = services.controller.security
 
     async def alter_client_quotas(
         request: AlterClientQuotasRequest, context: RequestContext
     ) -> AlterClientQuotasResponse:
         try:
-            check_cluster(access, context, Operation.ALTER_CONFIGS)
+            check_cluster(services.access, context, Operation.ALTER_CONFIGS)
             answers = await decisions.alter_quotas(request.entries, validate_only=request.validate_only)
         except ApiError as error:
             answers = [error] * len(request.entries)
@@ -45,3 +37,6 @@ def make_alter_client_quotas(decisions: SecurityDecisions, access: AccessControl
         )
 
     return alter_client_quotas
+
+
+API = shared_api(ApiKey.ALTER_CLIENT_QUOTAS, (0, 1), make_alter_client_quotas, is_forwarded=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.controller.security import SecurityDecisions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -16,22 +14,16 @@ from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
 )
 
-API = shared_api(
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-    (0, 0),
-    lambda services: make_alter_user_scram_credentials(services.controller.security, services.access),
-    is_forwarded=True,
-)
 
-
-def make_alter_user_scram_credentials(decisions: SecurityDecisions, access: AccessControl) -> Handler:
+def make_alter_user_scram_credentials(services: SharedServices) -> Handler:
     """The handler."""
+    decisions = services.controller.security
 
     async def alter_user_scram_credentials(
         request: AlterUserScramCredentialsRequest, context: RequestContext
     ) -> AlterUserScramCredentialsResponse:
         try:
-            check_cluster(access, context, Operation.ALTER)
+            check_cluster(services.access, context, Operation.ALTER)
             results = await decisions.alter_credentials(request)
         except ApiError as error:
             names = [*(change.name for change in request.deletions), *(change.name for change in request.upsertions)]
@@ -41,3 +33,6 @@ def make_alter_user_scram_credentials(decisions: SecurityDecisions, access: Acce
         return AlterUserScramCredentialsResponse(results=results)
 
     return alter_user_scram_credentials
+
+
+API = shared_api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, (0, 0), make_alter_user_scram_credentials, is_forwarded=True)

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.api.security.delegation_token_requests import check_may_use_tokens, requester_parts, split
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller.security import SecurityDecisions
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.security.sign_in import DelegationTokens
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 
-API = shared_api(
-    ApiKey.CREATE_DELEGATION_TOKEN,
-    (1, 3),
-    lambda services: make_create_delegation_token(services.controller.security, services.access, services.tokens),
-    is_forwarded=True,
-)
 
-
-def make_create_delegation_token(
-    decisions: SecurityDecisions, access: AccessControl, tokens: DelegationTokens
-) -> Handler:
+def make_create_delegation_token(services: SharedServices) -> Handler:
     """The handler."""
+    decisions = services.controller.security
+    tokens = services.tokens
 
     async def create_delegation_token(
         request: CreateDelegationTokenRequest, context: RequestContext
@@ -38,7 +28,7 @@ def make_create_delegation_token(
             check_may_use_tokens(tokens, context)
             if any(renewer.principal_type != "User" for renewer in request.renewers):
                 raise ApiError(ErrorCode.INVALID_PRINCIPAL_TYPE, "renewers are users")
-            if owner != requester and not access.allows(
+            if owner != requester and not services.access.allows(
                 context.client, Operation.CREATE_TOKENS, ResourceType.USER, owner
             ):
                 raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, f"no right to make tokens of {owner}")
@@ -57,3 +47,6 @@ def make_create_delegation_token(
         )
 
     return create_delegation_token
+
+
+API = shared_api(ApiKey.CREATE_DELEGATION_TOKEN, (1, 3), make_create_delegation_token, is_forwarded=True)

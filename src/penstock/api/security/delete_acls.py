@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from penstock.api.access import check_access_lists
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.core.metadata.access_lists import EntryFilter
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.controller.security import SecurityDecisions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -19,21 +17,15 @@ from penstock.wire.messages.delete_acls import (
 )
 from penstock.wire.messages.metadata_records import AccessControlEntryRecord
 
-API = shared_api(
-    ApiKey.DELETE_ACLS,
-    (1, 3),
-    lambda services: make_delete_acls(services.controller.security, services.access),
-    is_forwarded=True,
-)
 
-
-def make_delete_acls(decisions: SecurityDecisions, access: AccessControl) -> Handler:
+def make_delete_acls(services: SharedServices) -> Handler:
     """The handler."""
+    decisions = services.controller.security
 
     async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
         answers: list[ApiError | list[AccessControlEntryRecord]]
         try:
-            check_access_lists(access, context, Operation.ALTER)
+            check_access_lists(services.access, context, Operation.ALTER)
             answers = await decisions.delete_entries([EntryFilter(*wanted) for wanted in request.filters])
         except ApiError as error:
             answers = [error] * len(request.filters)
@@ -46,3 +38,6 @@ def _result(answer: ApiError | list[AccessControlEntryRecord]) -> DeleteAclsFilt
     if isinstance(answer, ApiError):
         return DeleteAclsFilterResult(answer.code, answer.message)
     return DeleteAclsFilterResult(0, None, [DeleteAclsMatchingAcl(0, None, *entry[1:]) for entry in answer])
+
+
+API = shared_api(ApiKey.DELETE_ACLS, (1, 3), make_delete_acls, is_forwarded=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from penstock.api.access import check_access_lists
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.core.metadata.access_lists import EntryFilter, matching_entries
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_acls import (
     AclDescription,
@@ -18,16 +16,14 @@ from penstock.wire.messages.describe_acls import (
     DescribeAclsResponse,
 )
 
-API = shared_api(ApiKey.DESCRIBE_ACLS, (1, 3), lambda services: make_describe_acls(services.image, services.access))
 
-
-def make_describe_acls(image: Image, access: AccessControl) -> Handler:
+def make_describe_acls(services: SharedServices) -> Handler:
     """The handler."""
 
     def describe_acls(request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
         try:
-            check_access_lists(access, context, Operation.DESCRIBE)
-            found = matching_entries(image, EntryFilter(*request))
+            check_access_lists(services.access, context, Operation.DESCRIBE)
+            found = matching_entries(services.image, EntryFilter(*request))
         except ApiError as error:
             return DescribeAclsResponse(error_code=error.code, error_message=error.message)
         resources: dict[tuple[int, str, int], list[AclDescription]] = {}
@@ -40,3 +36,6 @@ def make_describe_acls(image: Image, access: AccessControl) -> Handler:
         return DescribeAclsResponse(error_message=None, resources=rows)
 
     return describe_acls
+
+
+API = shared_api(ApiKey.DESCRIBE_ACLS, (1, 3), make_describe_acls)

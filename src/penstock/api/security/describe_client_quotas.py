@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.core.metadata.client_quotas import matching_quotas
-from penstock.core.metadata.image import Image
 from penstock.core.metadata.security import entity_parts
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -20,22 +18,16 @@ from penstock.wire.messages.describe_client_quotas import (
     ValueData,
 )
 
-API = shared_api(
-    ApiKey.DESCRIBE_CLIENT_QUOTAS,
-    (0, 1),
-    lambda services: make_describe_client_quotas(services.image, services.access),
-)
 
-
-def make_describe_client_quotas(image: Image, access: AccessControl) -> Handler:
+def make_describe_client_quotas(services: SharedServices) -> Handler:
     """The handler."""
 
     def describe_client_quotas(
         request: DescribeClientQuotasRequest, context: RequestContext
     ) -> DescribeClientQuotasResponse:
         try:
-            check_cluster(access, context, Operation.DESCRIBE_CONFIGS)
-            found = matching_quotas(image, request.components, request.strict)
+            check_cluster(services.access, context, Operation.DESCRIBE_CONFIGS)
+            found = matching_quotas(services.image, request.components, request.strict)
         except ApiError as error:
             return DescribeClientQuotasResponse(0, error.code, error.message, None)
         entries = [
@@ -48,3 +40,6 @@ def make_describe_client_quotas(image: Image, access: AccessControl) -> Handler:
         return DescribeClientQuotasResponse(0, 0, None, entries)
 
     return describe_client_quotas
+
+
+API = shared_api(ApiKey.DESCRIBE_CLIENT_QUOTAS, (0, 1), make_describe_client_quotas)

@@ -7,12 +7,10 @@ its owner.
 from __future__ import annotations
 
 from penstock.api.context import Client, Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.api.security.delegation_token_requests import check_may_use_tokens, requester_parts, split
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
-from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.security.sign_in import DelegationTokens
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_delegation_token import (
@@ -23,29 +21,23 @@ from penstock.wire.messages.describe_delegation_token import (
 )
 from penstock.wire.messages.metadata_records import DelegationTokenRecord
 
-API = shared_api(
-    ApiKey.DESCRIBE_DELEGATION_TOKEN,
-    (1, 3),
-    lambda services: make_describe_delegation_token(services.image, services.access, services.tokens),
-)
 
-
-def make_describe_delegation_token(image: Image, access: AccessControl, tokens: DelegationTokens) -> Handler:
+def make_describe_delegation_token(services: SharedServices) -> Handler:
     """The handler."""
 
     def describe_delegation_token(
         request: DescribeDelegationTokenRequest, context: RequestContext
     ) -> DescribeDelegationTokenResponse:
         try:
-            check_may_use_tokens(tokens, context)
+            check_may_use_tokens(services.tokens, context)
         except ApiError as error:
             return DescribeDelegationTokenResponse(error.code)
         owners = None
         if request.owners is not None:
             owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
         found = [
-            _row(token, tokens, context)
-            for token in image.security.tokens.values()
+            _row(token, services.tokens, context)
+            for token in services.image.security.tokens.values()
             if (owners is None or token.owner in owners) and may_see(token, context.client)
         ]
         return DescribeDelegationTokenResponse(0, found)
@@ -53,9 +45,9 @@ def make_describe_delegation_token(image: Image, access: AccessControl, tokens: 
     def may_see(token: DelegationTokenRecord, client: Client) -> bool:
         if client.principal in (token.owner, token.requester, *token.renewers):
             return True
-        return access.allows(
+        return services.access.allows(
             client, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, quiet=True
-        ) or access.allows(client, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, quiet=True)
+        ) or services.access.allows(client, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, quiet=True)
 
     return describe_delegation_token
 
@@ -71,3 +63,6 @@ def _row(token: DelegationTokenRecord, tokens: DelegationTokens, context: Reques
         tokens.secret(token.token_id),
         [DescribedDelegationTokenRenewer(*split(renewer)) for renewer in token.renewers],
     )
+
+
+API = shared_api(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), make_describe_delegation_token)

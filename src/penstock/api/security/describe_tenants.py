@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.core.metadata.image import Image
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.metadata.tenants import tenant_usage
 from penstock.core.security.tenant_storage import Led
 from penstock.model.access import USER_PREFIX, Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.security.tenants import Tenants
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_tenants import (
     DescribedTenant,
@@ -24,15 +21,10 @@ from penstock.wire.messages.describe_tenants import (
     TenantLimit,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_TENANTS,
-    (0, 0),
-    on_broker=lambda services: make_describe_tenants(services.image, services.tenants, services.access),
-)
 
-
-def make_describe_tenants(image: Image, tenants: Tenants, access: AccessControl) -> Handler:
+def make_describe_tenants(services: BrokerServices) -> Handler:
     """The handler."""
+    tenants = services.tenants
 
     async def describe_tenants(request: DescribeTenantsRequest, context: RequestContext) -> DescribeTenantsResponse:
         names = list(tenants.limits)
@@ -40,7 +32,7 @@ def make_describe_tenants(image: Image, tenants: Tenants, access: AccessControl)
             names = [name for name in names if name in request.names]
         try:
             if [USER_PREFIX + name for name in request.names or ()] != [context.client.principal]:
-                check_cluster(access, context, Operation.DESCRIBE_CONFIGS)
+                check_cluster(services.access, context, Operation.DESCRIBE_CONFIGS)
         except ApiError as error:
             return DescribeTenantsResponse(error_code=error.code, error_message=error.message)
         own = await tenants.own() if request.only_local else None
@@ -50,8 +42,8 @@ def make_describe_tenants(image: Image, tenants: Tenants, access: AccessControl)
         )
 
     def described(name: str, led: Led) -> DescribedTenant:
-        used = tenant_usage(image, name)
-        values = image.security.quotas.get(frozenset({("user", name)}), {})
+        used = tenant_usage(services.image, name)
+        values = services.image.security.quotas.get(frozenset({("user", name)}), {})
         return DescribedTenant(
             name,
             used.topics,
@@ -65,3 +57,6 @@ def make_describe_tenants(image: Image, tenants: Tenants, access: AccessControl)
         )
 
     return describe_tenants
+
+
+API = Api(ApiKey.DESCRIBE_TENANTS, (0, 0), on_broker=make_describe_tenants)

@@ -6,11 +6,9 @@ from collections import Counter
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
-from penstock.core.metadata.image import Image
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -19,28 +17,22 @@ from penstock.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 
-API = shared_api(
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
-    (0, 0),
-    lambda services: make_describe_user_scram_credentials(services.image, services.access),
-)
 
-
-def make_describe_user_scram_credentials(image: Image, access: AccessControl) -> Handler:
+def make_describe_user_scram_credentials(services: SharedServices) -> Handler:
     """The handler."""
 
     def describe_user_scram_credentials(
         request: DescribeUserScramCredentialsRequest, context: RequestContext
     ) -> DescribeUserScramCredentialsResponse:
         try:
-            check_cluster(access, context, Operation.DESCRIBE)
+            check_cluster(services.access, context, Operation.DESCRIBE)
         except ApiError as error:
             refused = [
                 DescribeUserScramCredentialsResult(user.name, error.code, error.message) for user in request.users or ()
             ]
             return DescribeUserScramCredentialsResponse(0, error.code, error.message, refused)
         known: dict[str, list[CredentialInfo]] = {}
-        for (name, mechanism), credential in image.security.credentials.items():
+        for (name, mechanism), credential in services.image.security.credentials.items():
             known.setdefault(name, []).append(CredentialInfo(mechanism, credential.iterations))
         wanted = Counter([user.name for user in request.users] if request.users else known.keys())
         results = [_result(name, count, known) for name, count in wanted.items()]
@@ -57,3 +49,6 @@ def _result(name: str, count: int, known: dict[str, list[CredentialInfo]]) -> De
         reason = f"Attempt to describe a user credential that does not exist: {name}"
         return DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, reason)
     return DescribeUserScramCredentialsResult(name, 0, None, known[name])
+
+
+API = shared_api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, (0, 0), make_describe_user_scram_credentials)

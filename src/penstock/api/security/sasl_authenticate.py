@@ -8,8 +8,6 @@ from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-API = shared_api(ApiKey.SASL_AUTHENTICATE, (0, 2), lambda _: make_sasl_authenticate())
-
 REASON = "SaslAuthenticate request received after successful authentication"
 
 
@@ -20,3 +18,6 @@ def make_sasl_authenticate() -> Handler:
         return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, REASON)
 
     return sasl_authenticate
+
+
+API = shared_api(ApiKey.SASL_AUTHENTICATE, (0, 2), lambda _: make_sasl_authenticate())

@@ -8,8 +8,6 @@ from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-API = shared_api(ApiKey.SASL_HANDSHAKE, (0, 1), lambda _: make_sasl_handshake())
-
 
 def make_sasl_handshake() -> Handler:
     """The handler, for listeners without sign-in."""
@@ -18,3 +16,6 @@ def make_sasl_handshake() -> Handler:
         return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])
 
     return sasl_handshake
+
+
+API = shared_api(ApiKey.SASL_HANDSHAKE, (0, 1), lambda _: make_sasl_handshake())

@@ -16,9 +16,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.api.context import Client, Reply
+from penstock.api.dispatch import ClientSession
 from penstock.core.security.sasl import Exchange, Identity, SignInRefused
 from penstock.model.errors import ClosingReply, ErrorCode, ProtocolError
 from penstock.runtime.security.sign_in import SignIn
@@ -39,24 +40,12 @@ _SIZE = Struct(">i")
 logger = logging.getLogger("penstock.security")
 
 
-class Served(Protocol):
-    """A session without sign-in, which handles everything after it."""
-
-    client: Client
-
-    def answer(self, frame: bytearray) -> Any: ...
-
-    def opened(self, connection: Any, certificate: Mapping[str, object] | None) -> None: ...
-
-    def closed(self) -> None: ...
-
-
 # Called with every sign-in: the client, the mechanism, the user, and the reason if it was refused.
 Report = Callable[[Client, str, str, str | None], None]
 
 
 class SignInSession:
-    """One connection's session on a listener that requires sign-in."""
+    """One connection's session on a listener that requires sign-in; `inner` handles everything after it."""
 
     __slots__ = (
         "_exchange",
@@ -71,7 +60,7 @@ class SignInSession:
         "is_signed_in",
     )
 
-    def __init__(self, inner: Served, sign_in: SignIn, report: Report) -> None:
+    def __init__(self, inner: ClientSession, sign_in: SignIn, report: Report) -> None:
         self.is_signed_in = False
         self._inner = inner
         self._sign_in = sign_in

@@ -14,21 +14,21 @@ from penstock.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponseTopic,
 )
 
+
+def _refused(topic: AlterShareGroupOffsetsRequestTopic) -> AlterShareGroupOffsetsResponseTopic:
+    rows = [AlterShareGroupOffsetsResponsePartition(row.partition_index, *TOPIC_REFUSED) for row in topic.partitions]
+    # Kafka tells the id of a topic that exists, and so whether a guessed name is right.
+    return AlterShareGroupOffsetsResponseTopic(topic.topic_name, ZERO_UUID, rows)
+
+
 API = Api(
     ApiKey.ALTER_SHARE_GROUP_OFFSETS,
     (0, 0),
     on_broker=lambda services: make_offset_change(
-        services.image,
-        services.access,
+        services,
         Operation.READ,
         services.share_groups.alter_offsets,
         AlterShareGroupOffsetsResponse,
         _refused,
     ),
 )
-
-
-def _refused(topic: AlterShareGroupOffsetsRequestTopic) -> AlterShareGroupOffsetsResponseTopic:
-    rows = [AlterShareGroupOffsetsResponsePartition(row.partition_index, *TOPIC_REFUSED) for row in topic.partitions]
-    # Kafka tells the id of a topic that exists, and so whether a guessed name is right.
-    return AlterShareGroupOffsetsResponseTopic(topic.topic_name, ZERO_UUID, rows)

@@ -16,8 +16,7 @@ API = Api(
     ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     (0, 0),
     on_broker=lambda services: make_offset_change(
-        services.image,
-        services.access,
+        services,
         Operation.DELETE,
         services.share_groups.delete_offsets,
         DeleteShareGroupOffsetsResponse,

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.api.share.share_state_requests import answer_each
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
+from penstock.api.share.share_state_requests import state_api
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_share_group_state import (
-    DeleteShareGroupStateRequest,
     DeleteShareGroupStateResponse,
     DeleteStateResult,
     PartitionResult,
 )
 
-API = Api(
+API = state_api(
     ApiKey.DELETE_SHARE_GROUP_STATE,
     (0, 0),
-    on_broker=lambda services: make_delete_share_group_state(services.share_states, services.access),
+    lambda states, key, _: states.delete(key),
+    DeleteShareGroupStateResponse,
+    DeleteStateResult,
+    PartitionResult,
 )
-
-
-def make_delete_share_group_state(states: ShareStates, access: AccessControl) -> Handler:
-    """The handler."""
-
-    async def delete_share_group_state(
-        request: DeleteShareGroupStateRequest, context: RequestContext
-    ) -> DeleteShareGroupStateResponse:
-        answers = await answer_each(request, context, access, lambda key, _: states.delete(key))
-        return DeleteShareGroupStateResponse(
-            [
-                DeleteStateResult(
-                    topic_id, [PartitionResult(partition, one.error, one.message) for partition, one in rows]
-                )
-                for topic_id, rows in answers
-            ]
-        )
-
-    return delete_share_group_state

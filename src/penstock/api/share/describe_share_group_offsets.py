@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import check_share_protocol
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.share_groups import ShareGroups
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -22,17 +19,10 @@ from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-    (0, 1),
-    on_broker=lambda services: make_describe_share_group_offsets(
-        services.image, services.share_groups, services.access
-    ),
-)
 
-
-def make_describe_share_group_offsets(image: Image, groups: ShareGroups, access: AccessControl) -> Handler:
+def make_describe_share_group_offsets(services: BrokerServices) -> Handler:
     """The handler."""
+    access = services.access
 
     async def describe_share_group_offsets(
         request: DescribeShareGroupOffsetsRequest, context: RequestContext
@@ -44,7 +34,7 @@ def make_describe_share_group_offsets(image: Image, groups: ShareGroups, access:
     ) -> DescribeShareGroupOffsetsResponseGroup:
         name = group.group_id
         try:
-            check_share_protocol(image)
+            check_share_protocol(services.image)
             check(access, context, Operation.DESCRIBE, ResourceType.GROUP, name)
             topics = await (all_topics(name, context) if group.topics is None else some_topics(group, context))
             return DescribeShareGroupOffsetsResponseGroup(name, topics)
@@ -52,7 +42,7 @@ def make_describe_share_group_offsets(image: Image, groups: ShareGroups, access:
             return DescribeShareGroupOffsetsResponseGroup(name, (), error.code, error.message)
 
     async def all_topics(group: str, context: RequestContext) -> list[DescribeShareGroupOffsetsResponseTopic]:
-        found = await groups.describe_all_offsets(group)
+        found = await services.share_groups.describe_all_offsets(group)
         return split_by_right(
             access, context, Operation.DESCRIBE, ResourceType.TOPIC, found, lambda topic: topic.topic_name
         )[0]
@@ -63,7 +53,7 @@ def make_describe_share_group_offsets(image: Image, groups: ShareGroups, access:
         allowed, refused = split_by_right(
             access, context, Operation.DESCRIBE, ResourceType.TOPIC, group.topics or (), lambda topic: topic.topic_name
         )
-        return [*await groups.describe_offsets(group.group_id, allowed), *map(_refused, refused)]
+        return [*await services.share_groups.describe_offsets(group.group_id, allowed), *map(_refused, refused)]
 
     return describe_share_group_offsets
 
@@ -75,3 +65,6 @@ def _refused(topic: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroup
         for index in topic.partitions
     ]
     return DescribeShareGroupOffsetsResponseTopic(topic.topic_name, partitions=rows)
+
+
+API = Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), on_broker=make_describe_share_group_offsets)

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.api.share.share_state_requests import answer_each
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
+from penstock.api.share.share_state_requests import state_api
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.initialize_share_group_state import (
-    InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
     InitializeStateResult,
     PartitionResult,
 )
 
-API = Api(
+API = state_api(
     ApiKey.INITIALIZE_SHARE_GROUP_STATE,
     (0, 0),
-    on_broker=lambda services: make_initialize_share_group_state(services.share_states, services.access),
+    lambda states, key, row: states.initialize(key, row.state_epoch, row.start_offset),
+    InitializeShareGroupStateResponse,
+    InitializeStateResult,
+    PartitionResult,
 )
-
-
-def make_initialize_share_group_state(states: ShareStates, access: AccessControl) -> Handler:
-    """The handler."""
-
-    async def initialize_share_group_state(
-        request: InitializeShareGroupStateRequest, context: RequestContext
-    ) -> InitializeShareGroupStateResponse:
-        answers = await answer_each(
-            request, context, access, lambda key, row: states.initialize(key, row.state_epoch, row.start_offset)
-        )
-        return InitializeShareGroupStateResponse(
-            [
-                InitializeStateResult(
-                    topic_id, [PartitionResult(partition, one.error, one.message) for partition, one in rows]
-                )
-                for topic_id, rows in answers
-            ]
-        )
-
-    return initialize_share_group_state

@@ -7,19 +7,17 @@ from typing import Any
 
 from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
+from penstock.api.declaration import BrokerServices
 from penstock.api.groups.group_requests import check_share_protocol
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.security.access_control import AccessControl
 
 # In Kafka's own words, which people search for.
 TOPIC_REFUSED = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 
 
 def make_offset_change(
-    image: Image,
-    access: AccessControl,
+    services: BrokerServices,
     needed: Operation,
     change: Callable[[Any], Awaitable[Any]],
     response: type[Any],
@@ -29,10 +27,11 @@ def make_offset_change(
 
     `refused_row` makes the row of another topic.
     """
+    access = services.access
 
     async def change_offsets(request: Any, context: RequestContext) -> Any:
         try:
-            check_share_protocol(image)
+            check_share_protocol(services.image)
             check(access, context, needed, ResourceType.GROUP, request.group_id)
             if not request.group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")

@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.api.share.share_state_requests import answer_each
-from penstock.core.share.state import Answer
-from penstock.model.errors import ErrorCode
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
+from typing import Any
+
+from penstock.api.share.share_state_requests import state_api
+from penstock.core.share.state import ShareState
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.read_share_group_state import (
     PartitionResult,
-    ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
     ReadStateResult,
     StateBatch,
 )
 
-API = Api(
+
+def _fields(state: ShareState) -> tuple[Any, ...]:
+    batches = [StateBatch(*batch) for batch in state.batches]
+    return state.state_epoch, state.start_offset, batches, *state.delays, state.write_number
+
+
+API = state_api(
     ApiKey.READ_SHARE_GROUP_STATE,
     (0, 0),
-    on_broker=lambda services: make_read_share_group_state(services.share_states, services.access),
+    lambda states, key, row: states.read_state(key, row.leader_epoch),
+    ReadShareGroupStateResponse,
+    ReadStateResult,
+    PartitionResult,
+    _fields,
 )
-
-
-def make_read_share_group_state(states: ShareStates, access: AccessControl) -> Handler:
-    """The handler."""
-
-    async def read_share_group_state(
-        request: ReadShareGroupStateRequest, context: RequestContext
-    ) -> ReadShareGroupStateResponse:
-        answers = await answer_each(request, context, access, lambda key, row: states.read_state(key, row.leader_epoch))
-        return ReadShareGroupStateResponse(
-            [ReadStateResult(topic_id, [_row(*one) for one in rows]) for topic_id, rows in answers]
-        )
-
-    return read_share_group_state
-
-
-def _row(partition: int, answer: Answer) -> PartitionResult:
-    if answer.error is not ErrorCode.NONE:
-        return PartitionResult(partition, answer.error, answer.message)
-    state = answer.state
-    batches = [StateBatch(*batch) for batch in state.batches]
-    return PartitionResult(
-        partition, 0, None, state.state_epoch, state.start_offset, batches, *state.delays, state.write_number
-    )

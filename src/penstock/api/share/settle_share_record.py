@@ -8,7 +8,7 @@ INVALID_RECORD_STATE, and nothing changes. It needs the rights of ShareAcknowled
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_requests import ShareRequests
 from penstock.core.share.acknowledgements import AckType
 from penstock.core.share.sessions import Place
@@ -16,19 +16,12 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.settle_share_record import SettleShareRecordRequest, SettleShareRecordResponse
 
-API = Api(
-    ApiKey.SETTLE_SHARE_RECORD,
-    (0, 0),
-    on_broker=lambda services: make_settle_share_record(
-        ShareRequests(services.image, services.shares, services.access)
-    ),
-)
-
 KINDS = frozenset((AckType.ACCEPT, AckType.RELEASE, AckType.REJECT, AckType.RENEW))
 
 
-def make_settle_share_record(requests: ShareRequests) -> Handler:
+def make_settle_share_record(services: BrokerServices) -> Handler:
     """The handler."""
+    requests = ShareRequests(services)
     shares = requests.shares
 
     async def settle_share_record(
@@ -49,3 +42,6 @@ def make_settle_share_record(requests: ShareRequests) -> Handler:
         return SettleShareRecordResponse(lock_ms=settings.partition.lock_ms)
 
     return settle_share_record
+
+
+API = Api(ApiKey.SETTLE_SHARE_RECORD, (0, 0), on_broker=make_settle_share_record)

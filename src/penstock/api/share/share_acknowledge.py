@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_requests import Said, ShareRequests, message_of
 from penstock.core.share.sessions import FINAL_EPOCH, Place
 from penstock.model.errors import ApiError
 from penstock.model.ids import Uuid
 from penstock.runtime.replication.leader_hints import LeaderHints
-from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.share_acknowledge import (
     LeaderIdAndEpoch,
@@ -20,17 +19,10 @@ from penstock.wire.messages.share_acknowledge import (
     ShareAcknowledgeTopicResponse,
 )
 
-API = Api(
-    ApiKey.SHARE_ACKNOWLEDGE,
-    (1, 2),
-    on_broker=lambda services: make_share_acknowledge(
-        ShareRequests(services.image, services.shares, services.access), services.partitions
-    ),
-)
 
-
-def make_share_acknowledge(requests: ShareRequests, partitions: Partitions) -> Handler:
+def make_share_acknowledge(services: BrokerServices) -> Handler:
     """The handler."""
+    requests = ShareRequests(services)
     shares = requests.shares
 
     async def share_acknowledge(request: ShareAcknowledgeRequest, context: RequestContext) -> ShareAcknowledgeResponse:
@@ -51,7 +43,7 @@ def make_share_acknowledge(requests: ShareRequests, partitions: Partitions) -> H
         return respond(outcomes, context.client.listener_name, lock_ms)
 
     def respond(outcomes: dict[Place, ApiError], listener_name: str, lock_ms: int) -> ShareAcknowledgeResponse:
-        hints = LeaderHints(partitions)
+        hints = LeaderHints(services.partitions)
         topics: dict[Uuid, list[PartitionData]] = {}
         for place, error in outcomes.items():
             leader = LeaderIdAndEpoch(*hints.leader(error.code, "", *place, by_id=True))
@@ -64,3 +56,6 @@ def make_share_acknowledge(requests: ShareRequests, partitions: Partitions) -> H
         )
 
     return share_acknowledge
+
+
+API = Api(ApiKey.SHARE_ACKNOWLEDGE, (1, 2), on_broker=make_share_acknowledge)

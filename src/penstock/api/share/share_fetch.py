@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_requests import NO_ERROR, Said, ShareRequests, message_of
 from penstock.config.offset_reset import OffsetReset
 from penstock.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
@@ -19,7 +19,6 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.replication.leader_hints import LeaderHints
-from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.runtime.share.led_partition import Delivery, LedSharePartition
 from penstock.runtime.share.reading import Found
@@ -35,17 +34,6 @@ from penstock.wire.messages.share_fetch import (
     ShareFetchResponse,
 )
 
-API = Api(
-    ApiKey.SHARE_FETCH,
-    (1, 2),
-    on_broker=lambda services: make_share_fetch(
-        services.env,
-        ShareRequests(services.image, services.shares, services.access),
-        services.partitions,
-        services.settings.node.fetch_max_bytes,
-    ),
-)
-
 # A partition is not read further ahead than this; a member seldom takes more records than fit.
 PARTITION_BYTES_MAX = 1024 * 1024
 STRICT = 1
@@ -58,8 +46,10 @@ class Row(NamedTuple):
     delivery: Delivery = Delivery([], [])
 
 
-def make_share_fetch(env: Env, requests: ShareRequests, partitions: Partitions, response_bytes_max: int) -> Handler:
-    """The handler; `response_bytes_max` is fetch.max.bytes."""
+def make_share_fetch(services: BrokerServices) -> Handler:
+    """The handler."""
+    requests = ShareRequests(services)
+    response_bytes_max = services.settings.node.fetch_max_bytes
     shares = requests.shares
 
     async def share_fetch(request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
@@ -87,14 +77,14 @@ def make_share_fetch(env: Env, requests: ShareRequests, partitions: Partitions, 
         if request.share_session_epoch == FINAL_EPOCH:
             await shares.end_session(session)
         elif request.max_records > 0:
-            rows = await ShareFetch(env, requests, session, request, context, response_bytes_max).rows()
+            rows = await ShareFetch(services.env, requests, session, request, context, response_bytes_max).rows()
         lock_ms = shares.settings_of(group).partition.lock_ms
         return respond(rows, outcomes, context.client.listener_name, lock_ms)
 
     def respond(
         rows: Mapping[Place, Row], outcomes: Mapping[Place, ApiError], listener_name: str, lock_ms: int
     ) -> ShareFetchResponse:
-        hints = LeaderHints(partitions)
+        hints = LeaderHints(services.partitions)
         topics: dict[Uuid, list[PartitionData]] = {}
         for place in dict.fromkeys((*rows, *outcomes)):
             error, delivery = rows.get(place, Row())
@@ -290,3 +280,6 @@ def _places(request: ShareFetchRequest) -> list[Place]:
 
 def _forgotten(request: ShareFetchRequest) -> list[Place]:
     return [Place(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
+
+
+API = Api(ApiKey.SHARE_FETCH, (1, 2), on_broker=make_share_fetch)

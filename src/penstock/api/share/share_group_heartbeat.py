@@ -4,41 +4,35 @@ from __future__ import annotations
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import caller_of, check_share_protocol
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.share_groups import ShareGroups
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-
-API = Api(
-    ApiKey.SHARE_GROUP_HEARTBEAT,
-    (1, 1),
-    on_broker=lambda services: make_share_group_heartbeat(services.image, services.share_groups, services.access),
-)
 
 # The length of a UUID as text, which clients use.
 MEMBER_ID_LENGTH_MAX = 36
 
 
-def make_share_group_heartbeat(image: Image, groups: ShareGroups, access: AccessControl) -> Handler:
+def make_share_group_heartbeat(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def share_group_heartbeat(
         request: ShareGroupHeartbeatRequest, context: RequestContext
     ) -> ShareGroupHeartbeatResponse:
         try:
-            check_share_protocol(image)
-            check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+            check_share_protocol(services.image)
+            check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
             if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
-            for name in (request.subscribed_topic_names or ()) if access.is_on else ():
-                check(access, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-            return await groups.heartbeat(request, caller_of(context))
+            for name in (request.subscribed_topic_names or ()) if services.access.is_on else ():
+                check(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            return await services.share_groups.heartbeat(request, caller_of(context))
         except ApiError as error:
             return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
 
     return share_group_heartbeat
+
+
+API = Api(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), on_broker=make_share_group_heartbeat)

@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 
 from penstock.api.access import check, refusal
 from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices
 from penstock.core.metadata.features import SHARE_VERSION, level_of
-from penstock.core.metadata.image import Image
 from penstock.core.share.acknowledgements import Acknowledgement, check_acknowledgements
 from penstock.core.share.sessions import Place, ShareSession
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import format_uuid
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.partitions import SharePartitions
 from penstock.wire.messages.share_fetch import AcknowledgementBatch
 
 RENEWALS_SINCE = 2
@@ -34,10 +32,10 @@ class Said(NamedTuple):
 class ShareRequests:
     """The checks and acknowledgements of the two APIs."""
 
-    def __init__(self, image: Image, shares: SharePartitions, access: AccessControl) -> None:
-        self.shares = shares
-        self._image = image
-        self._access = access
+    def __init__(self, services: BrokerServices) -> None:
+        self.shares = services.shares
+        self._image = services.image
+        self._access = services.access
 
     def check(self, request: Any, context: RequestContext) -> tuple[str, str]:
         """The group and the member that ask; raises ApiError if they may not."""

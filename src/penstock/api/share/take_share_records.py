@@ -8,13 +8,12 @@ becomes of the connection, and settled with SettleShareRecord, by anybody who ma
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.share.share_fetch import STRICT, Row, ShareFetch
 from penstock.api.share.share_requests import ShareRequests, message_of
 from penstock.config.offset_reset import OffsetReset, parse_offset_reset
 from penstock.core.share.sessions import Place, ShareSession
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.env import Env
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.share_fetch import ShareFetchRequest
 from penstock.wire.messages.take_share_records import (
@@ -24,19 +23,11 @@ from penstock.wire.messages.take_share_records import (
     TakeShareRecordsResponse,
 )
 
-API = Api(
-    ApiKey.TAKE_SHARE_RECORDS,
-    (0, 0),
-    on_broker=lambda services: make_take_share_records(
-        services.env,
-        ShareRequests(services.image, services.shares, services.access),
-        services.settings.node.fetch_max_bytes,
-    ),
-)
 
-
-def make_take_share_records(env: Env, requests: ShareRequests, response_bytes_max: int) -> Handler:
-    """The handler; `response_bytes_max` is fetch.max.bytes."""
+def make_take_share_records(services: BrokerServices) -> Handler:
+    """The handler."""
+    requests = ShareRequests(services)
+    response_bytes_max = services.settings.node.fetch_max_bytes
     shares = requests.shares
 
     async def take_share_records(request: TakeShareRecordsRequest, context: RequestContext) -> TakeShareRecordsResponse:
@@ -54,7 +45,7 @@ def make_take_share_records(env: Env, requests: ShareRequests, response_bytes_ma
             max_records=max(0, request.max_records),
             share_acquire_mode=STRICT,
         )
-        rows = await ShareFetch(env, requests, session, fetch, context, response_bytes_max, reset).rows()
+        rows = await ShareFetch(services.env, requests, session, fetch, context, response_bytes_max, reset).rows()
         return TakeShareRecordsResponse(
             lock_ms=shares.settings_of(group).partition.lock_ms,
             partitions=[_taken(place, row) for place, row in rows.items()],
@@ -78,3 +69,6 @@ def _taken(place: Place, row: Row) -> TakenPartition:
         row.delivery.records,
         [TakenRecords(*one) for one in row.delivery.acquired],
     )
+
+
+API = Api(ApiKey.TAKE_SHARE_RECORDS, (0, 0), on_broker=make_take_share_records)

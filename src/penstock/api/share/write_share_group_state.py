@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
-from penstock.api.share.share_state_requests import answer_each
+from penstock.api.share.share_state_requests import state_api
 from penstock.core.share.runs import Delays, StateBatch
 from penstock.core.share.state import Change
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.share.states import ShareStates
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,
-    WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
-
-API = Api(
-    ApiKey.WRITE_SHARE_GROUP_STATE,
-    (0, 1),
-    on_broker=lambda services: make_write_share_group_state(services.share_states, services.access),
-)
-
-
-def make_write_share_group_state(states: ShareStates, access: AccessControl) -> Handler:
-    """The handler."""
-
-    async def write_share_group_state(
-        request: WriteShareGroupStateRequest, context: RequestContext
-    ) -> WriteShareGroupStateResponse:
-        answers = await answer_each(request, context, access, lambda key, row: states.write(key, _change(row)))
-        return WriteShareGroupStateResponse(
-            [
-                WriteStateResult(
-                    topic_id, [PartitionResult(partition, one.error, one.message) for partition, one in rows]
-                )
-                for topic_id, rows in answers
-            ]
-        )
-
-    return write_share_group_state
 
 
 def _change(row: PartitionData) -> Change:
@@ -54,3 +24,13 @@ def _change(row: PartitionData) -> Change:
         Delays(row.delays_start, row.delays_due_ms, row.delays_offset),
         row.write_number,
     )
+
+
+API = state_api(
+    ApiKey.WRITE_SHARE_GROUP_STATE,
+    (0, 1),
+    lambda states, key, row: states.write(key, _change(row)),
+    WriteShareGroupStateResponse,
+    WriteStateResult,
+    PartitionResult,
+)

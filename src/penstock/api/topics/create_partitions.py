@@ -6,12 +6,10 @@ from collections import Counter
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller.controller import Controller
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.security.client_quotas import ClientQuotas, MutationQuota
+from penstock.runtime.security.client_quotas import MutationQuota
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -20,30 +18,22 @@ from penstock.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-API = shared_api(
-    ApiKey.CREATE_PARTITIONS,
-    (0, 3),
-    lambda services: make_create_partitions(services.controller, services.access, services.quotas),
-    is_forwarded=True,
-)
-
-
 STRICT_QUOTA_SINCE = 3
 
 
-def make_create_partitions(controller: Controller, access: AccessControl, quotas: ClientQuotas) -> Handler:
+def make_create_partitions(services: SharedServices) -> Handler:
     """The handler."""
 
     async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
         named = Counter(topic.name for topic in request.topics)
         results = []
         is_strict = context.api_version >= STRICT_QUOTA_SINCE
-        quota = quotas.mutations(context.client, context.client_id, is_strict=is_strict)
+        quota = services.quotas.mutations(context.client, context.client_id, is_strict=is_strict)
         for topic in {topic.name: topic for topic in request.topics}.values():
             try:
                 if named[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names it twice")
-                check(access, context, Operation.ALTER, ResourceType.TOPIC, topic.name)
+                check(services.access, context, Operation.ALTER, ResourceType.TOPIC, topic.name)
                 await grow(topic, quota, request.validate_only)
             except ApiError as error:
                 results.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))
@@ -55,8 +45,11 @@ def make_create_partitions(controller: Controller, access: AccessControl, quotas
         assignments = None
         if topic.assignments is not None:
             assignments = [tuple(row.broker_ids) for row in topic.assignments]
-        await controller.create_partitions(
+        await services.controller.create_partitions(
             topic.name, topic.count, assignments, quota.charge, validate_only=validate_only
         )
 
     return create_partitions
+
+
+API = shared_api(ApiKey.CREATE_PARTITIONS, (0, 3), make_create_partitions, is_forwarded=True)

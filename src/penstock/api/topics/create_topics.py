@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from penstock.api.access import split_by_right
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
-from penstock.config.describe import BrokerProperties, describe_topic
+from penstock.api.declaration import SharedServices, shared_api
+from penstock.config.describe import describe_topic
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller.controller import Controller
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
@@ -23,26 +18,13 @@ from penstock.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-API = shared_api(
-    ApiKey.CREATE_TOPICS,
-    (2, 7),
-    lambda services: make_create_topics(
-        services.controller, services.settings.broker_properties, services.access, services.quotas
-    ),
-    is_forwarded=True,
-)
-
-
 STRICT_QUOTA_SINCE = 6
 
 
-def make_create_topics(
-    controller: Controller,
-    broker_properties: Callable[[], BrokerProperties],
-    access: AccessControl,
-    quotas: ClientQuotas,
-) -> Handler:
+def make_create_topics(services: SharedServices) -> Handler:
     """The handler."""
+    broker_properties = services.settings.broker_properties
+    access = services.access
 
     async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         allowed, refused = [*request.topics], list[CreatableTopic]()
@@ -51,12 +33,14 @@ def make_create_topics(
                 access, context, Operation.CREATE, ResourceType.TOPIC, request.topics, lambda topic: topic.name
             )
         is_strict = context.api_version >= STRICT_QUOTA_SINCE
-        quota = quotas.mutations(context.client, context.client_id, is_strict=is_strict)
+        quota = services.quotas.mutations(context.client, context.client_id, is_strict=is_strict)
         wanted = [_new_topic(topic) for topic in allowed]
         outcomes: list[TopicOutcome] = []
         try:
             if wanted or not refused:
-                outcomes = await controller.create_topics(wanted, quota.charge, validate_only=request.validate_only)
+                outcomes = await services.controller.create_topics(
+                    wanted, quota.charge, validate_only=request.validate_only
+                )
         except ApiError as error:
             outcomes = [TopicOutcome(topic.name, error=error.code, message=error.message) for topic in wanted]
         return CreateTopicsResponse(
@@ -104,3 +88,6 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         {row.partition_index: tuple(row.broker_ids) for row in topic.assignments},
         {row.name: row.value for row in topic.configs},
     )
+
+
+API = shared_api(ApiKey.CREATE_TOPICS, (2, 7), make_create_topics, is_forwarded=True)

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.core.metadata.image import Image, Topic
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid, format_uuid
-from penstock.runtime.controller.controller import Controller
-from penstock.runtime.security.access_control import AccessControl
-from penstock.runtime.security.client_quotas import ClientQuotas, MutationQuota
+from penstock.runtime.security.client_quotas import MutationQuota
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
-
-API = shared_api(
-    ApiKey.DELETE_TOPICS,
-    (1, 6),
-    lambda services: make_delete_topics(
-        services.controller, services.settings.node.delete_topic_enable, services.access, services.quotas
-    ),
-    is_forwarded=True,
-)
 
 NAMES_AND_IDS_SINCE = 6
 STRICT_QUOTA_SINCE = 5
 
 
-def make_delete_topics(controller: Controller, enabled: bool, access: AccessControl, quotas: ClientQuotas) -> Handler:
-    """The handler; `enabled` is delete.topic.enable."""
+def make_delete_topics(services: SharedServices) -> Handler:
+    """The handler."""
+    enabled = services.settings.node.delete_topic_enable
 
     async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
         if context.api_version >= NAMES_AND_IDS_SINCE:
@@ -37,7 +27,7 @@ def make_delete_topics(controller: Controller, enabled: bool, access: AccessCont
         else:
             wanted = [(name, ZERO_UUID) for name in request.topic_names]
         is_strict = context.api_version >= STRICT_QUOTA_SINCE
-        quota = quotas.mutations(context.client, context.client_id, is_strict=is_strict)
+        quota = services.quotas.mutations(context.client, context.client_id, is_strict=is_strict)
         results = [await delete(name, topic_id, quota, context) for name, topic_id in wanted]
         return DeleteTopicsResponse(quota.throttle_ms(), results)
 
@@ -45,9 +35,9 @@ def make_delete_topics(controller: Controller, enabled: bool, access: AccessCont
         name: str | None, topic_id: Uuid, quota: MutationQuota, context: RequestContext
     ) -> DeletableTopicResult:
         def may(operation: Operation, topic: str) -> bool:
-            return access.allows_on_cluster(context.client, Operation.DELETE, quiet=True) or access.allows(
-                context.client, operation, ResourceType.TOPIC, topic
-            )
+            return services.access.allows_on_cluster(
+                context.client, Operation.DELETE, quiet=True
+            ) or services.access.allows(context.client, operation, ResourceType.TOPIC, topic)
 
         shown = name
 
@@ -66,7 +56,7 @@ def make_delete_topics(controller: Controller, enabled: bool, access: AccessCont
         try:
             if not enabled:
                 raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this cluster")
-            topic = await controller.delete_topics(choose, quota.charge)
+            topic = await services.controller.delete_topics(choose, quota.charge)
         except ApiError as error:
             return DeletableTopicResult(shown, topic_id, error.code, error.message)
         return DeletableTopicResult(topic.name, topic.topic_id)
@@ -86,3 +76,6 @@ def _choose(image: Image, name: str | None, topic_id: Uuid) -> Topic:
     if by_name is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return by_name
+
+
+API = shared_api(ApiKey.DELETE_TOPICS, (1, 6), make_delete_topics, is_forwarded=True)

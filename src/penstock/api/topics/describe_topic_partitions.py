@@ -5,13 +5,12 @@ from __future__ import annotations
 from penstock.api.access import split_by_right
 from penstock.api.cluster.metadata import brokers_on, leader_error, offline_replicas
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -21,17 +20,12 @@ from penstock.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-    (0, 0),
-    on_broker=lambda services: make_describe_topic_partitions(
-        services.image, services.access, services.settings.node.max_request_partition_size_limit
-    ),
-)
 
-
-def make_describe_topic_partitions(image: Image, access: AccessControl, partitions_max: int) -> Handler:
+def make_describe_topic_partitions(services: BrokerServices) -> Handler:
     """The handler; a page has at most `partitions_max` partitions."""
+    image = services.image
+    access = services.access
+    partitions_max = services.settings.node.max_request_partition_size_limit
 
     def describe_topic_partitions(
         request: DescribeTopicPartitionsRequest, context: RequestContext
@@ -106,3 +100,6 @@ def _describe(
     return DescribeTopicPartitionsResponseTopic(
         ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, allowed
     )
+
+
+API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), on_broker=make_describe_topic_partitions)

@@ -7,24 +7,15 @@ from __future__ import annotations
 
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.core.metadata.restore import RestoredPartition, RestoredTopic
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
-from penstock.runtime.controller.controller import Controller
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.restore_topics import RestoredTopicResult, RestoreTopicsRequest, RestoreTopicsResponse
 
-API = shared_api(
-    ApiKey.RESTORE_TOPICS,
-    (0, 0),
-    lambda services: make_restore_topics(services.controller, services.access),
-    is_forwarded=True,
-)
 
-
-def make_restore_topics(controller: Controller, access: AccessControl) -> Handler:
+def make_restore_topics(services: SharedServices) -> Handler:
     """The handler."""
 
     async def restore_topics(request: RestoreTopicsRequest, context: RequestContext) -> RestoreTopicsResponse:
@@ -39,11 +30,14 @@ def make_restore_topics(controller: Controller, access: AccessControl) -> Handle
             for topic in request.topics
         ]
         try:
-            check_cluster(access, context, Operation.ALTER)
-            outcomes = await controller.restore_topics(wanted, request.next_producer_id)
+            check_cluster(services.access, context, Operation.ALTER)
+            outcomes = await services.controller.restore_topics(wanted, request.next_producer_id)
         except ApiError as error:
             return RestoreTopicsResponse(error_code=error.code, error_message=error.message)
         rows = [RestoredTopicResult(one.name, one.error, one.message, one.kept_producer_id) for one in outcomes]
         return RestoreTopicsResponse(error_message=None, topics=rows)
 
     return restore_topics
+
+
+API = shared_api(ApiKey.RESTORE_TOPICS, (0, 0), make_restore_topics, is_forwarded=True)

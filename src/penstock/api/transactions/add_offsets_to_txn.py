@@ -4,41 +4,30 @@ from __future__ import annotations
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.contract import ProducerIdentity
-from penstock.core.metadata.image import Image
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC
 from penstock.runtime.coordinator.shards import partition_for
-from penstock.runtime.coordinator.transactions import Transactions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-
-API = Api(
-    ApiKey.ADD_OFFSETS_TO_TXN,
-    (0, 4),
-    on_broker=lambda services: make_add_offsets_to_txn(
-        services.image, services.groups, services.transactions, services.access
-    ),
-)
 
 FENCED_SINCE = 2
 
 
-def make_add_offsets_to_txn(image: Image, groups: Groups, transactions: Transactions, access: AccessControl) -> Handler:
+def make_add_offsets_to_txn(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
         producer = ProducerIdentity(request.producer_id, request.producer_epoch)
         try:
-            check(access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-            check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+            check(services.access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+            check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
             partition = await offsets_partition(request.group_id)
             # Clients of transaction version 2 no longer send this request.
-            error = await transactions.add_partitions(request.transactional_id, producer, [partition])
+            error = await services.transactions.add_partitions(request.transactional_id, producer, [partition])
         except ApiError as failure:
             error = failure.code
         if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
@@ -47,7 +36,12 @@ def make_add_offsets_to_txn(image: Image, groups: Groups, transactions: Transact
 
     async def offsets_partition(group_id: str) -> TopicPartition:
         # These may be the first committed offsets of the cluster.
-        await groups.leader_of(group_id)
-        return TopicPartition(OFFSETS_TOPIC, partition_for(group_id, len(image.topics[OFFSETS_TOPIC].partitions)))
+        await services.groups.leader_of(group_id)
+        return TopicPartition(
+            OFFSETS_TOPIC, partition_for(group_id, len(services.image.topics[OFFSETS_TOPIC].partitions))
+        )
 
     return add_offsets_to_txn
+
+
+API = Api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), on_broker=make_add_offsets_to_txn)

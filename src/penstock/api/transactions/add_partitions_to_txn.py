@@ -6,16 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.contract import ProducerIdentity
-from penstock.core.metadata.image import Image
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.core.transaction.transaction import EPOCH_BUMPS, by_topic
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.runtime.coordinator.transactions import Transactions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -26,20 +23,16 @@ from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
-API = Api(
-    ApiKey.ADD_PARTITIONS_TO_TXN,
-    (0, 5),
-    on_broker=lambda services: make_add_partitions_to_txn(services.image, services.transactions, services.access),
-)
-
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
-def make_add_partitions_to_txn(image: Image, transactions: Transactions, access: AccessControl) -> Handler:
+def make_add_partitions_to_txn(services: BrokerServices) -> Handler:
     """The handler."""
+    transactions = services.transactions
+    access = services.access
 
     async def add_partitions_to_txn(
         request: AddPartitionsToTxnRequest, context: RequestContext
@@ -83,7 +76,7 @@ def make_add_partitions_to_txn(image: Image, transactions: Transactions, access:
 
     async def add_or_verify(wanted: AddPartitionsToTxnTransaction, version: int) -> Errors:
         partitions = [TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions]
-        missing = [one for one in partitions if image.partition(*one) is None]
+        missing = [one for one in partitions if services.image.partition(*one) is None]
         if missing:
             return _all_or_none(partitions, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
@@ -128,3 +121,6 @@ def _rows(errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
         )
         for topic, indexes in by_topic(errors).items()
     ]
+
+
+API = Api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), on_broker=make_add_partitions_to_txn)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
-from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -18,14 +16,8 @@ from penstock.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_PRODUCERS,
-    (0, 0),
-    on_broker=lambda services: make_describe_producers(services.partitions, services.access),
-)
 
-
-def make_describe_producers(partitions: Partitions, access: AccessControl) -> Handler:
+def make_describe_producers(services: BrokerServices) -> Handler:
     """The handler."""
 
     def describe_producers(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
@@ -34,8 +26,8 @@ def make_describe_producers(partitions: Partitions, access: AccessControl) -> Ha
             rows = []
             for index in topic.partition_indexes:
                 try:
-                    check(access, context, Operation.READ, ResourceType.TOPIC, topic.name)
-                    partition = partitions.lookup(topic.name, b"", index, by_id=False)
+                    check(services.access, context, Operation.READ, ResourceType.TOPIC, topic.name)
+                    partition = services.partitions.lookup(topic.name, b"", index, by_id=False)
                 except ApiError as error:
                     rows.append(PartitionResponse(index, error.code, error.message))
                     continue
@@ -55,3 +47,6 @@ def make_describe_producers(partitions: Partitions, access: AccessControl) -> Ha
         return DescribeProducersResponse(topics=topics)
 
     return describe_producers
+
+
+API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), on_broker=make_describe_producers)

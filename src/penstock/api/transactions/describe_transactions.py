@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.coordinator.transactions import Transactions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -16,14 +14,8 @@ from penstock.wire.messages.describe_transactions import (
     TransactionState,
 )
 
-API = Api(
-    ApiKey.DESCRIBE_TRANSACTIONS,
-    (0, 0),
-    on_broker=lambda services: make_describe_transactions(services.transactions, services.access),
-)
 
-
-def make_describe_transactions(transactions: Transactions, access: AccessControl) -> Handler:
+def make_describe_transactions(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def describe_transactions(
@@ -37,15 +29,18 @@ def make_describe_transactions(transactions: Transactions, access: AccessControl
 
     async def describe(transactional_id: str, context: RequestContext) -> TransactionState:
         try:
-            check(access, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            check(services.access, context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
             if not transactional_id:
                 return TransactionState(ErrorCode.INVALID_REQUEST)
-            found = await transactions.read(transactional_id, lambda shard: shard.describe(transactional_id))
+            found = await services.transactions.read(transactional_id, lambda shard: shard.describe(transactional_id))
         except ApiError as error:
             return TransactionState(error.code, transactional_id)
         seen, _ = split_by_right(
-            access, context, Operation.DESCRIBE, ResourceType.TOPIC, found.topics, lambda topic: topic.topic
+            services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, found.topics, lambda topic: topic.topic
         )
         return found._replace(topics=seen)
 
     return describe_transactions
+
+
+API = Api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), on_broker=make_describe_transactions)

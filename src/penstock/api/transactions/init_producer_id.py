@@ -6,31 +6,22 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.coordinator.producer_ids import ProducerIds
-from penstock.runtime.coordinator.transactions import Transactions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-API = Api(
-    ApiKey.INIT_PRODUCER_ID,
-    (0, 5),
-    on_broker=lambda services: make_init_producer_id(services.producer_ids, services.transactions, services.access),
-)
 
-
-def make_init_producer_id(producer_ids: ProducerIds, transactions: Transactions, access: AccessControl) -> Handler:
+def make_init_producer_id(services: BrokerServices) -> Handler:
     """The handler."""
 
     def init_producer_id(
         request: InitProducerIdRequest, context: RequestContext
     ) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
         if request.transactional_id is not None:
-            if not access.allows(
+            if not services.access.allows(
                 context.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
             ):
                 return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -44,20 +35,23 @@ def make_init_producer_id(producer_ids: ProducerIds, transactions: Transactions,
     def may_be_idempotent(context: RequestContext) -> bool:
         """A client that may write to some topic may do so idempotently."""
         client = context.client
-        return access.allows_on_cluster(client, Operation.IDEMPOTENT_WRITE, quiet=True) or access.allows_some(
-            client, Operation.WRITE, ResourceType.TOPIC
-        )
+        return services.access.allows_on_cluster(
+            client, Operation.IDEMPOTENT_WRITE, quiet=True
+        ) or services.access.allows_some(client, Operation.WRITE, ResourceType.TOPIC)
 
     async def start(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
         try:
-            return await transactions.init_producer_id(request, caller_of(context))
+            return await services.transactions.init_producer_id(request, caller_of(context))
         except ApiError as error:
             return InitProducerIdResponse(error_code=error.code)
 
     async def allot() -> InitProducerIdResponse:
         try:
-            return InitProducerIdResponse(producer_id=await producer_ids.take(), producer_epoch=0)
+            return InitProducerIdResponse(producer_id=await services.producer_ids.take(), producer_epoch=0)
         except ApiError as error:
             return InitProducerIdResponse(error_code=error.code)
 
     return init_producer_id
+
+
+API = Api(ApiKey.INIT_PRODUCER_ID, (0, 5), on_broker=make_init_producer_id)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.api.transactions.transaction_pattern import compile_pattern
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.core.transaction.states import BY_TITLE
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
-from penstock.runtime.coordinator.transactions import Transactions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-API = Api(
-    ApiKey.LIST_TRANSACTIONS,
-    (0, 2),
-    on_broker=lambda services: make_list_transactions(services.transactions, services.access),
-)
 
-
-def make_list_transactions(transactions: Transactions, access: AccessControl) -> Handler:
+def make_list_transactions(services: BrokerServices) -> Handler:
     """The handler."""
 
     def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
@@ -36,12 +28,15 @@ def make_list_transactions(transactions: Transactions, access: AccessControl) ->
                 request.duration_filter,
                 compile_pattern(pattern) if pattern else None,
             )
-            rows = transactions.read_all(lambda shard, now_ms: shard.listing(wanted, now_ms))
+            rows = services.transactions.read_all(lambda shard, now_ms: shard.listing(wanted, now_ms))
         except ApiError as error:
             return ListTransactionsResponse(error_code=error.code)
         names = (row.transactional_id for row in rows)
-        seen = {*access.allowed(context.client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)}
+        seen = {*services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)}
         rows = [row for row in rows if row.transactional_id in seen]
         return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=rows)
 
     return list_transactions
+
+
+API = Api(ApiKey.LIST_TRANSACTIONS, (0, 2), on_broker=make_list_transactions)

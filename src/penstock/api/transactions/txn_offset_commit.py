@@ -32,20 +32,6 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-API = Api(
-    ApiKey.TXN_OFFSET_COMMIT,
-    (0, 5),
-    on_broker=lambda services: make_txn_offset_commit(
-        services.env,
-        services.image,
-        services.partitions,
-        services.groups,
-        services.verify,
-        services.access,
-        lambda: is_verification_enabled(services.settings),
-    ),
-)
-
 LOADING_SINCE = 2
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5
@@ -184,3 +170,18 @@ def _merged(request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse) 
             for topic in request.topics
         ]
     )
+
+
+API = Api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    (0, 5),
+    on_broker=lambda services: make_txn_offset_commit(
+        services.env,
+        services.image,
+        services.partitions,
+        services.groups,
+        services.verify,
+        services.access,
+        lambda: is_verification_enabled(services.settings),
+    ),
+)

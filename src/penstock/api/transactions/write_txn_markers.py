@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.declaration import Api, BrokerServices
 from penstock.core.replica.producer_state import NO_OFFSET, EndMarker, MarkerRefused
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.marker_writer import WriteMarker
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -26,12 +25,6 @@ from penstock.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
-)
-
-API = Api(
-    ApiKey.WRITE_TXN_MARKERS,
-    (1, 2),
-    on_broker=lambda services: make_write_txn_markers(services.write_marker, services.access),
 )
 
 # A group coordinator that is not available is to the transaction coordinator a leader that is not available.
@@ -47,17 +40,17 @@ class Verdict(NamedTuple):
     first_offset: int = NO_OFFSET
 
 
-def make_write_txn_markers(write_marker: WriteMarker, access: AccessControl) -> Handler:
+def make_write_txn_markers(services: BrokerServices) -> Handler:
     """The handler."""
 
     async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
         client = context.client
-        if not access.allows_on_cluster(client, Operation.ALTER, quiet=True) and not access.allows_on_cluster(
-            client, Operation.CLUSTER_ACTION
-        ):
+        if not services.access.allows_on_cluster(
+            client, Operation.ALTER, quiet=True
+        ) and not services.access.allows_on_cluster(client, Operation.CLUSTER_ACTION):
             refused = Verdict(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return WriteTxnMarkersResponse([_result(one, lambda _: refused) for one in request.markers])
-        return await answer_markers(write_marker, request)
+        return await answer_markers(services.write_marker, request)
 
     return write_txn_markers
 
@@ -104,3 +97,6 @@ def _result(marker: WritableTxnMarker, verdict_on: Callable[[TopicPartition], Ve
             for topic in marker.topics
         ],
     )
+
+
+API = Api(ApiKey.WRITE_TXN_MARKERS, (1, 2), on_broker=make_write_txn_markers)

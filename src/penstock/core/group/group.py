@@ -76,6 +76,12 @@ def random_uuid(random: Random) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+def refuse_if(condition: bool, reason: str) -> None:
+    """Raises INVALID_REQUEST with that reason."""
+    if condition:
+        raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+
+
 def find_group(groups: Mapping[str, Group], kind: type[GroupT], group_id: str) -> GroupT:
     """The group of that name and class; raises GROUP_ID_NOT_FOUND."""
     group = groups.get(group_id)

@@ -33,6 +33,28 @@ class Metric(NamedTuple):
     detail_labels: tuple[str, ...] = ()
 
 
+def counter(
+    name: str, text: str, labels: tuple[str, ...] = (), detail: str = "", detail_labels: tuple[str, ...] = ()
+) -> Metric:
+    """A family of counters."""
+    return Metric(name, "counter", text, labels, detail, detail_labels)
+
+
+def gauge(name: str, text: str, labels: tuple[str, ...] = (), detail: str = "") -> Metric:
+    """A family of gauges."""
+    return Metric(name, "gauge", text, labels, detail)
+
+
+def histogram(name: str, text: str, labels: tuple[str, ...] = ()) -> Metric:
+    """A family of histograms."""
+    return Metric(name, "histogram", text, labels)
+
+
+def summary(name: str, text: str, labels: tuple[str, ...] = ()) -> Metric:
+    """A family of summaries."""
+    return Metric(name, "summary", text, labels)
+
+
 def label_block(names: Sequence[str], values: Iterable[object]) -> str:
     """Labels as they follow a metric's name; empty without labels."""
     pairs = [f'{name}="{_escaped(str(value))}"' for name, value in zip(names, values, strict=True)]

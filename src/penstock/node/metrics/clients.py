@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.core.metrics.sheet import Metric, Sheet, label_block
+from penstock.core.metrics.sheet import Metric, Sheet, counter, gauge, label_block
 from penstock.core.telemetry.clients import TelemetryClient
 from penstock.model.ids import format_uuid
 from penstock.node.metrics.collector import CLIENTS
 from penstock.runtime.telemetry import Telemetry
 
-CLIENT_COUNT = Metric("penstock_telemetry_clients", "gauge", "Clients that push metrics to this broker.")
-SERIES = Metric("penstock_telemetry_series", "gauge", "Series that they pushed, and that `detail=clients` shows.")
-PUSHES = Metric(
-    "penstock_telemetry_pushes_total", "counter", "Pushes of clients, by the error they got or NONE.", ("result",)
-)
-LEFT_OUT = Metric(
+CLIENT_COUNT = gauge("penstock_telemetry_clients", "Clients that push metrics to this broker.")
+SERIES = gauge("penstock_telemetry_series", "Series that they pushed, and that `detail=clients` shows.")
+PUSHES = counter("penstock_telemetry_pushes_total", "Pushes of clients, by the error they got or NONE.", ("result",))
+LEFT_OUT = counter(
     "penstock_telemetry_left_out_total",
-    "counter",
     "Series that clients pushed and that are not shown: too many, not a number, or a histogram.",
 )
 
-METRICS = (CLIENT_COUNT, SERIES, PUSHES, LEFT_OUT)
 LABELS = ("client_id", "client_instance_id", "client_software_name", "client_software_version", "client_source_address")
 HELP = "Pushed by clients (KIP-714)."
 

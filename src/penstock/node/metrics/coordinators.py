@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from penstock.core.group.shard import GroupShard
-from penstock.core.metrics.sheet import Metric, Sheet, label_block
+from penstock.core.metrics.sheet import Sheet, counter, gauge, label_block
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.core.transaction.shard import TransactionShard
 from penstock.core.transaction.states import TransactionState
@@ -18,72 +18,48 @@ from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.env import Env
 
-GROUP_COUNT = Metric(
-    "kafka_coordinator_group_groupmetadatamanager_numgroups", "gauge", "Groups that are coordinated here."
-)
-GROUPS_BY_STATE = Metric("penstock_groups", "gauge", "The same, by state and protocol.", ("state", "protocol"))
-REBALANCES = Metric(
+GROUP_COUNT = gauge("kafka_coordinator_group_groupmetadatamanager_numgroups", "Groups that are coordinated here.")
+GROUPS_BY_STATE = gauge("penstock_groups", "The same, by state and protocol.", ("state", "protocol"))
+REBALANCES = counter(
     "penstock_group_rebalances_total",
-    "counter",
     "New generations of classic groups, and new epochs of consumer, share and streams groups.",
     ("protocol",),
 )
-OFFSET_COMMITS = Metric("penstock_offset_commits_total", "counter", "Offsets that were committed, a partition each.")
-OFFSET_DELETIONS = Metric(
-    "penstock_offset_deletions_total", "counter", "Committed offsets that were deleted or expired."
-)
-COORDINATORS_LOADING = Metric(
+OFFSET_COMMITS = counter("penstock_offset_commits_total", "Offsets that were committed, a partition each.")
+OFFSET_DELETIONS = counter("penstock_offset_deletions_total", "Committed offsets that were deleted or expired.")
+COORDINATORS_LOADING = gauge(
     "penstock_coordinator_partitions_loading",
-    "gauge",
     "Partitions of internal topics that are being loaded: their groups or transactions have to wait.",
     ("topic",),
 )
-TRANSACTIONAL_IDS = Metric(
-    "penstock_transactional_ids", "gauge", "Transactional ids that are coordinated here, by state.", ("state",)
+TRANSACTIONAL_IDS = gauge(
+    "penstock_transactional_ids", "Transactional ids that are coordinated here, by state.", ("state",)
 )
-TRANSACTIONS = Metric("penstock_transactions_total", "counter", "Transactions that ended here.", ("result",))
-TRANSACTION_AGE = Metric(
-    "penstock_transaction_duration_seconds_max", "gauge", "How long the oldest open transaction has been."
-)
+TRANSACTIONS = counter("penstock_transactions_total", "Transactions that ended here.", ("result",))
+TRANSACTION_AGE = gauge("penstock_transaction_duration_seconds_max", "How long the oldest open transaction has been.")
 
 BY_PARTITION = ("consumergroup", "topic", "partition")
 BY_GROUP = ("consumergroup", "topic")
-OFFSET = Metric(
-    "kafka_consumergroup_current_offset", "gauge", "The offset that a group has committed.", BY_PARTITION, GROUPS
-)
-LAG = Metric("kafka_consumergroup_lag", "gauge", "Records that a group has yet to read.", BY_PARTITION, GROUPS)
-LAG_SUM = Metric("kafka_consumergroup_lag_sum", "gauge", "The same, of a whole topic.", BY_GROUP, GROUPS)
-LAG_SECONDS = Metric(
+OFFSET = gauge("kafka_consumergroup_current_offset", "The offset that a group has committed.", BY_PARTITION, GROUPS)
+LAG = gauge("kafka_consumergroup_lag", "Records that a group has yet to read.", BY_PARTITION, GROUPS)
+LAG_SUM = gauge("kafka_consumergroup_lag_sum", "The same, of a whole topic.", BY_GROUP, GROUPS)
+LAG_SECONDS = gauge(
     "kafka_consumergroup_group_lag_seconds",
-    "gauge",
     "How long the first unread record has waited.",
     ("group", "topic", "partition"),
     GROUPS,
 )
-LAG_MAX = Metric(
-    "kafka_consumergroup_group_max_lag",
-    "gauge",
-    "Records that a group has yet to read of one partition.",
-    ("group",),
-    GROUPS,
+LAG_MAX = gauge(
+    "kafka_consumergroup_group_max_lag", "Records that a group has yet to read of one partition.", ("group",), GROUPS
 )
-LAG_SECONDS_MAX = Metric(
-    "kafka_consumergroup_group_max_lag_seconds", "gauge", "The longest of those times.", ("group",), GROUPS
-)
-LAG_STATUS = Metric(
+LAG_SECONDS_MAX = gauge("kafka_consumergroup_group_max_lag_seconds", "The longest of those times.", ("group",), GROUPS)
+LAG_STATUS = gauge(
     "penstock_group_status",
-    "gauge",
     "1 for the state that a group's progress is in: OK, WARN, STALL or STOP.",
     ("group", "status"),
     GROUPS,
 )
-MEMBERS = Metric("kafka_consumergroup_members", "gauge", "Members of a group.", ("consumergroup",), GROUPS)
-
-METRICS = (
-    GROUP_COUNT, GROUPS_BY_STATE, REBALANCES, OFFSET_COMMITS, OFFSET_DELETIONS, COORDINATORS_LOADING,
-    TRANSACTIONAL_IDS, TRANSACTIONS, TRANSACTION_AGE,
-    OFFSET, LAG, LAG_SUM, LAG_SECONDS, LAG_MAX, LAG_SECONDS_MAX, LAG_STATUS, MEMBERS,
-)  # fmt: skip
+MEMBERS = gauge("kafka_consumergroup_members", "Members of a group.", ("consumergroup",), GROUPS)
 
 
 class CoordinatorCollector:

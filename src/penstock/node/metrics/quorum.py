@@ -7,88 +7,64 @@ from time import perf_counter
 
 from penstock.core.metrics.counters import DecisionCounters
 from penstock.core.metrics.histogram import Histogram
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Sheet, counter, gauge, histogram, summary
 from penstock.node.metrics.collector import Summaries, each
 from penstock.node.metrics.health import known_leader
 from penstock.runtime.raft.driver import RaftDriver
 
-ACTIVE_CONTROLLER = Metric(
-    "kafka_controller_kafkacontroller_activecontrollercount", "gauge", "1 on the active controller."
-)
-OFFLINE_PARTITIONS = Metric(
+ACTIVE_CONTROLLER = gauge("kafka_controller_kafkacontroller_activecontrollercount", "1 on the active controller.")
+OFFLINE_PARTITIONS = gauge(
     "kafka_controller_kafkacontroller_offlinepartitionscount",
-    "gauge",
     "Partitions without a leader; as all that follows, on the active controller only.",
 )
-NOT_PREFERRED = Metric(
+NOT_PREFERRED = gauge(
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
-    "gauge",
     "Partitions that another than their preferred replica leads.",
 )
-TOPIC_COUNT = Metric("kafka_controller_kafkacontroller_globaltopiccount", "gauge", "Topics of the cluster.")
-PARTITION_COUNT = Metric("kafka_controller_kafkacontroller_globalpartitioncount", "gauge", "Partitions of the cluster.")
-ACTIVE_BROKERS = Metric("kafka_controller_kafkacontroller_activebrokercount", "gauge", "Brokers that serve.")
-FENCED_BROKERS = Metric(
-    "kafka_controller_kafkacontroller_fencedbrokercount",
-    "gauge",
-    "Registered brokers that are fenced: down, or starting.",
+TOPIC_COUNT = gauge("kafka_controller_kafkacontroller_globaltopiccount", "Topics of the cluster.")
+PARTITION_COUNT = gauge("kafka_controller_kafkacontroller_globalpartitioncount", "Partitions of the cluster.")
+ACTIVE_BROKERS = gauge("kafka_controller_kafkacontroller_activebrokercount", "Brokers that serve.")
+FENCED_BROKERS = gauge(
+    "kafka_controller_kafkacontroller_fencedbrokercount", "Registered brokers that are fenced: down, or starting."
 )
-ELECTION_TIME = Metric(
-    "kafka_controller_controllerstats_leaderelectionrateandtimems",
-    "summary",
-    "Milliseconds of the same; the quantiles are of the last five minutes.",
-)
-ELECTIONS = Metric("penstock_leader_elections_total", "counter", "Partitions that got another leader.")
-UNCLEAN_ELECTIONS = Metric(
+ELECTIONS = counter("penstock_leader_elections_total", "Partitions that got another leader.")
+UNCLEAN_ELECTIONS = counter(
     "kafka_controller_controllerstats_uncleanleaderelections_total",
-    "counter",
     "Leaders that were elected without having been in sync: records may be lost.",
 )
-ELECTION_SECONDS = Metric(
+ELECTION_SECONDS = histogram(
     "penstock_leader_election_duration_seconds",
-    "histogram",
     "Seconds from asking the controller for a decision that elects leaders to its being committed.",
 )
-DECISION_SECONDS = Metric(
+ELECTION_TIME = summary(
+    "kafka_controller_controllerstats_leaderelectionrateandtimems",
+    "Milliseconds of the same; the quantiles are of the last five minutes.",
+)
+DECISION_SECONDS = histogram(
     "penstock_controller_decision_duration_seconds",
-    "histogram",
     "Seconds from asking the controller for any decision to its being committed.",
 )
-QUORUM_STATE = Metric(
-    "kafka_server_raftmetrics_current_state", "gauge", "What this node is in the quorum.", ("current_state",)
-)
-QUORUM_LEADER = Metric("kafka_server_raftmetrics_current_leader", "gauge", "Who leads the quorum; -1 if nobody does.")
-QUORUM_EPOCH = Metric("kafka_server_raftmetrics_current_epoch", "gauge", "The quorum's epoch.")
-QUORUM_HIGH_WATERMARK = Metric(
-    "kafka_server_raftmetrics_high_watermark", "gauge", "The metadata log is committed up to here."
-)
-QUORUM_END = Metric("kafka_server_raftmetrics_log_end_offset", "gauge", "The metadata log ends here.")
-QUORUM_VOTERS = Metric("kafka_server_raftmetrics_number_of_voters", "gauge", "Voters of the quorum.")
-QUORUM_LAG = Metric(
+QUORUM_STATE = gauge("kafka_server_raftmetrics_current_state", "What this node is in the quorum.", ("current_state",))
+QUORUM_LEADER = gauge("kafka_server_raftmetrics_current_leader", "Who leads the quorum; -1 if nobody does.")
+QUORUM_EPOCH = gauge("kafka_server_raftmetrics_current_epoch", "The quorum's epoch.")
+QUORUM_HIGH_WATERMARK = gauge("kafka_server_raftmetrics_high_watermark", "The metadata log is committed up to here.")
+QUORUM_END = gauge("kafka_server_raftmetrics_log_end_offset", "The metadata log ends here.")
+QUORUM_VOTERS = gauge("kafka_server_raftmetrics_number_of_voters", "Voters of the quorum.")
+QUORUM_LAG = gauge(
     "penstock_quorum_replica_lag_records",
-    "gauge",
     "Records of the metadata log that a replica lacks, as the leader sees it.",
     ("replica", "is_voter"),
 )
-QUORUM_ELECTION_SECONDS = Metric(
-    "penstock_quorum_election_duration_seconds", "histogram", "Seconds for which this node knew of no leader."
+QUORUM_ELECTION_SECONDS = histogram(
+    "penstock_quorum_election_duration_seconds", "Seconds for which this node knew of no leader."
 )
-METADATA_APPLIED = Metric(
-    "kafka_server_brokermetadatametrics_last_applied_record_offset", "gauge", "This node knows everything before it."
+METADATA_APPLIED = gauge(
+    "kafka_server_brokermetadatametrics_last_applied_record_offset", "This node knows everything before it."
 )
-METADATA_LAG = Metric(
-    "penstock_metadata_lag_records", "gauge", "Committed records of the metadata log that this node has yet to apply."
+METADATA_LAG = gauge(
+    "penstock_metadata_lag_records", "Committed records of the metadata log that this node has yet to apply."
 )
-METADATA_ERRORS = Metric(
-    "kafka_controller_kafkacontroller_metadataerrorcount", "gauge", "1 if this node's metadata log failed."
-)
-
-METRICS = (
-    ACTIVE_CONTROLLER, OFFLINE_PARTITIONS, NOT_PREFERRED, TOPIC_COUNT, PARTITION_COUNT, ACTIVE_BROKERS,
-    FENCED_BROKERS, ELECTIONS, ELECTION_TIME, UNCLEAN_ELECTIONS, ELECTION_SECONDS, DECISION_SECONDS, QUORUM_STATE,
-    QUORUM_LEADER, QUORUM_EPOCH, QUORUM_HIGH_WATERMARK, QUORUM_END, QUORUM_VOTERS, QUORUM_LAG, QUORUM_ELECTION_SECONDS,
-    METADATA_APPLIED, METADATA_LAG, METADATA_ERRORS,
-)  # fmt: skip
+METADATA_ERRORS = gauge("kafka_controller_kafkacontroller_metadataerrorcount", "1 if this node's metadata log failed.")
 
 
 class QuorumCollector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.core.metrics.sheet import Metric, Sheet, label_block
+from penstock.core.metrics.sheet import Sheet, counter, gauge, histogram, label_block
 from penstock.node.metrics.collector import PARTITIONS, ROWS_PER_TURN
 from penstock.runtime.env import Env
 from penstock.runtime.logs.cleaner import Cleaner
@@ -16,116 +16,88 @@ from penstock.storage.files import StorageError
 
 BY_PARTITION = ("topic", "partition")
 
-PARTITION_COUNT = Metric("kafka_server_replicamanager_partitioncount", "gauge", "Replicas on this broker.")
-LEADER_COUNT = Metric("kafka_server_replicamanager_leadercount", "gauge", "Partitions that are led here.")
-UNDER_REPLICATED = Metric(
+PARTITION_COUNT = gauge("kafka_server_replicamanager_partitioncount", "Replicas on this broker.")
+LEADER_COUNT = gauge("kafka_server_replicamanager_leadercount", "Partitions that are led here.")
+UNDER_REPLICATED = gauge(
     "kafka_server_replicamanager_underreplicatedpartitions",
-    "gauge",
     "Partitions led here with fewer replicas in sync than they should have.",
 )
-UNDER_MIN_ISR = Metric(
+UNDER_MIN_ISR = gauge(
     "kafka_server_replicamanager_underminisrpartitioncount",
-    "gauge",
     "Partitions led here with fewer replicas in sync than min.insync.replicas: acks=all is refused.",
 )
-AT_MIN_ISR = Metric(
+AT_MIN_ISR = gauge(
     "kafka_server_replicamanager_atminisrpartitioncount",
-    "gauge",
     "Partitions led here with exactly min.insync.replicas in sync.",
 )
-OFFLINE_REPLICAS = Metric(
-    "kafka_server_replicamanager_offlinereplicacount", "gauge", "Replicas here whose log cannot be used."
+OFFLINE_REPLICAS = gauge("kafka_server_replicamanager_offlinereplicacount", "Replicas here whose log cannot be used.")
+REASSIGNING = gauge(
+    "kafka_server_replicamanager_reassigningpartitions", "Partitions led here whose replicas are moving."
 )
-REASSIGNING = Metric(
-    "kafka_server_replicamanager_reassigningpartitions", "gauge", "Partitions led here whose replicas are moving."
-)
-FOLLOWER_LAG_MAX = Metric(
+FOLLOWER_LAG_MAX = gauge(
     "penstock_replication_lag_records_max",
-    "gauge",
     "Records that the follower which is furthest behind lacks, of all partitions led here.",
 )
-FOLLOWER_LAG_SECONDS_MAX = Metric(
+FOLLOWER_LAG_SECONDS_MAX = gauge(
     "penstock_replication_lag_seconds_max",
-    "gauge",
     "Seconds since a follower last had everything, the longest of all partitions led here.",
 )
-MAX_LAG = Metric(
+MAX_LAG = gauge(
     "kafka_server_replicafetchermanager_maxlag",
-    "gauge",
     "Records that this broker knows to be committed and does not have, of the partition furthest behind.",
     ("clientid",),
 )
-TAKEOVERS = Metric(
+TAKEOVERS = histogram(
     "penstock_leader_takeover_duration_seconds",
-    "histogram",
     "Seconds from the former leader's last answer to the moment that this broker led, a partition each; "
     "for so long nobody could write to it.",
 )
-LOG_BYTES = Metric("penstock_log_size_bytes", "gauge", "Bytes in all logs of this broker.")
-LOG_SEGMENTS = Metric("penstock_log_segments", "gauge", "Segments in all logs of this broker.")
-LOG_SIZE = Metric("kafka_log_log_size", "gauge", "Bytes in the log of a partition.", BY_PARTITION, PARTITIONS)
-LOG_START = Metric(
-    "kafka_log_log_logstartoffset", "gauge", "The first offset in the log of a partition.", BY_PARTITION, PARTITIONS
+LOG_BYTES = gauge("penstock_log_size_bytes", "Bytes in all logs of this broker.")
+LOG_SEGMENTS = gauge("penstock_log_segments", "Segments in all logs of this broker.")
+DIRECTORIES_OFFLINE = gauge("kafka_log_logmanager_offlinelogdirectorycount", "Data directories that failed.")
+DIRECTORY_ONLINE = gauge("penstock_log_directory_online", "1 for a data directory that works.", ("directory",))
+DIRECTORY_USED = gauge(
+    "penstock_log_directory_used_ratio", "How full the disk under a data directory is.", ("directory",)
 )
-LOG_END = Metric(
-    "kafka_log_log_logendoffset", "gauge", "The offset behind the log of a partition.", BY_PARTITION, PARTITIONS
+DIRECTORY_FULL_IN = gauge(
+    "penstock_log_directory_full_in_seconds",
+    "When the disk under a data directory will be full at the rate of the last hours; absent if it does not fill.",
+    ("directory",),
 )
-PARTITION_UNDER_REPLICATED = Metric(
+DIRECTORY_CORDONED = gauge(
+    "penstock_log_directory_cordoned", "1 for a data directory that gets no new replicas.", ("directory",)
+)
+MOVING = gauge("penstock_replica_moves", "Replicas on their way to another data directory of the broker.")
+MOVED = counter("penstock_replica_moves_total", "Replicas that were moved to another data directory.")
+MOVED_BYTES = counter("penstock_replica_moved_bytes_total", "Bytes copied between data directories.")
+CLEANER_RUNS = counter("penstock_cleaner_runs_total", "Compactions of a log.")
+CLEANER_SECONDS = counter("penstock_cleaner_seconds_total", "Seconds that compactions took.")
+CLEANER_READ = counter("penstock_cleaner_read_bytes_total", "Bytes that compactions read.")
+CLEANER_WRITTEN = counter("penstock_cleaner_written_bytes_total", "Bytes that compactions kept.")
+UNCLEANABLE = gauge("penstock_cleaner_uncleanable_partitions", "Logs that are not compacted any more.")
+LOG_SIZE = gauge("kafka_log_log_size", "Bytes in the log of a partition.", BY_PARTITION, PARTITIONS)
+LOG_START = gauge(
+    "kafka_log_log_logstartoffset", "The first offset in the log of a partition.", BY_PARTITION, PARTITIONS
+)
+LOG_END = gauge("kafka_log_log_logendoffset", "The offset behind the log of a partition.", BY_PARTITION, PARTITIONS)
+PARTITION_UNDER_REPLICATED = gauge(
     "kafka_cluster_partition_underreplicated",
-    "gauge",
     "1 for a partition led here with too few replicas in sync.",
     BY_PARTITION,
     PARTITIONS,
 )
-IN_SYNC_COUNT = Metric(
-    "kafka_cluster_partition_insyncreplicascount",
-    "gauge",
-    "Replicas in sync of a partition led here.",
-    BY_PARTITION,
-    PARTITIONS,
+IN_SYNC_COUNT = gauge(
+    "kafka_cluster_partition_insyncreplicascount", "Replicas in sync of a partition led here.", BY_PARTITION, PARTITIONS
 )
-REPLICA_COUNT = Metric(
-    "kafka_cluster_partition_replicascount", "gauge", "Replicas of a partition led here.", BY_PARTITION, PARTITIONS
+REPLICA_COUNT = gauge(
+    "kafka_cluster_partition_replicascount", "Replicas of a partition led here.", BY_PARTITION, PARTITIONS
 )
-FOLLOWER_LAG = Metric(
+FOLLOWER_LAG = gauge(
     "penstock_replication_lag_records",
-    "gauge",
     "Records that a follower of a partition led here lacks.",
     (*BY_PARTITION, "follower"),
     PARTITIONS,
 )
-DIRECTORIES_OFFLINE = Metric("kafka_log_logmanager_offlinelogdirectorycount", "gauge", "Data directories that failed.")
-DIRECTORY_ONLINE = Metric(
-    "penstock_log_directory_online", "gauge", "1 for a data directory that works.", ("directory",)
-)
-DIRECTORY_USED = Metric(
-    "penstock_log_directory_used_ratio", "gauge", "How full the disk under a data directory is.", ("directory",)
-)
-DIRECTORY_FULL_IN = Metric(
-    "penstock_log_directory_full_in_seconds",
-    "gauge",
-    "When the disk under a data directory will be full at the rate of the last hours; absent if it does not fill.",
-    ("directory",),
-)
-DIRECTORY_CORDONED = Metric(
-    "penstock_log_directory_cordoned", "gauge", "1 for a data directory that gets no new replicas.", ("directory",)
-)
-MOVING = Metric("penstock_replica_moves", "gauge", "Replicas on their way to another data directory of the broker.")
-MOVED = Metric("penstock_replica_moves_total", "counter", "Replicas that were moved to another data directory.")
-MOVED_BYTES = Metric("penstock_replica_moved_bytes_total", "counter", "Bytes copied between data directories.")
-CLEANER_RUNS = Metric("penstock_cleaner_runs_total", "counter", "Compactions of a log.")
-CLEANER_SECONDS = Metric("penstock_cleaner_seconds_total", "counter", "Seconds that compactions took.")
-CLEANER_READ = Metric("penstock_cleaner_read_bytes_total", "counter", "Bytes that compactions read.")
-CLEANER_WRITTEN = Metric("penstock_cleaner_written_bytes_total", "counter", "Bytes that compactions kept.")
-UNCLEANABLE = Metric("penstock_cleaner_uncleanable_partitions", "gauge", "Logs that are not compacted any more.")
-
-METRICS = (
-    PARTITION_COUNT, LEADER_COUNT, UNDER_REPLICATED, UNDER_MIN_ISR, AT_MIN_ISR, OFFLINE_REPLICAS, REASSIGNING,
-    FOLLOWER_LAG_MAX, FOLLOWER_LAG_SECONDS_MAX, MAX_LAG, TAKEOVERS, LOG_BYTES, LOG_SEGMENTS, DIRECTORIES_OFFLINE,
-    DIRECTORY_ONLINE, DIRECTORY_USED, DIRECTORY_FULL_IN, DIRECTORY_CORDONED, MOVING, MOVED, MOVED_BYTES,
-    CLEANER_RUNS, CLEANER_SECONDS, CLEANER_READ, CLEANER_WRITTEN, UNCLEANABLE,
-    LOG_SIZE, LOG_START, LOG_END, PARTITION_UNDER_REPLICATED, IN_SYNC_COUNT, REPLICA_COUNT, FOLLOWER_LAG,
-)  # fmt: skip
 
 
 class _Sums:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from penstock.core.metrics.counters import ApiCounters, RequestCounters
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Sheet, counter, gauge, histogram, summary
 from penstock.model.errors import error_name
 from penstock.node.metrics.collector import Summaries
 from penstock.server.listener import Listener
@@ -13,99 +13,72 @@ from penstock.server.listener import Listener
 # The APIs of the data path, which have histograms of where their time goes.
 DATA_PATH = ("Produce", "FetchConsumer", "FetchFollower")
 
-REQUESTS = Metric(
-    "kafka_network_requestmetrics_requests_total", "counter", "Requests that were answered.", ("request",)
-)
-ERRORS = Metric(
+REQUESTS = counter("kafka_network_requestmetrics_requests_total", "Requests that were answered.", ("request",))
+ERRORS = counter(
     "kafka_network_requestmetrics_errors_total",
-    "counter",
     "Errors in answers; an answer can hold several, one for each of its partitions.",
     ("request", "error"),
 )
-TOTAL_TIME = Metric(
+TOTAL_TIME = summary(
     "kafka_network_requestmetrics_totaltimems",
-    "summary",
     "Milliseconds from a whole request to its answer; the quantiles are of the last five minutes.",
     ("request",),
 )
-LOCAL_TIME = Metric(
-    "kafka_network_requestmetrics_localtimems",
-    "summary",
-    "Milliseconds of that which were spent working on it.",
-    ("request",),
+LOCAL_TIME = summary(
+    "kafka_network_requestmetrics_localtimems", "Milliseconds of that which were spent working on it.", ("request",)
 )
-REMOTE_TIME = Metric(
+REMOTE_TIME = summary(
     "kafka_network_requestmetrics_remotetimems",
-    "summary",
     "Milliseconds of that which it was parked: for followers, for records, for the disk.",
     ("request",),
 )
-DURATION = Metric(
-    "penstock_request_duration_seconds", "histogram", "Seconds from a whole request to its answer.", ("request",)
-)
-LOCAL_DURATION = Metric(
+DURATION = histogram("penstock_request_duration_seconds", "Seconds from a whole request to its answer.", ("request",))
+LOCAL_DURATION = histogram(
     "penstock_request_local_duration_seconds",
-    "histogram",
     "Seconds of that which were spent working on it; of the data path's APIs.",
     ("request",),
 )
-REMOTE_DURATION = Metric(
+REMOTE_DURATION = histogram(
     "penstock_request_remote_duration_seconds",
-    "histogram",
     "Seconds of that which it was parked; of the data path's APIs.",
     ("request",),
 )
-PARKED = Metric("penstock_requests_parked", "gauge", "Requests that wait for something now.", ("request",))
-PURGATORY = Metric(
+PARKED = gauge("penstock_requests_parked", "Requests that wait for something now.", ("request",))
+PURGATORY = gauge(
     "kafka_server_delayedoperationpurgatory_purgatorysize",
-    "gauge",
     "Produces that wait for replicas or the disk, and fetches that wait for records.",
     ("delayedoperation",),
 )
-FAILED_PRODUCES = Metric(
-    "kafka_server_brokertopicmetrics_failedproducerequests_total", "counter", "Partitions of produces that failed."
+PRODUCES = counter("kafka_server_brokertopicmetrics_totalproducerequests_total", "Produce requests.")
+FAILED_PRODUCES = counter(
+    "kafka_server_brokertopicmetrics_failedproducerequests_total", "Partitions of produces that failed."
 )
-FAILED_FETCHES = Metric(
-    "kafka_server_brokertopicmetrics_failedfetchrequests_total", "counter", "Partitions of fetches that failed."
+FETCHES = counter("kafka_server_brokertopicmetrics_totalfetchrequests_total", "Fetch requests by consumers.")
+FAILED_FETCHES = counter(
+    "kafka_server_brokertopicmetrics_failedfetchrequests_total", "Partitions of fetches that failed."
 )
-PRODUCES = Metric("kafka_server_brokertopicmetrics_totalproducerequests_total", "counter", "Produce requests.")
-FETCHES = Metric("kafka_server_brokertopicmetrics_totalfetchrequests_total", "counter", "Fetch requests by consumers.")
-PROTOCOL_ERRORS = Metric(
-    "penstock_protocol_errors_total", "counter", "Requests that could not be understood; each cost its connection."
+PROTOCOL_ERRORS = counter(
+    "penstock_protocol_errors_total", "Requests that could not be understood; each cost its connection."
 )
-CONNECTIONS = Metric(
-    "kafka_server_socket_server_metrics_connection_count", "gauge", "Connections that are open.", ("listener",)
+CONNECTIONS = gauge("kafka_server_socket_server_metrics_connection_count", "Connections that are open.", ("listener",))
+CONNECTIONS_ACCEPTED = counter(
+    "kafka_server_socket_server_metrics_connection_creation_total", "Connections that were accepted.", ("listener",)
 )
-CONNECTIONS_ACCEPTED = Metric(
-    "kafka_server_socket_server_metrics_connection_creation_total",
-    "counter",
-    "Connections that were accepted.",
-    ("listener",),
-)
-CONNECTIONS_REFUSED = Metric(
+CONNECTIONS_REFUSED = counter(
     "penstock_connections_refused_total",
-    "counter",
     "Connections that were closed because their address had too many.",
     ("listener",),
 )
-CONNECTIONS_DELAYED = Metric(
+CONNECTIONS_DELAYED = counter(
     "penstock_connections_delayed_total",
-    "counter",
     "Connections that had to wait because others came too fast (max.connection.creation.rate).",
     ("listener",),
 )
-CONNECTIONS_THROTTLED = Metric(
+CONNECTIONS_THROTTLED = counter(
     "penstock_connections_throttled_total",
-    "counter",
     "Connections that were closed because their address opened them faster than its quota.",
     ("listener",),
 )
-
-METRICS = (
-    REQUESTS, ERRORS, TOTAL_TIME, LOCAL_TIME, REMOTE_TIME, DURATION, LOCAL_DURATION, REMOTE_DURATION, PARKED,
-    PURGATORY, PRODUCES, FAILED_PRODUCES, FETCHES, FAILED_FETCHES, PROTOCOL_ERRORS, CONNECTIONS, CONNECTIONS_ACCEPTED,
-    CONNECTIONS_REFUSED, CONNECTIONS_DELAYED, CONNECTIONS_THROTTLED,
-)  # fmt: skip
 
 
 class RequestCollector:

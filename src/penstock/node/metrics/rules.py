@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Sheet, counter, gauge
 from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.security.audit import AuditTrail
 
-AUDIT_EVENTS = Metric("penstock_audit_events_total", "counter", "Events of the audit trail that were written.")
-AUDIT_DROPPED = Metric(
-    "penstock_audit_dropped_total", "counter", "Events of the audit trail that there was no room for; should stay 0."
+AUDIT_EVENTS = counter("penstock_audit_events_total", "Events of the audit trail that were written.")
+AUDIT_DROPPED = counter(
+    "penstock_audit_dropped_total", "Events of the audit trail that there was no room for; should stay 0."
 )
-AUDIT_WAITING = Metric("penstock_audit_waiting", "gauge", "Events of the audit trail that are not written yet.")
-BACKPRESSURE_SECONDS = Metric(
+AUDIT_WAITING = gauge("penstock_audit_waiting", "Events of the audit trail that are not written yet.")
+BACKPRESSURE_SECONDS = counter(
     "penstock_backpressure_throttle_seconds_total",
-    "counter",
     "Throttle time that produces were given because groups lag (penstock.backpressure.groups).",
 )
-
-METRICS = (AUDIT_EVENTS, AUDIT_DROPPED, AUDIT_WAITING, BACKPRESSURE_SECONDS)
 
 
 class RulesCollector:

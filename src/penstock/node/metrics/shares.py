@@ -4,85 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Sheet, counter, gauge
 from penstock.core.share.acknowledgements import AckType
 from penstock.core.share.runs import RecordState
 from penstock.node.metrics.collector import GROUPS, each
 from penstock.runtime.share.partitions import SharePartitions
 
-SESSIONS = Metric("kafka_server_sharesessioncache_sharesessionscount", "gauge", "Sessions of members of share groups.")
-PARTITIONS = Metric(
-    "kafka_server_sharesessioncache_sharepartitionscount", "gauge", "Share-partitions that are loaded here."
-)
-ACKNOWLEDGEMENTS = Metric(
+SESSIONS = gauge("kafka_server_sharesessioncache_sharesessionscount", "Sessions of members of share groups.")
+PARTITIONS = gauge("kafka_server_sharesessioncache_sharepartitionscount", "Share-partitions that are loaded here.")
+ACKNOWLEDGEMENTS = counter(
     "kafka_server_sharegroupmetrics_recordacknowledgements_total",
-    "counter",
     "Records that members accepted, released, rejected, or renewed their locks of.",
     ("acktype",),
 )
-LOADS = Metric("penstock_share_partition_loads_total", "counter", "Share-partitions whose state was loaded.")
-LOAD_SECONDS = Metric("penstock_share_partition_load_seconds_total", "counter", "How long that took, altogether.")
-LETTERS = Metric(
-    "kafka_server_sharegroupmetrics_deadletterqueuerecordcount_total", "counter", "Dead letters that were written."
+LOADS = counter("penstock_share_partition_loads_total", "Share-partitions whose state was loaded.")
+LOAD_SECONDS = counter("penstock_share_partition_load_seconds_total", "How long that took, altogether.")
+LETTERS = counter("kafka_server_sharegroupmetrics_deadletterqueuerecordcount_total", "Dead letters that were written.")
+LETTER_REQUESTS = counter(
+    "kafka_server_sharegroupmetrics_deadletterqueuetotalproducerequests_total", "Requests to write dead letters."
 )
-LETTER_REQUESTS = Metric(
-    "kafka_server_sharegroupmetrics_deadletterqueuetotalproducerequests_total",
-    "counter",
-    "Requests to write dead letters.",
-)
-LETTER_FAILURES = Metric(
+LETTER_FAILURES = counter(
     "kafka_server_sharegroupmetrics_deadletterqueuefailedproducerequests_total",
-    "counter",
     "Times that dead letters could not be written; they wait, and are tried again.",
 )
-LETTERS_WAITING = Metric(
-    "penstock_share_dead_letters_waiting", "gauge", "Records that were given up and whose dead letters are not written."
+LETTERS_WAITING = gauge(
+    "penstock_share_dead_letters_waiting", "Records that were given up and whose dead letters are not written."
 )
-DELAYED = Metric("penstock_share_delayed_records", "gauge", "Delayed records that groups wait for.")
-DUE = Metric("penstock_share_delayed_records_due_total", "counter", "Delayed records that became due.")
+DELAYED = gauge("penstock_share_delayed_records", "Delayed records that groups wait for.")
+DUE = counter("penstock_share_delayed_records_due_total", "Delayed records that became due.")
 
 BY_PARTITION = ("group", "topic", "partition")
-IN_FLIGHT = Metric(
+IN_FLIGHT = gauge(
     "kafka_server_sharepartitionmetrics_inflightmessagecount",
-    "gauge",
     "Records that members hold, that came back, or that wait to become dead letters.",
     BY_PARTITION,
     GROUPS,
 )
-IN_FLIGHT_BATCHES = Metric(
+IN_FLIGHT_BATCHES = gauge(
     "kafka_server_sharepartitionmetrics_inflightbatchcount",
-    "gauge",
     "Runs of such records that share a state.",
     BY_PARTITION,
     GROUPS,
 )
-LOCK_TIMEOUTS = Metric(
+LOCK_TIMEOUTS = counter(
     "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total",
-    "counter",
     "Records that came back because a lock ended.",
     BY_PARTITION,
     GROUPS,
 )
-DELAYED_BY_PARTITION = Metric(
-    "penstock_share_partition_delayed_records", "gauge", "Delayed records that a group waits for.", BY_PARTITION, GROUPS
-)
-
-METRICS = (
-    SESSIONS,
-    PARTITIONS,
-    ACKNOWLEDGEMENTS,
-    LOADS,
-    LOAD_SECONDS,
-    LETTERS,
-    LETTER_REQUESTS,
-    LETTER_FAILURES,
-    LETTERS_WAITING,
-    DELAYED,
-    DUE,
-    IN_FLIGHT,
-    IN_FLIGHT_BATCHES,
-    LOCK_TIMEOUTS,
-    DELAYED_BY_PARTITION,
+DELAYED_BY_PARTITION = gauge(
+    "penstock_share_partition_delayed_records", "Delayed records that a group waits for.", BY_PARTITION, GROUPS
 )
 
 

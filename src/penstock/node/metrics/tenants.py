@@ -6,31 +6,27 @@ from collections.abc import Iterator
 
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.tenants import tenant_usage
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Sheet, counter, gauge
 from penstock.node.metrics.collector import ROWS_PER_TURN
 from penstock.runtime.security.tenants import Tenants
 
 BY_TENANT = ("tenant",)
 
-TOPICS = Metric("penstock_tenant_topics", "gauge", "Topics of a tenant, in the whole cluster.", BY_TENANT)
-TOPICS_LIMIT = Metric("penstock_tenant_topics_limit", "gauge", "Topics that a tenant may have.", BY_TENANT)
-PARTITIONS = Metric("penstock_tenant_partitions", "gauge", "Partitions of a tenant, in the whole cluster.", BY_TENANT)
-PARTITIONS_LIMIT = Metric("penstock_tenant_partitions_limit", "gauge", "Partitions that a tenant may have.", BY_TENANT)
-STORAGE = Metric(
+TOPICS = gauge("penstock_tenant_topics", "Topics of a tenant, in the whole cluster.", BY_TENANT)
+TOPICS_LIMIT = gauge("penstock_tenant_topics_limit", "Topics that a tenant may have.", BY_TENANT)
+PARTITIONS = gauge("penstock_tenant_partitions", "Partitions of a tenant, in the whole cluster.", BY_TENANT)
+PARTITIONS_LIMIT = gauge("penstock_tenant_partitions_limit", "Partitions that a tenant may have.", BY_TENANT)
+STORAGE = gauge(
     "penstock_tenant_storage_bytes",
-    "gauge",
     "Bytes that a tenant holds in the whole cluster, one copy of each partition.",
     BY_TENANT,
 )
-STORAGE_LIMIT = Metric("penstock_tenant_storage_limit_bytes", "gauge", "Bytes that a tenant may hold.", BY_TENANT)
-REFUSED = Metric(
+STORAGE_LIMIT = gauge("penstock_tenant_storage_limit_bytes", "Bytes that a tenant may hold.", BY_TENANT)
+REFUSED = counter(
     "penstock_tenant_refused_batches_total",
-    "counter",
     "Batches that this broker refused because their tenant had no room for them.",
     BY_TENANT,
 )
-
-METRICS = (TOPICS, TOPICS_LIMIT, PARTITIONS, PARTITIONS_LIMIT, STORAGE, STORAGE_LIMIT, REFUSED)
 
 
 class TenantCollector:

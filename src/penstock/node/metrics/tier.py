@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Metric, Sheet, counter, gauge
 from penstock.runtime.tier.remote_logs import RemoteLogs
 
 _PREFIX = "kafka_server_brokertopicmetrics_remote"
 
 
 def _counter(name: str, what: str) -> Metric:
-    return Metric(f"{_PREFIX}{name}_total", "counter", what)
+    return counter(f"{_PREFIX}{name}_total", what)
 
 
 COPY_BYTES = _counter("copybytes", "Bytes that were copied to object storage.")
@@ -22,37 +22,16 @@ FETCHES = _counter("fetchrequests", "Reads of what is only in object storage.")
 FETCH_ERRORS = _counter("fetcherrors", "Such reads that failed.")
 DELETES = _counter("deleterequests", "Segments that were removed from object storage.")
 DELETE_ERRORS = _counter("deleteerrors", "Removals that failed; they are tried again.")
-LAG_BYTES = Metric(f"{_PREFIX}copylagbytes", "gauge", "Bytes of segments that wait to be copied, where led here.")
-LAG_SEGMENTS = Metric(f"{_PREFIX}copylagsegments", "gauge", "Segments that wait to be copied, where led here.")
-SIZE = Metric(f"{_PREFIX}logsizebytes", "gauge", "Bytes of the segments in object storage that this broker knows of.")
-SEGMENTS = Metric(f"{_PREFIX}logmetadatacount", "gauge", "Segments in object storage that this broker knows of.")
-TIMEOUTS = Metric(
-    "penstock_tier_fetch_timeouts_total", "counter", "Reads that were answered without records, as they took too long."
+LAG_BYTES = gauge(f"{_PREFIX}copylagbytes", "Bytes of segments that wait to be copied, where led here.")
+LAG_SEGMENTS = gauge(f"{_PREFIX}copylagsegments", "Segments that wait to be copied, where led here.")
+SIZE = gauge(f"{_PREFIX}logsizebytes", "Bytes of the segments in object storage that this broker knows of.")
+SEGMENTS = gauge(f"{_PREFIX}logmetadatacount", "Segments in object storage that this broker knows of.")
+TIMEOUTS = counter(
+    "penstock_tier_fetch_timeouts_total", "Reads that were answered without records, as they took too long."
 )
-REJECTED = Metric(
-    "penstock_tier_fetches_rejected_total", "counter", "Reads answered without records, as too many others waited."
-)
-STORE_READS = Metric("penstock_tier_store_reads_total", "counter", "Requests that read from the object store.")
-STORE_BYTES = Metric("penstock_tier_store_read_bytes_total", "counter", "Bytes that they read.")
-
-METRICS = (
-    COPY_BYTES,
-    COPIES,
-    COPY_ERRORS,
-    FETCH_BYTES,
-    FETCHES,
-    FETCH_ERRORS,
-    DELETES,
-    DELETE_ERRORS,
-    LAG_BYTES,
-    LAG_SEGMENTS,
-    SIZE,
-    SEGMENTS,
-    TIMEOUTS,
-    REJECTED,
-    STORE_READS,
-    STORE_BYTES,
-)
+REJECTED = counter("penstock_tier_fetches_rejected_total", "Reads answered without records, as too many others waited.")
+STORE_READS = counter("penstock_tier_store_reads_total", "Requests that read from the object store.")
+STORE_BYTES = counter("penstock_tier_store_read_bytes_total", "Bytes that they read.")
 
 
 class TierCollector:

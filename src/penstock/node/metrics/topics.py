@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.metrics.histogram import Histogram
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Metric, Sheet, counter, histogram, summary
 from penstock.node.metrics.collector import ROWS_PER_TURN, TOPICS, Summaries
 from penstock.runtime.replication.partitions import Partitions
 
@@ -17,7 +17,7 @@ LOGS_LOOKED_AT_MAX = 64
 
 
 def _by_topic(name: str, text: str) -> Metric:
-    return Metric(name, "counter", text, detail_labels=("topic",))
+    return counter(name, text, detail_labels=("topic",))
 
 
 MESSAGES_IN = _by_topic("kafka_server_brokertopicmetrics_messagesin_total", "Records that were appended as leader.")
@@ -39,17 +39,16 @@ SAVED_BYTES_IN = _by_topic(
     "penstock_compression_saved_bytes_total",
     "Bytes that compression saved: the ratio is (bytes in + saved) / bytes in.",
 )
-BATCH_SIZE = Metric("penstock_batch_size_bytes", "histogram", "Sizes of the batches that were appended as leader.")
+BATCH_SIZE = histogram("penstock_batch_size_bytes", "Sizes of the batches that were appended as leader.")
 IN_SYNC_SHRINKS = _by_topic(
     "kafka_server_replicamanager_isrshrinks_total", "How often a partition that is led here lost an in-sync replica."
 )
 IN_SYNC_EXPANDS = _by_topic(
     "kafka_server_replicamanager_isrexpands_total", "How often a partition that is led here got an in-sync replica."
 )
-FLUSHES = Metric("penstock_log_flush_duration_seconds", "histogram", "Seconds that a log's sync to disk took.")
-FLUSH_TIME = Metric(
+FLUSHES = histogram("penstock_log_flush_duration_seconds", "Seconds that a log's sync to disk took.")
+FLUSH_TIME = summary(
     "kafka_log_logflushstats_logflushrateandtimems",
-    "summary",
     "Milliseconds of the same; the quantiles are of the last five minutes.",
 )
 
@@ -63,8 +62,6 @@ _FIELDS = (
     (IN_SYNC_SHRINKS, "in_sync_shrinks"),
     (IN_SYNC_EXPANDS, "in_sync_expansions"),
 )
-
-METRICS = (*(metric for metric, _ in _FIELDS), MESSAGES_OUT, BATCH_SIZE, FLUSHES, FLUSH_TIME)
 
 
 class TopicCollector:

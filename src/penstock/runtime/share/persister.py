@@ -1,15 +1,43 @@
-"""Where the state of share-partitions is kept: whoever asks need not know which broker coordinates it."""
+"""Where the state of share-partitions is kept: whoever asks need not know which broker coordinates it.
+
+The persister finds a share-partition's coordinator, here or on another broker, and asks it.
+What may pass is tried again until `share.coordinator.write.timeout.ms` is over: a coordinator that moves or is being
+loaded, a connection that breaks. A write that is repeated changes nothing the second time, and one that arrives after
+a later one of the same leader is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
 
+from penstock.core.metadata.image import PartitionState
 from penstock.core.share.runs import NO_DELAYS, Delays, StateBatch
-from penstock.core.share.state import NO_COUNT, NO_OFFSET
-from penstock.model.ids import Uuid
+from penstock.core.share.state import NO_COUNT, NO_EPOCH, ShareKey
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import NO_LEADER, Uuid
+from penstock.runtime.brokers import Brokers
+from penstock.runtime.env import Env
+from penstock.runtime.peer import PeerLost, PeerUnsupported
+from penstock.wire.messages import (
+    delete_share_group_state,
+    initialize_share_group_state,
+    read_share_group_state,
+    read_share_group_state_summary,
+    write_share_group_state,
+)
 
-__all__ = ["NO_COUNT", "NO_OFFSET", "Persister", "StoredState", "Summary"]
+RETRY_MIN_MS = 20
+RETRY_MAX_MS = 1_000
+_PASSING = frozenset(
+    (
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
 
 
 class StoredState(NamedTuple):
@@ -34,17 +62,41 @@ class Summary(NamedTuple):
     finished_count: int = NO_COUNT
 
 
-class Persister(Protocol):
+class Persister:
     """Each call ends when the state is durable, and raises ApiError when it cannot be had or changed.
 
-    What may pass (a coordinator that moves or is being loaded) is retried inside; callers need not.
+    What may pass (a coordinator that moves or is being loaded) is retried inside; callers need not. `leader_of` finds
+    the partition of a coordinator key.
     """
+
+    def __init__(
+        self,
+        env: Env,
+        brokers: Brokers,
+        leader_of: Callable[[str], Awaitable[PartitionState]],
+        timeout_ms: int,
+    ) -> None:
+        self._env = env
+        self._brokers = brokers
+        self._leader_of = leader_of
+        self._timeout_ms = timeout_ms
 
     async def initialize(self, group: str, topic_id: Uuid, partition: int, state_epoch: int, start_offset: int) -> None:
         """Begin, or begin again with a higher state epoch, at `start_offset`."""
+        row = initialize_share_group_state.PartitionData(partition, state_epoch, start_offset)
+        topic = initialize_share_group_state.InitializeStateData(topic_id, [row])
+        request = initialize_share_group_state.InitializeShareGroupStateRequest(group, [topic])
+        await self._ask(ShareKey(group, topic_id, partition), request)
 
     async def read(self, group: str, topic_id: Uuid, partition: int, leader_epoch: int) -> StoredState:
         """The state, for the broker that leads the partition in `leader_epoch`: earlier leaders are fenced off."""
+        row = read_share_group_state.PartitionData(partition, leader_epoch)
+        topic = read_share_group_state.ReadStateData(topic_id, [row])
+        request = read_share_group_state.ReadShareGroupStateRequest(group, [topic])
+        found: read_share_group_state.PartitionResult = await self._ask(ShareKey(group, topic_id, partition), request)
+        batches = tuple(StateBatch(*batch) for batch in found.state_batches)
+        delays = Delays(found.delays_start, found.delays_due_ms, found.delays_offset)
+        return StoredState(found.state_epoch, found.start_offset, batches, delays, found.write_number)
 
     async def write(
         self,
@@ -60,9 +112,61 @@ class Persister(Protocol):
         write_number: int,
     ) -> None:
         """Change the state of some records; FENCED_STATE_EPOCH and FENCED_LEADER_EPOCH end the caller's part."""
+        row = write_share_group_state.PartitionData(
+            partition,
+            state_epoch,
+            leader_epoch,
+            start_offset,
+            finished_count,
+            [write_share_group_state.StateBatch(*batch) for batch in batches],
+            *delays,
+            write_number,
+        )
+        topic = write_share_group_state.WriteStateData(topic_id, [row])
+        request = write_share_group_state.WriteShareGroupStateRequest(group, [topic])
+        await self._ask(ShareKey(group, topic_id, partition), request)
 
     async def read_summary(self, group: str, topic_id: Uuid, partition: int) -> Summary:
         """The start offset and how much is finished; a start of NO_OFFSET when nothing is kept."""
+        row = read_share_group_state_summary.PartitionData(partition, NO_EPOCH)
+        topic = read_share_group_state_summary.ReadStateSummaryData(topic_id, [row])
+        request = read_share_group_state_summary.ReadShareGroupStateSummaryRequest(group, [topic])
+        found: read_share_group_state_summary.PartitionResult = await self._ask(
+            ShareKey(group, topic_id, partition), request
+        )
+        return Summary(found.state_epoch, found.leader_epoch, found.start_offset, found.delivery_complete_count)
 
     async def delete(self, group: str, topic_id: Uuid, partition: int) -> None:
         """Forget it; nothing happens when there is nothing."""
+        row = delete_share_group_state.PartitionData(partition)
+        topic = delete_share_group_state.DeleteStateData(topic_id, [row])
+        request = delete_share_group_state.DeleteShareGroupStateRequest(group, [topic])
+        await self._ask(ShareKey(group, topic_id, partition), request)
+
+    async def _ask(self, key: ShareKey, request: Any) -> Any:
+        """The row of the response; raises ApiError with the row's error."""
+        deadline_ms = self._env.monotonic_ms() + self._timeout_ms
+        pause_ms = RETRY_MIN_MS
+        while True:
+            try:
+                response = await self._ask_once(key, request)
+                row = response.results[0].partitions[0]
+                error = ApiError(ErrorCode(row.error_code), row.error_message or "the share coordinator refused")
+                if error.code is ErrorCode.NONE:
+                    return row
+            except ApiError as failure:
+                error = failure
+            except PeerUnsupported as failure:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION, str(failure)) from failure
+            except PeerLost as failure:
+                error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failure))
+            if error.code not in _PASSING or self._env.monotonic_ms() + pause_ms > deadline_ms:
+                raise error
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+
+    async def _ask_once(self, key: ShareKey, request: Any) -> Any:
+        state = await self._leader_of(key.coordinator_key)
+        if state.leader == NO_LEADER:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the share coordinator's partition has no leader")
+        return await self._brokers.ask(state.leader, request, timeout_ms=self._timeout_ms)

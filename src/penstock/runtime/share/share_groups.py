@@ -17,12 +17,13 @@ from penstock.core.group.share.heartbeat import HeartbeatResult
 from penstock.core.group.share.offsets import AlterResult, DeleteResult
 from penstock.core.group.share.partitions import NewState
 from penstock.core.metadata.image import Image
+from penstock.core.share.state import NO_COUNT, NO_OFFSET
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, TopicPartition, Uuid
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.env import Env
 from penstock.runtime.share.end_offsets import EndOffsets
-from penstock.runtime.share.persister import NO_COUNT, NO_OFFSET, Persister, Summary
+from penstock.runtime.share.persister import Persister, Summary
 from penstock.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,

@@ -23,7 +23,7 @@ def parts(*numbers: int) -> Partitions:
 
 
 def member(state: MemberState, epoch: int, assigned: Partitions, revoked: Partitions | None = None) -> ConsumerMember:
-    return ConsumerMember("m", epoch, epoch - 1, state, assigned=assigned, pending_revocation=revoked or {})
+    return ConsumerMember("m", epoch, epoch - 1, state=state, assigned=assigned, pending_revocation=revoked or {})
 
 
 def step(start: ConsumerMember, target: Partitions, owned: Partitions | None, *held: int) -> ConsumerMember:
@@ -105,4 +105,4 @@ def test_a_member_in_an_unknown_state_must_start_over() -> None:
         with pytest.raises(ApiError) as refused:
             step(start, parts(1), owned)
         assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
-    assert step(start, parts(1, 2), {}) == ConsumerMember("m", 5, 3, STABLE, assigned=parts(1, 2))
+    assert step(start, parts(1, 2), {}) == ConsumerMember("m", 5, 3, state=STABLE, assigned=parts(1, 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from controller_world import QUICK, ControllerWorld, play
@@ -22,7 +23,6 @@ from penstock.api.replicas.list_partition_reassignments import make_list_partiti
 from penstock.api.transactions.allocate_producer_ids import make_allocate_producer_ids
 from penstock.core.metadata.image import METADATA_VERSION
 from penstock.model.errors import ErrorCode
-from penstock.runtime.controller.controller import Controller
 from penstock.runtime.security.access_control import OPEN
 from penstock.wire.codec import decoder, encode
 from penstock.wire.messages import alter_partition, assign_replicas_to_dirs, controller_registration
@@ -41,14 +41,6 @@ from penstock.wire.messages.update_features import FeatureUpdateKey, UpdateFeatu
 CALM = replace(QUICK, session_timeout_ms=60_000, leader_imbalance_check_interval_ms=60_000)
 
 
-def elect_leaders(controller: Controller) -> Handler:
-    return make_elect_leaders(controller, OPEN)
-
-
-def alter_reassignments(controller: Controller) -> Handler:
-    return make_alter_partition_reassignments(controller, OPEN)
-
-
 class Caller:
     """A connection that asks in one version, through the wire format."""
 
@@ -57,7 +49,7 @@ class Caller:
         self.client = Client(("localhost", 1), "CONTROLLER")
 
     async def ask(self, make: Any, request: Any, version: int) -> Any:
-        handler: Handler = make(self.world.controller)
+        handler: Handler = make(SimpleNamespace(controller=self.world.controller, access=OPEN))
         received, _ = decoder(type(request), version)(encode(request, version), 0)
         response = await handler(received, RequestContext(version, "test", self.client))
         answered, _ = decoder(type(response), version)(encode(response, version), 0)
@@ -130,17 +122,17 @@ def test_leaders_and_replicas_are_changed_by_their_apis() -> None:
         assert world.state().in_sync_replicas == (1,)
 
         move = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("t", [ReassignablePartition(0, [1, 3])])])
-        answer = await caller.ask(alter_reassignments, move, 1)
+        answer = await caller.ask(make_alter_partition_reassignments, move, 1)
         assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
         listed = await caller.ask(make_list_partition_reassignments, ListPartitionReassignmentsRequest(topics=None), 0)
         assert list(listed.topics[0].partitions[0].adding_replicas) == [3]
 
         wanted = ElectLeadersRequest(0, [TopicPartitions("t", [0])])
         for version in (0, 1, 2):
-            answer = await caller.ask(elect_leaders, wanted, version)
+            answer = await caller.ask(make_elect_leaders, wanted, version)
             row = answer.replica_election_results[0].partition_result[0]
             assert row.error_code == ErrorCode.ELECTION_NOT_NEEDED
-        strange = await caller.ask(elect_leaders, wanted._replace(election_type=7), 2)
+        strange = await caller.ask(make_elect_leaders, wanted._replace(election_type=7), 2)
         assert strange.error_code == ErrorCode.INVALID_REQUEST
 
         place = assign_replicas_to_dirs.AssignReplicasToDirsRequestPartitionData(0)
@@ -195,9 +187,9 @@ def test_an_inactive_controller_says_so_in_every_api() -> None:
             (make_broker_heartbeat, BrokerHeartbeatRequest(1, world.epochs[1], 0), 1),
             (make_unregister_broker, UnregisterBrokerRequest(1), 0),
             (make_alter_partition, alter_partition.AlterPartitionRequest(1, 0, []), 3),
-            (alter_reassignments, AlterPartitionReassignmentsRequest(), 1),
+            (make_alter_partition_reassignments, AlterPartitionReassignmentsRequest(), 1),
             (make_list_partition_reassignments, ListPartitionReassignmentsRequest(), 0),
-            (elect_leaders, ElectLeadersRequest(0, [TopicPartitions("t", [0])]), 2),
+            (make_elect_leaders, ElectLeadersRequest(0, [TopicPartitions("t", [0])]), 2),
             (make_allocate_producer_ids, AllocateProducerIdsRequest(1, 0), 0),
             (make_update_features, UpdateFeaturesRequest(), 2),
             (make_controller_registration, controller_registration.ControllerRegistrationRequest(), 0),

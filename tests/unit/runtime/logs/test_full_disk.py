@@ -116,7 +116,7 @@ def test_what_has_not_expired_is_never_dropped(tmp_path: Path, monkeypatch: pyte
 def test_a_disk_that_fills_is_forecast_to_whoever_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(shell: TransactionShell) -> None:
         housekeeping = Housekeeping(shell.env, shell.partitions, lambda: shell.settings)
-        describe = make_describe_log_dirs(shell.env, shell.partitions)
+        describe = make_describe_log_dirs(shell)  # type: ignore[arg-type]
         context = RequestContext(4, None, Client(("127.0.0.1", 1), "PLAINTEXT"))
         used: list[int] = []
         for minute in range(11):

@@ -174,7 +174,8 @@ class Session:
                 return requests.fetch_snapshot(request, LISTENER)
             case ApiKey.UPDATE_RAFT_VOTER:
                 context = RequestContext(0, None, Client(("host", 1), LISTENER))
-                return asyncio.ensure_future(make_update_raft_voter(self.raft)(request, context))
+                update = make_update_raft_voter(self)  # type: ignore[arg-type]
+                return asyncio.ensure_future(update(request, context))
         raise AssertionError(key)
 
     def flush(self, _: Any = None) -> None:

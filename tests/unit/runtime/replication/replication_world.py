@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from penstock.api.cluster.api_versions import make_api_versions
@@ -93,7 +94,7 @@ class Broker:
         handlers = {
             0: self.produce,
             1: make_fetch(self.env, self.partitions, sessions, followers, SIZE, self.cluster.access, by_rack=True),
-            2: make_list_offsets(self.partitions, OPEN),
+            2: make_list_offsets(SimpleNamespace(partitions=self.partitions, access=OPEN, tier=None)),  # type: ignore[arg-type]
             18: make_api_versions(VERSIONS, {}, lambda: (0, {})),
         }
         self.fetch = handlers[1]

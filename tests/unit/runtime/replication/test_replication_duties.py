@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,10 @@ async def pair(cluster: Cluster) -> tuple[Broker, Broker]:
     one, two = await cluster.start(1, "east"), await cluster.start(2, "west")
     cluster.create((1, 2))
     return one, two
+
+
+def services(broker: Broker, **others: Any) -> Any:
+    return SimpleNamespace(partitions=broker.partitions, access=OPEN, **others)
 
 
 async def read(broker: Broker, offset: int, rack: str = "") -> PartitionData:
@@ -94,7 +99,7 @@ def test_deleted_records_are_gone_from_every_replica_before_the_answer(tmp_path:
         one, two = await pair(cluster)
         for number in range(5):
             await one.send(b"%d" % number)
-        delete = make_delete_records(one.partitions, lambda _: None, OPEN)
+        delete = make_delete_records(services(one, settle_deletions=lambda _: None))
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 3)])
         response = await delete(DeleteRecordsRequest([topic], timeout_ms=5_000), CONTEXT)
         assert response.topics[0].partitions[0] == (0, 3, 0)
@@ -117,7 +122,9 @@ def test_records_are_not_said_to_be_deleted_while_the_disk_is_full(tmp_path: Pat
             raise StorageError("No space left on device", errno.ENOSPC)
 
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 1), DeleteRecordsPartition(7, 1)])
-        response = make_delete_records(one.partitions, settle, OPEN)(DeleteRecordsRequest([topic], 5_000), CONTEXT)
+        response = make_delete_records(services(one, settle_deletions=settle))(
+            DeleteRecordsRequest([topic], 5_000), CONTEXT
+        )
         codes = [row.error_code for row in response.topics[0].partitions]
         assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
@@ -134,7 +141,7 @@ def test_a_new_leader_names_no_end_before_it_knows_what_is_committed(tmp_path: P
         cluster.refuse_proposals = True
         cluster.change(leader=2)
         topics = [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp=-1)])]
-        list_offsets = make_list_offsets(two.partitions, OPEN)
+        list_offsets = make_list_offsets(services(two, tier=None))
         row = list_offsets(ListOffsetsRequest(-1, topics=topics), CONTEXT).topics[0].partitions[0]
         assert row.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         row = list_offsets(ListOffsetsRequest(1, topics=topics), CONTEXT).topics[0].partitions[0]
@@ -154,7 +161,7 @@ def test_an_epoch_without_records_ends_where_the_one_before_it_does(tmp_path: Pa
         for leader in (2, 1, 2, 1):
             cluster.change(leader=leader)
         await one.send(b"second")
-        end_of = make_offset_for_leader_epoch(one.partitions, OPEN)
+        end_of = make_offset_for_leader_epoch(services(one))
         ends = []
         for epoch in range(6):
             rows = [OffsetForLeaderPartition(0, -1, epoch)]

@@ -11,13 +11,14 @@ import pytest
 
 from penstock.core.contract import Caller
 from penstock.core.metadata.topics import NewTopic
+from penstock.core.share.state import NO_OFFSET
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.brokers import Brokers
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.peer import PeerLost
 from penstock.runtime.share.end_offsets import EndOffsets
-from penstock.runtime.share.persister import NO_OFFSET, Persister, Summary
+from penstock.runtime.share.persister import Persister, Summary
 from penstock.runtime.share.share_groups import ShareGroups
 from penstock.wire.messages import alter_share_group_offsets as altering
 from penstock.wire.messages import delete_share_group_offsets as deleting

@@ -23,6 +23,7 @@ from penstock.core.group.consumer.update import (
     update_member,
 )
 from penstock.core.group.contract import Caller, Effects, Record
+from penstock.core.group.group import refuse_if
 from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import (
@@ -37,26 +38,21 @@ def check_request(request: ConsumerGroupHeartbeatRequest, api_version: int, assi
     """Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR for a request that is invalid for every group."""
     epoch = request.member_epoch
     if api_version >= 1 or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
-        _refuse(not request.member_id.strip(), "MemberId can't be empty.")
-    _refuse(not request.group_id.strip(), "GroupId can't be empty.")
-    _refuse(request.instance_id is not None and not request.instance_id.strip(), "InstanceId can't be empty.")
-    _refuse(request.rack_id is not None and not request.rack_id.strip(), "RackId can't be empty.")
-    _refuse(epoch < STATIC_LEAVE_EPOCH, "MemberEpoch is invalid.")
-    _refuse(epoch == STATIC_LEAVE_EPOCH and request.instance_id is None, "InstanceId can't be null.")
+        refuse_if(not request.member_id.strip(), "MemberId can't be empty.")
+    refuse_if(not request.group_id.strip(), "GroupId can't be empty.")
+    refuse_if(request.instance_id is not None and not request.instance_id.strip(), "InstanceId can't be empty.")
+    refuse_if(request.rack_id is not None and not request.rack_id.strip(), "RackId can't be empty.")
+    refuse_if(epoch < STATIC_LEAVE_EPOCH, "MemberEpoch is invalid.")
+    refuse_if(epoch == STATIC_LEAVE_EPOCH and request.instance_id is None, "InstanceId can't be null.")
     if epoch == JOIN_EPOCH:
         subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
-        _refuse(request.rebalance_timeout_ms == -1, "RebalanceTimeoutMs must be provided when joining.")
-        _refuse(request.topic_partitions is None, "TopicPartitions must be provided when joining.")
-        _refuse(bool(request.topic_partitions), "TopicPartitions must be empty when joining.")
-        _refuse(not subscribes, "SubscribedTopicNames or SubscribedTopicRegex must be provided when joining.")
+        refuse_if(request.rebalance_timeout_ms == -1, "RebalanceTimeoutMs must be provided when joining.")
+        refuse_if(request.topic_partitions is None, "TopicPartitions must be provided when joining.")
+        refuse_if(bool(request.topic_partitions), "TopicPartitions must be empty when joining.")
+        refuse_if(not subscribes, "SubscribedTopicNames or SubscribedTopicRegex must be provided when joining.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         reason = f"Assignor {request.server_assignor} is not supported; supported are {', '.join(assignors)}."
         raise ApiError(ErrorCode.UNSUPPORTED_ASSIGNOR, reason)
-
-
-def _refuse(condition: bool, reason: str) -> None:
-    if condition:
-        raise ApiError(ErrorCode.INVALID_REQUEST, reason)
 
 
 def heartbeat(

@@ -38,10 +38,7 @@ class ConsumerMember(ModernMember):
 
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None
-    rack_id: str | None = None
     rebalance_timeout_ms: int = -1
-    client_id: str = ""
-    client_host: str = ""
     subscribed_topic_names: frozenset[str] = frozenset()
     subscribed_topic_regex: str = ""
     server_assignor: str | None = None

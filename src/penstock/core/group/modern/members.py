@@ -24,6 +24,9 @@ class ModernMember(ABC):
     member_id: str
     member_epoch: int = JOIN_EPOCH
     previous_member_epoch: int = -1
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
 
     @property
     def is_classic(self) -> bool:

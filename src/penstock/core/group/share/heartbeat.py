@@ -16,6 +16,7 @@ from typing import NamedTuple
 from penstock.core.group.assignors.contract import NO_PARTITIONS, MemberSpec, Partitions, rows_of
 from penstock.core.group.assignors.simple import assign_simple
 from penstock.core.group.contract import Caller, Effects, Record, Timer
+from penstock.core.group.group import refuse_if
 from penstock.core.group.modern.members import JOIN_EPOCH, LEAVE_EPOCH
 from penstock.core.group.share.context import ShareContext, session_key
 from penstock.core.group.share.group import ShareGroup
@@ -53,17 +54,12 @@ class HeartbeatResult(NamedTuple):
 
 def check_request(request: ShareGroupHeartbeatRequest) -> None:
     """Raises INVALID_REQUEST for a request that is invalid for every group."""
-    _refuse(not request.member_id.strip(), "MemberId can't be empty.")
-    _refuse(not request.group_id.strip(), "GroupId can't be empty.")
-    _refuse(request.rack_id is not None and not request.rack_id.strip(), "RackId can't be empty.")
+    refuse_if(not request.member_id.strip(), "MemberId can't be empty.")
+    refuse_if(not request.group_id.strip(), "GroupId can't be empty.")
+    refuse_if(request.rack_id is not None and not request.rack_id.strip(), "RackId can't be empty.")
     joins_nothing = request.member_epoch == JOIN_EPOCH and not request.subscribed_topic_names
-    _refuse(joins_nothing, "SubscribedTopicNames must be set in first request.")
-    _refuse(request.member_epoch < LEAVE_EPOCH, "MemberEpoch is invalid.")
-
-
-def _refuse(condition: bool, reason: str) -> None:
-    if condition:
-        raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+    refuse_if(joins_nothing, "SubscribedTopicNames must be set in first request.")
+    refuse_if(request.member_epoch < LEAVE_EPOCH, "MemberEpoch is invalid.")
 
 
 def heartbeat(

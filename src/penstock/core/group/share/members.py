@@ -21,9 +21,6 @@ from penstock.wire.messages.share_group_records import (
 class ShareMember(ModernMember):
     """One member; it has chosen its id itself."""
 
-    rack_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     subscribed_topic_names: frozenset[str] = frozenset()
     assigned: Partitions = field(default_factory=dict)
 

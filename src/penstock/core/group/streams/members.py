@@ -45,10 +45,7 @@ class StreamsMember(ModernMember):
     previous_member_epoch: int = 0
     state: MemberState = MemberState.STABLE
     instance_id: str | None = None
-    rack_id: str | None = None
     rebalance_timeout_ms: int = -1
-    client_id: str = ""
-    client_host: str = ""
     topology_epoch: int = -1
     process_id: str = ""
     user_endpoint: Endpoint | None = None

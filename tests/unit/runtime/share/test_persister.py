@@ -14,8 +14,7 @@ from penstock.model.ids import NO_LEADER
 from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.peer import PeerLost
-from penstock.runtime.share.persister import StoredState, Summary
-from penstock.runtime.share.remote_persister import RemotePersister
+from penstock.runtime.share.persister import Persister, StoredState, Summary
 from penstock.wire.messages import read_share_group_state as reading
 from penstock.wire.messages import read_share_group_state_summary as summing
 from penstock.wire.messages import write_share_group_state as writing
@@ -32,7 +31,7 @@ class World:
         self.asked: list[tuple[int, Any]] = []
         self._leaders = [*leaders]
         brokers = Brokers(HERE, lambda broker: Broker(self, broker), self._here)
-        self.persister = RemotePersister(SystemEnv(), brokers, self._leader_of, timeout_ms)
+        self.persister = Persister(SystemEnv(), brokers, self._leader_of, timeout_ms)
 
     async def _leader_of(self, key: str) -> PartitionState:
         assert key == "g:AAECAwQFBgcICQoLDA0ODw:3"
