@@ -22,8 +22,7 @@ def serving(wanted: str | Collection[str], operations: Iterable[Operation], role
     if any(name in roles for name in names):
         return list(operations)
 
-    async def elsewhere(call: Call) -> Response:
-        del call
+    async def elsewhere(_: Call) -> Response:
         raise not_served(names, roles)
 
     return [replace(operation, handler=elsewhere, parameters=(), body=None) for operation in operations]

@@ -46,7 +46,7 @@ from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Application, Load, json_response
 from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.openapi import document
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.model.version import __version__
 
 DESCRIPTION = (
@@ -172,14 +172,9 @@ def public_application(services: RestServices, sign_in: list[Operation]) -> Appl
     )
     page = docs_page(described)
 
-    async def openapi(call: Call) -> Response:
-        del call
-        return json_response(described)
+    itself = Routes("Health")
 
-    async def docs(call: Call) -> Response:
-        del call
-        return HTMLResponse(page, headers=docs_headers())
-
+    @itself.on("GET /", "Redirect browsers to the console; list the entry points for other clients.")
     async def front(call: Call) -> Response:
         accepted = call.request.headers.get("accept", "")
         if "text/html" in accepted:
@@ -187,13 +182,14 @@ def public_application(services: RestServices, sign_in: list[Operation]) -> Appl
         # Clients of the REST Proxy check that it is up with this request, and expect an empty object.
         return answer({}) if V2_PREFIX in accepted else json_response(FRONT)
 
-    itself = [
-        Operation(
-            "GET", "/", front, "Redirect browsers to the console; list the entry points for other clients.", "Health"
-        ),
-        Operation("GET", "/openapi.json", openapi, "Get the OpenAPI document of this API.", "Health"),
-        Operation("GET", "/docs", docs, "Show this API's documentation page.", "Health", answer_type="text/html"),
-    ]
+    @itself.on("GET /openapi.json", "Get the OpenAPI document of this API.")
+    async def openapi(_: Call) -> Response:
+        return json_response(described)
+
+    @itself.on("GET /docs", "Show this API's documentation page.", answer_type="text/html")
+    async def docs(_: Call) -> Response:
+        return HTMLResponse(page, headers=docs_headers())
+
     console = serving(CONSOLE, [*sign_in, *console_pages()], services.settings.roles)
     return Application(
         [*health, *itself, *console],
@@ -204,21 +200,18 @@ def public_application(services: RestServices, sign_in: list[Operation]) -> Appl
 
 
 def _health_operations(admin: Admin) -> list[Operation]:
-    async def ready(call: Call) -> Response:
-        del call
+    routes = Routes("Health", "/status")
+
+    @routes.on("GET /ready", "Check that the brokers can be reached.", always_served=True)
+    async def ready(_: Call) -> Response:
         await admin.names()
         return json_response({"status": "ready"})
 
-    async def alive(call: Call) -> Response:
-        del call
+    @routes.on("GET /alive", "Answer.", always_served=True)
+    async def alive(_: Call) -> Response:
         return json_response({"status": "alive"})
 
-    return [
-        Operation(
-            "GET", "/status/ready", ready, "Check that the brokers can be reached.", "Health", always_served=True
-        ),
-        Operation("GET", "/status/alive", alive, "Answer.", "Health", always_served=True),
-    ]
+    return routes
 
 
 def _invalid_status(path: str) -> int:

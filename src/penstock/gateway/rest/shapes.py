@@ -7,7 +7,7 @@ import binascii
 from typing import Any
 
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
-from penstock.gateway.web.parameters import number, path
+from penstock.gateway.web.parameters import header, number, path
 from penstock.gateway.web.problem import Problem
 
 INT32_MAX = (1 << 31) - 1
@@ -18,7 +18,11 @@ REPLICATION_FACTOR_MAX = 10_000
 TOPIC = path("topic", "The topic's name.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
 PARTITION = path("partition", "The partition's number.", type="integer", minimum=0, maximum=INT32_MAX)
 GROUP = path("group", "The consumer group's name.")
+IDEMPOTENCY_KEY = header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255)
 TIMEOUT = number("timeout", "How many milliseconds to wait for the first record.", maximum=60_000, default=0)
+
+# Sent with the answer to a request whose idempotency key was seen before.
+REPLAYED = {"Idempotent-Replayed": "true"}
 
 NULLABLE_TEXT = {"type": ["string", "null"]}
 HEADERS_SHAPE = {"type": "object", "additionalProperties": {"type": "string"}}

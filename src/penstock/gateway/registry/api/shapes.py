@@ -23,6 +23,8 @@ MEDIA_TYPES = (
 SUBJECT = path("subject", "The name of a subject, such as orders-value; `:.context:name` names one in a context.")
 VERSION = path("version", "A version's number, or latest.")
 SCHEMA_ID = path("id", "The id of a schema.", type="integer", minimum=0, maximum=(1 << 31) - 1)
+GUID = path("guid", "A schema's guid.", pattern="^[0-9a-fA-F-]{32,36}$")
+IN_PATHS = (SUBJECT, VERSION, SCHEMA_ID, GUID)
 DELETED = flag("deleted", "Include soft-deleted ones.")
 NORMALIZE = flag("normalize", "Normalize the schema before comparing.")
 FORMAT = query("format", "resolved (Avro) or serialized (Protobuf); the stored text otherwise.", default="")

@@ -14,7 +14,7 @@ from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, Clus
 from penstock.gateway.rest.console.quorum import read_quorum
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes, object_with
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -32,9 +32,14 @@ def cluster_operations(
     cluster_id: str, snapshots: ClusterSnapshots, throughput: Throughput, wire: BrokerWire
 ) -> list[Operation]:
     """Operations on the cluster as a whole."""
+    routes = Routes(TAG, "/api/v1/cluster")
 
-    async def cluster(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET",
+        "Show the cluster's health, brokers and problems; the last known state while brokers do not answer.",
+        answers={200: CLUSTER_SHAPE},
+    )
+    async def cluster(_: Call) -> Response:
         snapshot = await snapshots.latest()
         return json_response(
             {
@@ -46,8 +51,12 @@ def cluster_operations(
             }
         )
 
-    async def rates(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET /throughput",
+        "Show records written per second, sampled when this is called, and the busiest topics.",
+        answers={200: object_with("points", "busiest")},
+    )
+    async def rates(_: Call) -> Response:
         await throughput.sample()
         return json_response(
             {
@@ -56,48 +65,19 @@ def cluster_operations(
             }
         )
 
-    async def quorum(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET /quorum",
+        "Show the controllers, their leader, and how far each has replicated the metadata log.",
+        answers={200: object_with("leader", "epoch", "nodes")},
+    )
+    async def quorum(_: Call) -> Response:
         return json_response(await read_quorum(wire))
 
-    async def directories(call: Call) -> Response:
-        del call
+    @routes.on("GET /log-directories", "Show the brokers' log directories.", answers={200: object_with("brokers")})
+    async def directories(_: Call) -> Response:
         return json_response({"brokers": await read_directories(await snapshots.latest(), wire)})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/cluster",
-            cluster,
-            "Show the cluster's health, brokers and problems; the last known state while brokers do not answer.",
-            TAG,
-            answers={200: CLUSTER_SHAPE},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/cluster/throughput",
-            rates,
-            "Show records written per second, sampled when this is called, and the busiest topics.",
-            TAG,
-            answers={200: {"type": "object", "required": ["points", "busiest"]}},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/cluster/quorum",
-            quorum,
-            "Show the controllers, their leader, and how far each has replicated the metadata log.",
-            TAG,
-            answers={200: {"type": "object", "required": ["leader", "epoch", "nodes"]}},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/cluster/log-directories",
-            directories,
-            "Show the brokers' log directories.",
-            TAG,
-            answers={200: {"type": "object", "required": ["brokers"]}},
-        ),
-    ]
+    return routes
 
 
 def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collection[int]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from penstock.gateway.rest.console.topics import counts, show
 from penstock.gateway.rest.native.tail import chosen_partitions
 from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE, left_out
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, object_with
 from penstock.gateway.web.problem import Problem
 
 TAG = "Dead letters (v1)"
@@ -40,9 +40,14 @@ def dead_letter_operations(
     admin: Admin, groups: Groups, snapshots: ClusterSnapshots, readers: Readers, publisher: Publisher
 ) -> list[Operation]:
     """Operations on dead letters."""
+    routes = Routes(TAG, "/api/v1/dead-letters", (TOPIC,))
 
-    async def listing(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET",
+        "List dead-letter topics, recognized by name: dlq.orders, orders.dlq, orders-dlt and the like.",
+        answers={200: object_with("topics")},
+    )
+    async def listing(_: Call) -> Response:
         snapshot = await snapshots.latest()
         names = [name for name in snapshot.topics if TOPIC_NAMES.search(name)][:SHOWN_MAX]
         counted = await counts(groups, snapshot, names)
@@ -51,6 +56,12 @@ def dead_letter_operations(
         ]
         return json_response({"topics": rows})
 
+    @routes.on(
+        "POST /{topic}/replay",
+        "Replay records to their original topics, without their dead-letter headers.",
+        body=Body(REPLAY_BODY, example={"partition": 0, "offset": 17, "to": "orders"}),
+        answers={200: object_with("replayed")},
+    )
     async def replay(call: Call) -> Response:
         topic, body = call["topic"], call.body
         if not TOPIC_NAMES.search(topic):
@@ -101,26 +112,7 @@ def dead_letter_operations(
             )
         return letter._replace(key=found[0].key, value=found[0].value, headers=found[0].headers)
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/dead-letters",
-            listing,
-            "List dead-letter topics, recognized by name: dlq.orders, orders.dlq, orders-dlt and the like.",
-            TAG,
-            answers={200: {"type": "object", "required": ["topics"]}},
-        ),
-        Operation(
-            "POST",
-            "/api/v1/dead-letters/{topic}/replay",
-            replay,
-            "Replay records to their original topics, without their dead-letter headers.",
-            TAG,
-            (TOPIC,),
-            Body(REPLAY_BODY, example={"partition": 0, "offset": 17, "to": "orders"}),
-            {200: {"type": "object", "required": ["replayed"]}},
-        ),
-    ]
+    return routes
 
 
 def topic_of(name: str) -> str:

@@ -18,7 +18,7 @@ from penstock.gateway.rest.console.share_groups import SHARE, ShareGroups
 from penstock.gateway.rest.console.topics import PAGING, matching, page_of
 from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, object_with
 from penstock.gateway.web.problem import Problem
 
 TAG = "Groups (v1)"
@@ -42,8 +42,15 @@ RESET_EXAMPLE = {"topic": "orders", "to": "time", "value": 1767225600000, "dry_r
 
 def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[Operation]:
     """Operations that list, show and delete groups."""
+    routes = Routes(TAG, BASE, (GROUP,))
     history = LagHistory()
 
+    @routes.on(
+        "GET",
+        "List groups with their lag, one page at a time.",
+        *PAGING,
+        answers={200: object_with("groups", "total", "page", "pages")},
+    )
     async def listing(call: Call) -> Response:
         answer = await result_of(checked_call(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
         known = {each.group_id: (_word(each.state), _word(each.type)) for each in answer.valid}
@@ -71,6 +78,7 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         group = await describe(name)
         return group, await group_lags(admin, groups, name, owners_of(group))
 
+    @routes.on("GET /{group}", "Show a group's members, partitions and lag.")
     async def one(call: Call) -> Response:
         name = call["group"]
         try:
@@ -89,34 +97,26 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         history.note(name, lags)
         return json_response({**described, "partitions": rows, "lag": total_lag(lags), "history": history.show(name)})
 
+    @routes.on("DELETE /{group}", "Delete a group that has no members.", answers=NO_CONTENT)
     async def delete(call: Call) -> Response:
         futures = checked_call(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)
         await result_of(futures[call["group"]])
         history.forget(call["group"])
         return Response(status_code=204)
 
-    needed = {"type": "object", "required": ["groups", "total", "page", "pages"]}
-    return [
-        Operation(
-            "GET", BASE, listing, "List groups with their lag, one page at a time.", TAG, PAGING, answers={200: needed}
-        ),
-        Operation("GET", f"{BASE}/{{group}}", one, "Show a group's members, partitions and lag.", TAG, (GROUP,)),
-        Operation(
-            "DELETE",
-            f"{BASE}/{{group}}",
-            delete,
-            "Delete a group that has no members.",
-            TAG,
-            (GROUP,),
-            None,
-            {204: None},
-        ),
-    ]
+    return routes
 
 
 def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
     """Offset resets."""
+    routes = Routes(TAG, BASE, (GROUP,))
 
+    @routes.on(
+        "POST /{group}/reset",
+        "Reset the offsets of a group without members: to the start, the end, an offset, a time, or by a delta.",
+        body=Body(RESET_BODY, example=RESET_EXAMPLE),
+        answers={200: object_with("moves")},
+    )
     async def reset(call: Call) -> Response:
         name, body = call["group"], call.body
         targets = await _targets(admin, groups, name, body)
@@ -129,18 +129,7 @@ def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
             await _commit(admin, name, targets)
         return json_response({"group": name, "dry_run": body.get("dry_run", False), "moves": moves})
 
-    return [
-        Operation(
-            "POST",
-            f"{BASE}/{{group}}/reset",
-            reset,
-            "Reset the offsets of a group without members: to the start, the end, an offset, a time, or by a delta.",
-            TAG,
-            (GROUP,),
-            Body(RESET_BODY, example=RESET_EXAMPLE),
-            {200: {"type": "object", "required": ["moves"]}},
-        ),
-    ]
+    return routes
 
 
 def owners_of(group: Any) -> dict[Place, str]:

@@ -18,7 +18,7 @@ from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, TOPIC
 from penstock.gateway.rest.values.json_text import json_bytes
 from penstock.gateway.rest.values.record_json import FORMATS
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
-from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
+from penstock.gateway.web.operations import JSON_TYPE, Call, Operation, Routes, object_with
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
@@ -44,7 +44,23 @@ def message_operations(
     admin: Admin, readers: Readers, groups: Groups, tails: LiveTails, codec: SchemaCodec
 ) -> list[Operation]:
     """Operations that search and follow records."""
+    routes = Routes(TAG, "/api/v1/topics/{topic}", (TOPIC,))
+    live = Routes("Live", "/api/v1/topics/{topic}", (TOPIC,), answer_type="text/event-stream")
 
+    @routes.on(
+        "GET /messages",
+        "Search the records of all partitions and decode them; newest first with from=latest.",
+        PARTITION,
+        query("from", "Where to start.", enum=STARTS, default="latest"),
+        number("offset", "With from=offset: the first offset to show.", maximum=INT64_MAX),
+        number("time", "With from=time: milliseconds since 1970.", maximum=INT64_MAX),
+        query("key", "Only records with this key.", maxLength=10_000),
+        query("contains", "Only records whose key or value contains this text.", maxLength=1000),
+        number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
+        number("scan", "How many records to scan at most.", 1, maximum=SCAN_MAX, default=10_000),
+        *DECODING,
+        answers={200: object_with("messages", "scanned")},
+    )
     async def search(call: Call) -> Response:
         topic = call["topic"]
         partitions = await chosen_partitions(admin, topic, call["partition"])
@@ -60,6 +76,12 @@ def message_operations(
         answer = b'{"messages":[%b],"scanned":%d,"partitions":%b}'
         return Response(answer % (b",".join(shown), len(records), json_bytes(partitions)), media_type=JSON_TYPE)
 
+    @live.on(
+        "GET /tail",
+        "Follow a topic's decoded records as server-sent events, one per record, until the client disconnects.",
+        PARTITION,
+        *DECODING,
+    )
     async def tail(call: Call) -> Response:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
         batches = tails.follow(call["topic"], partitions, offset_number("latest"), call.caller)
@@ -67,37 +89,7 @@ def message_operations(
         events = _events(batches, codec, call["key_format"], call["value_format"])
         return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/topics/{topic}/messages",
-            search,
-            "Search the records of all partitions and decode them; newest first with from=latest.",
-            TAG,
-            (
-                TOPIC,
-                PARTITION,
-                query("from", "Where to start.", enum=STARTS, default="latest"),
-                number("offset", "With from=offset: the first offset to show.", maximum=INT64_MAX),
-                number("time", "With from=time: milliseconds since 1970.", maximum=INT64_MAX),
-                query("key", "Only records with this key.", maxLength=10_000),
-                query("contains", "Only records whose key or value contains this text.", maxLength=1000),
-                number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
-                number("scan", "How many records to scan at most.", 1, maximum=SCAN_MAX, default=10_000),
-                *DECODING,
-            ),
-            answers={200: {"type": "object", "required": ["messages", "scanned"]}},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/topics/{topic}/tail",
-            tail,
-            "Follow a topic's decoded records as server-sent events, one per record, until the client disconnects.",
-            "Live",
-            (TOPIC, PARTITION, *DECODING),
-            answer_type="text/event-stream",
-        ),
-    ]
+    return [*routes, *live]
 
 
 class _Finder:

@@ -18,7 +18,7 @@ from penstock.gateway.callers.credentials import BASIC, CERTIFICATE, SECRET_LENG
 from penstock.gateway.callers.session import CallerSession
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.connection_policy import CERTIFICATE_KEY
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import address_of
 from penstock.model.access import USER_PREFIX
@@ -43,7 +43,9 @@ def sign_in_operations(
     sign_in: SignIn | None, sessions: ConsoleSessions, methods: Collection[str] = ()
 ) -> list[Operation]:
     """Operations on the caller's own session. Without `sign_in`, nobody has to sign in."""
+    routes = Routes(TAG, "/console/session")
 
+    @routes.on("GET", "Show who is signed in to the console.")
     async def show(call: Call) -> Response:
         if sign_in is None:
             return json_response({"required": False}, headers=NO_STORE)
@@ -58,6 +60,7 @@ def sign_in_operations(
         name, session = sessions.create(Presented(CERTIFICATE, certificate), time.monotonic())
         return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
+    @routes.on("POST", "Sign in to the console.", body=Body(SIGN_IN_BODY))
     async def create(call: Call) -> Response:
         if sign_in is None or BASIC not in methods:
             raise Problem(404, 40411, "nobody signs in here with a password", "use a certificate instead")
@@ -77,6 +80,7 @@ def sign_in_operations(
         name, session = sessions.create(presented, time.monotonic())
         return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
+    @routes.on("DELETE", "Sign out of the console.", answers=NO_CONTENT)
     async def end(call: Call) -> Response:
         name = _name_of(call)
         session = sessions.find(name, time.monotonic()) if name is not None else None
@@ -85,11 +89,7 @@ def sign_in_operations(
             sessions.drop(name)
         return Response(status_code=204, headers={**NO_STORE, "Set-Cookie": set_cookie(None, tls=_is_tls(call))})
 
-    return [
-        Operation("GET", PATH, show, "Show who is signed in to the console.", TAG),
-        Operation("POST", PATH, create, "Sign in to the console.", TAG, body=Body(SIGN_IN_BODY)),
-        Operation("DELETE", PATH, end, "Sign out of the console.", TAG, answers={204: None}),
-    ]
+    return routes
 
 
 def _shown(session: ConsoleSession, headers: Mapping[str, str]) -> Response:

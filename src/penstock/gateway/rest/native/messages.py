@@ -28,7 +28,9 @@ from penstock.gateway.kafka.share.routes import Delivery
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     HEADERS_SHAPE,
+    IDEMPOTENCY_KEY,
     NULLABLE_TEXT,
+    REPLAYED,
     TOPIC,
     left_out,
     put_text,
@@ -37,14 +39,12 @@ from penstock.gateway.rest.shapes import (
 from penstock.gateway.rest.values.json_verbatim import exact_value
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation
-from penstock.gateway.web.parameters import header, number, query
+from penstock.gateway.web.operations import Body, Call, Operation, Routes
+from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
 TAG = "Topics and messages"
 WAIT_MS = 10_000
-REPLAYED = {"Idempotent-Replayed": "true"}
-KEY = header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255)
 
 PUBLISH_BODY = {
     "type": "object",
@@ -79,7 +79,7 @@ NACK_BODY = {
         "deadLetter": {"type": "boolean", "description": "Give it up instead of delivering it again."},
     },
 }
-EXAMPLE_ID = "0-42-1-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"
+EXAMPLE = {"messageId": "0-42-1-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"}
 # Partition, offset, and for a message that was delivered to a group also the attempt, the member, and the group.
 _MESSAGE_ID = re.compile(r"([0-9]{1,10})-([0-9]{1,19})(?:-([0-9]{1,5})-([0-9a-f]{32})-([0-9A-Za-z_-]+))?")
 
@@ -111,8 +111,10 @@ def parse_message_id(text: str) -> Delivery:
 
 def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: BodyReader) -> list[Operation]:
     """Operations that publish one message."""
+    routes = Routes(TAG, "/topics/{topic}", (TOPIC,))
     body = Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}})
 
+    @routes.on("POST /publish", "Publish a message.", IDEMPOTENCY_KEY, body=body, answers={200: DELIVERED_SHAPE})
     async def publish(call: Call) -> Response:
         topic = call["topic"]
         fields = await bodies.read(call.raw, body, 400)
@@ -129,18 +131,7 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], b
         }
         return json_response(shown, headers=REPLAYED if again else None)
 
-    return [
-        Operation(
-            "POST",
-            "/topics/{topic}/publish",
-            publish,
-            "Publish a message.",
-            TAG,
-            (TOPIC, KEY),
-            body,
-            {200: DELIVERED_SHAPE},
-        )
-    ]
+    return routes
 
 
 def has_json_value(body: Any) -> bool:
@@ -185,7 +176,21 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
 
 def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) -> list[Operation]:
     """Operations that deliver messages one by one, and say what becomes of them."""
+    routes = Routes(TAG, "/topics/{topic}", (TOPIC,))
 
+    @routes.on(
+        "GET /subscribe",
+        "Get a share group's next message, or the one at an offset; 204 if there is none.",
+        query("group", "The share group.", minLength=1, maxLength=249, default="default"),
+        query(
+            "offset",
+            "Where a new group starts (earliest or latest), unless its settings say; a number reads the "
+            "message at that offset again, for no group.",
+            default="earliest",
+        ),
+        number("timeout", "How many milliseconds to wait.", maximum=60_000, default=WAIT_MS),
+        answers={200: MESSAGE_SHAPE, 204: None},
+    )
     async def subscribe(call: Call) -> Response:
         topic, group = call["topic"], call["group"]
         count = await admin.partition_count(topic)
@@ -221,52 +226,35 @@ def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) 
         await admin.partition_count(topic)
         return await members.settle(topic, delivery, kind)
 
+    @routes.on(
+        "POST /ack",
+        "Acknowledge a message, so that it is not delivered to the group again.",
+        body=Body(SETTLE_BODY, example=EXAMPLE),
+    )
     async def acknowledge(call: Call) -> Response:
         await settle(call, AckType.ACCEPT)
         return json_response({"acknowledged": True, "messageId": call.body["messageId"]})
 
+    @routes.on(
+        "POST /nack",
+        "Give a message back: it is delivered again, or becomes a dead letter.",
+        body=Body(NACK_BODY, example=EXAMPLE),
+    )
     async def release(call: Call) -> Response:
         is_given_up = bool(call.body.get("deadLetter"))
         await settle(call, AckType.REJECT if is_given_up else AckType.RELEASE)
         return json_response({"messageId": call.body["messageId"], "deadLetter": is_given_up})
 
+    @routes.on(
+        "POST /extend",
+        "Extend the lock of a message, for as long again from now.",
+        body=Body(SETTLE_BODY, example=EXAMPLE),
+    )
     async def extend(call: Call) -> Response:
         lock_ms = await settle(call, AckType.RENEW)
         return json_response({"messageId": call.body["messageId"], "lockMs": lock_ms})
 
-    example = {"messageId": EXAMPLE_ID}
-    settling = (
-        ("ack", acknowledge, "Acknowledge a message, so that it is not delivered to the group again.", SETTLE_BODY),
-        ("nack", release, "Give a message back: it is delivered again, or becomes a dead letter.", NACK_BODY),
-        ("extend", extend, "Extend the lock of a message, for as long again from now.", SETTLE_BODY),
-    )
-    return [
-        Operation(
-            "GET",
-            "/topics/{topic}/subscribe",
-            subscribe,
-            "Get a share group's next message, or the one at an offset; 204 if there is none.",
-            TAG,
-            (
-                TOPIC,
-                query("group", "The share group.", minLength=1, maxLength=249, default="default"),
-                query(
-                    "offset",
-                    "Where a new group starts (earliest or latest), unless its settings say; a number reads the "
-                    "message at that offset again, for no group.",
-                    default="earliest",
-                ),
-                number("timeout", "How many milliseconds to wait.", maximum=60_000, default=WAIT_MS),
-            ),
-            answers={200: MESSAGE_SHAPE, 204: None},
-        ),
-        *(
-            Operation(
-                "POST", f"/topics/{{topic}}/{name}", handler, summary, TAG, (TOPIC,), Body(shape, example=example)
-            )
-            for name, handler, summary, shape in settling
-        ),
-    ]
+    return routes
 
 
 async def has_gone(call: Call) -> bool:

@@ -22,9 +22,11 @@ from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     GROUP,
+    IDEMPOTENCY_KEY,
     OFFSET_SHAPE,
     PARTITION,
     PARTITION_SHAPE,
+    REPLAYED,
     TIMEOUT,
     TOPIC,
     TOPIC_SHAPE,
@@ -33,13 +35,12 @@ from penstock.gateway.rest.shapes import (
     show_headers,
 )
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, object_with
 from penstock.gateway.web.parameters import header, number, query
 from penstock.gateway.web.problem import Problem
 
 TAG = "Messages (v1)"
 LIMIT_MAX = 10_000
-REPLAYED = {"Idempotent-Replayed": "true"}
 HEADER_PREFIX = "x-header-"
 OFFSET_BODY = {
     "type": "object",
@@ -67,7 +68,16 @@ def plain_message_operations(
     admin: Admin, publisher: Publisher, readers: Readers, groups: Groups, keys: IdempotencyKeys[Delivered]
 ) -> list[Operation]:
     """Producing, reading and committing by partition and offset."""
+    routes = Routes(TAG, "/api/v1", (TOPIC, PARTITION, GROUP))
 
+    @routes.on(
+        "POST /topics/{topic}/messages",
+        "Publish the request body as it is. Request headers named X-Header-… become record headers.",
+        header("X-Partition-Key", "The record's key, which determines its partition."),
+        IDEMPOTENCY_KEY,
+        body=Body(None, ("*/*",), required=False),
+        answers={200: DELIVERED_SHAPE},
+    )
     async def produce(call: Call) -> Response:
         topic, key = call["topic"], call["X-Partition-Key"]
         headers = [
@@ -88,6 +98,15 @@ def plain_message_operations(
         }
         return json_response(shown, headers=REPLAYED if again else None)
 
+    @routes.on(
+        "GET /topics/{topic}/partitions/{partition}/messages",
+        "Read a partition's records; values are in base64.",
+        query("offset", "Where to start: a number, earliest or latest; the group's committed offset if omitted."),
+        number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=100),
+        TIMEOUT,
+        header("X-Consumer-Group", "The group whose committed offset is used if no offset is given."),
+        answers={200: MESSAGES_SHAPE},
+    )
     async def read(call: Call) -> Response:
         topic, partition = call["topic"], call["partition"]
         if partition >= await admin.partition_count(topic):
@@ -107,6 +126,12 @@ def plain_message_operations(
             next_offset = min(max(offset, marks.beginning), marks.end) if offset >= 0 else marks.end
         return json_response({"messages": [show(record) for record in records], "next_offset": next_offset})
 
+    @routes.on(
+        "POST /consumer-groups/{group}/offsets",
+        "Commit the next offset that a group reads.",
+        body=Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),
+        answers={200: object_with("committed")},
+    )
     async def commit(call: Call) -> Response:
         topic, partition, offset = call.body["topic"], call.body["partition"], call.body["offset"]
         if partition >= await admin.partition_count(topic):
@@ -114,50 +139,7 @@ def plain_message_operations(
         await groups.commit(call["group"], topic, partition, offset)
         return json_response({"committed": True})
 
-    return [
-        Operation(
-            "POST",
-            "/api/v1/topics/{topic}/messages",
-            produce,
-            "Publish the request body as it is. Request headers named X-Header-… become record headers.",
-            TAG,
-            (
-                TOPIC,
-                header("X-Partition-Key", "The record's key, which determines its partition."),
-                header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255),
-            ),
-            Body(None, ("*/*",), required=False),
-            {200: DELIVERED_SHAPE},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/topics/{topic}/partitions/{partition}/messages",
-            read,
-            "Read a partition's records; values are in base64.",
-            TAG,
-            (
-                TOPIC,
-                PARTITION,
-                query(
-                    "offset", "Where to start: a number, earliest or latest; the group's committed offset if omitted."
-                ),
-                number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=100),
-                TIMEOUT,
-                header("X-Consumer-Group", "The group whose committed offset is used if no offset is given."),
-            ),
-            answers={200: MESSAGES_SHAPE},
-        ),
-        Operation(
-            "POST",
-            "/api/v1/consumer-groups/{group}/offsets",
-            commit,
-            "Commit the next offset that a group reads.",
-            TAG,
-            (GROUP,),
-            Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),
-            {200: {"type": "object", "required": ["committed"]}},
-        ),
-    ]
+    return routes
 
 
 def show(record: ReadRecord) -> dict[str, Any]:

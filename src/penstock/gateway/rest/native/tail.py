@@ -16,7 +16,7 @@ from penstock.gateway.kafka.reader import offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, left_out, put_text, show_headers
 from penstock.gateway.web.application import SocketHandler
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import caller_of
@@ -30,7 +30,15 @@ GOING_AWAY = 1001
 
 def tail_operations(admin: Admin, tails: LiveTails) -> list[Operation]:
     """Live tails as server-sent events, for browsers and curl."""
+    routes = Routes("Live", in_paths=(TOPIC,))
 
+    @routes.on(
+        f"GET {PATH}",
+        "Follow a topic as server-sent events, one per record, until the client disconnects. WebSockets work too.",
+        number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX),
+        query("offset", "Where to start: latest, earliest or a number.", default="latest"),
+        answer_type="text/event-stream",
+    )
     async def tail(call: Call) -> Response:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
         offset = offset_number(call["offset"])
@@ -38,21 +46,7 @@ def tail_operations(admin: Admin, tails: LiveTails) -> list[Operation]:
         await anext(batches)
         return StreamingResponse(_events(batches), media_type="text/event-stream")
 
-    return [
-        Operation(
-            "GET",
-            PATH,
-            tail,
-            "Follow a topic as server-sent events, one per record, until the client disconnects. WebSockets work too.",
-            "Live",
-            (
-                TOPIC,
-                number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX),
-                query("offset", "Where to start: latest, earliest or a number.", default="latest"),
-            ),
-            answer_type="text/event-stream",
-        )
-    ]
+    return routes
 
 
 def tail_sockets(admin: Admin, tails: LiveTails) -> dict[str, SocketHandler]:

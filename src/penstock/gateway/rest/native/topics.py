@@ -14,7 +14,7 @@ from starlette.responses import Response
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.rest.shapes import INT32_MAX, REPLICATION_FACTOR_MAX, TOPIC, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes
 from penstock.gateway.web.problem import Problem
 
 TAG = "Topics and messages"
@@ -53,7 +53,14 @@ CREATED = {"type": "object", "required": ["name", "partitions"]}
 
 def simple_topic_operations(admin: Admin) -> list[Operation]:
     """Operations that create and delete topics."""
+    routes = Routes(TAG, "/topics", (TOPIC,))
 
+    @routes.on(
+        "POST",
+        "Create a topic.",
+        body=Body(TOPIC_BODY, example={"name": "orders", "partitions": 3, "retentionPolicy": "7d"}),
+        answers={201: CREATED},
+    )
     async def create(call: Call) -> Response:
         body = call.body
         configs = {**retention_configs(body.get("retentionPolicy")), **body.get("configs", {})}
@@ -64,23 +71,12 @@ def simple_topic_operations(admin: Admin) -> list[Operation]:
             shown["retentionPolicy"] = body["retentionPolicy"]
         return json_response(shown, 201, headers={"Location": f"/topics/{body['name']}"})
 
+    @routes.on("DELETE /{topic}", "Delete a topic and its records.")
     async def delete(call: Call) -> Response:
         await admin.delete([call["topic"]])
         return json_response({"name": call["topic"], "deleted": True})
 
-    return [
-        Operation(
-            "POST",
-            "/topics",
-            create,
-            "Create a topic.",
-            TAG,
-            (),
-            Body(TOPIC_BODY, example={"name": "orders", "partitions": 3, "retentionPolicy": "7d"}),
-            {201: CREATED},
-        ),
-        Operation("DELETE", "/topics/{topic}", delete, "Delete a topic and its records.", TAG, (TOPIC,)),
-    ]
+    return routes
 
 
 def retention_configs(policy: Any) -> dict[str, str]:

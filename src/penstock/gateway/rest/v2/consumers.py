@@ -6,7 +6,6 @@ An instance lives in the gateway that created it, so `base_uri` points to that g
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
@@ -18,16 +17,15 @@ from penstock.gateway.rest.shapes import GROUP, OFFSET_SHAPE, PARTITION_SHAPE, T
 from penstock.gateway.rest.v2.media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes
 from penstock.gateway.web.parameters import number, path
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: consumers"
+BASE = "/consumers/{group}"
 INSTANCE = path("instance", "The consumer instance's name.")
 REQUEST_TIMEOUT_MS = 1000
 RECORDS_MAX = 10_000
-EMPTY: Mapping[int, Any] = {}
-NOTHING: Mapping[int, Any] = {204: None}
 
 NAME_SHAPE = {"type": ["string", "null"], "pattern": r"^[a-zA-Z0-9._-]{1,200}$"}
 INSTANCE_BODY = {
@@ -95,6 +93,7 @@ def v2_consumer_operations(
     instances: ConsumerInstances, codec: SchemaCodec, settings: GatewaySettings
 ) -> list[Operation]:
     """Operations that create, subscribe, read from, commit with and delete consumer instances."""
+    routes = Routes(TAG, BASE, (GROUP, INSTANCE), answer_type=V2_TYPE)
 
     def instance_of(call: Call) -> Instance:
         found = instances.get(call["group"], call["instance"])
@@ -104,6 +103,7 @@ def v2_consumer_operations(
             )
         return found
 
+    @routes.on("POST", "Create a consumer instance.", body=Body(INSTANCE_BODY, PLAIN_TYPES, required=False))
     async def create(call: Call) -> Response:
         body = call.body or {}
         name = body.get("name") or body.get("id") or f"rest-consumer-{uuid.uuid4()}"
@@ -121,10 +121,17 @@ def v2_consumer_operations(
         uri = f"{base}/consumers/{call['group']}/instances/{name}"
         return answer({"instance_id": name, "base_uri": uri})
 
+    @routes.on("DELETE /instances/{instance}", "Delete a consumer instance.", answers=NO_CONTENT)
     async def delete(call: Call) -> Response:
         await instances.remove(instance_of(call))
         return nothing()
 
+    @routes.on(
+        "POST /instances/{instance}/subscription",
+        "Subscribe to topics.",
+        body=Body(SUBSCRIPTION_BODY, PLAIN_TYPES),
+        answers=NO_CONTENT,
+    )
     async def subscribe(call: Call) -> Response:
         instance = instance_of(call)
         topics, pattern = call.body.get("topics") or [], call.body.get("topic_pattern")
@@ -142,16 +149,25 @@ def v2_consumer_operations(
         instance.subscribed = True
         return nothing()
 
+    @routes.on("GET /instances/{instance}/subscription", "Show the subscription.")
     async def subscription(call: Call) -> Response:
         found = await instances.use(instance_of(call), lambda consumer: consumer.subscription())
         return answer({"topics": found})
 
+    @routes.on("DELETE /instances/{instance}/subscription", "Unsubscribe from all topics.", answers=NO_CONTENT)
     async def unsubscribe(call: Call) -> Response:
         instance = instance_of(call)
         instance.subscribed = False
         await instances.use(instance, lambda consumer: consumer.unsubscribe())
         return nothing()
 
+    @routes.on(
+        "GET /instances/{instance}/records",
+        "Get the next records.",
+        number("timeout", "How many milliseconds to wait.", maximum=60_000),
+        number("max_bytes", "How many bytes at most.", -1),
+        answer_type="application/vnd.kafka.binary.v2+json",
+    )
     async def records(call: Call) -> Response:
         instance = instance_of(call)
         form = accepted_format(call.request, instance.options["format"])
@@ -177,42 +193,16 @@ def v2_consumer_operations(
             await instances.use(instance, lambda consumer: consumer.commit(None))
         return Response(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
 
-    return [
-        _operation("POST", "", create, "Create a consumer instance.", INSTANCE_BODY, required=False),
-        _operation("DELETE", "/instances/{instance}", delete, "Delete a consumer instance.", answers=NOTHING),
-        _operation(
-            "POST",
-            "/instances/{instance}/subscription",
-            subscribe,
-            "Subscribe to topics.",
-            SUBSCRIPTION_BODY,
-            answers=NOTHING,
-        ),
-        _operation("GET", "/instances/{instance}/subscription", subscription, "Show the subscription."),
-        _operation(
-            "DELETE", "/instances/{instance}/subscription", unsubscribe, "Unsubscribe from all topics.", answers=NOTHING
-        ),
-        Operation(
-            "GET",
-            "/consumers/{group}/instances/{instance}/records",
-            records,
-            "Get the next records.",
-            TAG,
-            (
-                GROUP,
-                INSTANCE,
-                number("timeout", "How many milliseconds to wait.", maximum=60_000),
-                number("max_bytes", "How many bytes at most.", -1),
-            ),
-            answer_type="application/vnd.kafka.binary.v2+json",
-        ),
-        *_position_operations(instances, instance_of),
-    ]
+    return [*routes, *_position_operations(instances, instance_of)]
 
 
 def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list[Operation]:
     """Operations on positions: assignments, seeks, committed offsets."""
+    routes = Routes(TAG, f"{BASE}/instances/{{instance}}", (GROUP, INSTANCE), answer_type=V2_TYPE)
 
+    @routes.on(
+        "POST /assignments", "Assign partitions manually.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT
+    )
     async def assign(call: Call) -> Response:
         instance = instance_of(call)
         if instance.subscribed:
@@ -222,19 +212,27 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
         await instances.use(instance, lambda consumer: consumer.assign(places))
         return nothing()
 
+    @routes.on("GET /assignments", "Show the assigned partitions.")
     async def assignment(call: Call) -> Response:
         found = await instances.use(instance_of(call), lambda consumer: consumer.assignment())
         return answer({"partitions": [{"topic": topic, "partition": number} for topic, number in found]})
 
+    @routes.on(
+        "POST /positions", "Seek to the given offsets.", body=Body(OFFSETS_BODY, PLAIN_TYPES), answers=NO_CONTENT
+    )
     async def seek(call: Call) -> Response:
         offsets = [(each["topic"], each["partition"], each["offset"]) for each in call.body.get("offsets") or ()]
         await _seek_all(call, offsets)
         return nothing()
 
+    @routes.on(
+        "POST /positions/beginning", "Seek to the beginning.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT
+    )
     async def seek_beginning(call: Call) -> Response:
         await _seek_all(call, [(*place, OFFSET_BEGINNING) for place in _places(call.body)])
         return nothing()
 
+    @routes.on("POST /positions/end", "Seek to the end.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT)
     async def seek_end(call: Call) -> Response:
         await _seek_all(call, [(*place, OFFSET_END) for place in _places(call.body)])
         return nothing()
@@ -251,6 +249,7 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
 
         await instances.use(instance_of(call), work)
 
+    @routes.on("POST /offsets", "Commit offsets.", body=Body(OFFSETS_BODY, PLAIN_TYPES, required=False))
     async def commit(call: Call) -> Response:
         listed = (call.body or {}).get("offsets") or ()
         # v2 names the last record that was processed; Kafka stores the next one to read.
@@ -259,6 +258,7 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
         await instances.use(instance_of(call), lambda consumer: consumer.commit(offsets, notes))
         return answer({})
 
+    @routes.on("GET /offsets", "Show committed offsets.", body=Body(PLACES_BODY, PLAIN_TYPES, required=False))
     async def committed(call: Call) -> Response:
         places = _places(call.body or {"partitions": []})
         found = await instances.use(instance_of(call), lambda consumer: consumer.committed(places))
@@ -269,39 +269,8 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
         ]
         return answer({"offsets": shown})
 
-    base = "/instances/{instance}"
-    return [
-        _operation("POST", f"{base}/assignments", assign, "Assign partitions manually.", PLACES_BODY, answers=NOTHING),
-        _operation("GET", f"{base}/assignments", assignment, "Show the assigned partitions."),
-        _operation("POST", f"{base}/positions", seek, "Seek to the given offsets.", OFFSETS_BODY, answers=NOTHING),
-        _operation(
-            "POST",
-            f"{base}/positions/beginning",
-            seek_beginning,
-            "Seek to the beginning.",
-            PLACES_BODY,
-            answers=NOTHING,
-        ),
-        _operation("POST", f"{base}/positions/end", seek_end, "Seek to the end.", PLACES_BODY, answers=NOTHING),
-        _operation("POST", f"{base}/offsets", commit, "Commit offsets.", OFFSETS_BODY, required=False),
-        _operation("GET", f"{base}/offsets", committed, "Show committed offsets.", PLACES_BODY, required=False),
-    ]
+    return routes
 
 
 def _places(body: Any) -> list[tuple[str, int]]:
     return [(each["topic"], each["partition"]) for each in body["partitions"]]
-
-
-def _operation(
-    method: str,
-    tail: str,
-    handler: Any,
-    summary: str,
-    shape: Any = None,
-    *,
-    required: bool = True,
-    answers: Mapping[int, Any] = EMPTY,
-) -> Operation:
-    parameters = (GROUP, INSTANCE) if "{instance}" in tail else (GROUP,)
-    body = Body(shape, PLAIN_TYPES, required=required) if shape is not None else None
-    return Operation(method, f"/consumers/{{group}}{tail}", handler, summary, TAG, parameters, body, answers, V2_TYPE)

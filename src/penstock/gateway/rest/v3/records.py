@@ -13,17 +13,16 @@ from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.registry.schema import JSON
-from penstock.gateway.rest.shapes import ID_SHAPE, INT32_MAX, INT64_MAX, from_base64
+from penstock.gateway.rest.shapes import ID_SHAPE, IDEMPOTENCY_KEY, INT32_MAX, INT64_MAX, from_base64
 from penstock.gateway.rest.v3.schemas import FORMATS, STRATEGIES, ProduceSchemas
-from penstock.gateway.rest.v3.shapes import CLUSTER, TOPIC_NAME, V3
+from penstock.gateway.rest.v3.shapes import V3
 from penstock.gateway.rest.values.json_verbatim import exact_parts
 from penstock.gateway.rest.values.schema_codec import Encode, EncodingBatch, SchemaCodec
 from penstock.gateway.rest.values.schema_values import PREFIX
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation, Validator
-from penstock.gateway.web.parameters import header
+from penstock.gateway.web.operations import Body, Call, Operation, Validator, object_with
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: records"
@@ -109,6 +108,7 @@ def v3_record_operations(
     bodies: BodyReader,
 ) -> list[Operation]:
     """Producing."""
+    routes = v3.routes(TAG, "/topics/{topic_name}/records")
 
     async def outgoing(topic: str, body: dict[str, Any], exact: Exact, encode: Encode) -> Outgoing:
         key, shown_key = await part(topic, "key", body.get("key"), exact, encode)
@@ -165,8 +165,13 @@ def v3_record_operations(
         delivered, _ = await keys.once(f"v3 {topic}", key, raw, lambda: publisher.publish(topic, record))
         return shown(topic, parts, delivered)
 
+    @routes.on(
+        "POST",
+        "Produce records: one JSON value, or several concatenated ones.",
+        IDEMPOTENCY_KEY,
+        body=Body(RECORD_SHAPE, checked=False, example=EXAMPLE),
+    )
     async def produce(call: Call) -> Response:
-        v3.check(call)
         sent = await bodies.values(call.raw, RECORDS_MAX)
         exact: list[Exact] = await bodies.work(exact_parts, call.raw)
         if len(sent) == 1:
@@ -202,8 +207,13 @@ def v3_record_operations(
             found.append(outcome if isinstance(outcome, Problem) else shown(topic, record[1], outcome))
         return found
 
+    @routes.on(
+        "POST :batch",
+        "Produce many records.",
+        body=Body(BATCH_SHAPE, example={"entries": [{"id": "1", **EXAMPLE}]}),
+        answers={207: object_with("successes", "failures")},
+    )
     async def produce_batch(call: Call) -> Response:
-        v3.check(call)
         entries = call.body["entries"]
         exact: list[Exact] = await bodies.work(exact_parts, call.raw, "entries")
         records = [{name: field for name, field in entry.items() if name != "id"} for entry in entries]
@@ -216,30 +226,7 @@ def v3_record_operations(
                 successes.append({"id": entry["id"], **outcome})
         return json_response({"successes": successes, "failures": failures}, 207)
 
-    path = "/v3/clusters/{cluster_id}/topics/{topic_name}/records"
-    place = (CLUSTER, TOPIC_NAME)
-    key = header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255)
-    return [
-        Operation(
-            "POST",
-            path,
-            produce,
-            "Produce records: one JSON value, or several concatenated ones.",
-            TAG,
-            (*place, key),
-            Body(RECORD_SHAPE, checked=False, example=EXAMPLE),
-        ),
-        Operation(
-            "POST",
-            f"{path}:batch",
-            produce_batch,
-            "Produce many records.",
-            TAG,
-            place,
-            Body(BATCH_SHAPE, example={"entries": [{"id": "1", **EXAMPLE}]}),
-            {207: {"type": "object", "required": ["successes", "failures"]}},
-        ),
-    ]
+    return routes
 
 
 def _plain(name: str, data: dict[str, Any]) -> bytes:

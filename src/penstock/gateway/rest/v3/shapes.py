@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call
+from penstock.gateway.web.operations import Call, Routes
 from penstock.gateway.web.parameters import number, path, query
 from penstock.gateway.web.problem import Problem
 
@@ -29,6 +29,7 @@ PAGE = (
     query("page_token", "The token at the end of the previous page's `metadata.next`.", default=""),
 )
 ANY_OBJECT = {"type": "object", "required": ["kind", "metadata"]}
+IN_PATHS = (CLUSTER, GROUP_ID, CONSUMER_ID, TOPIC_NAME, PARTITION_ID, BROKER_ID, CONFIG_NAME)
 LIST_SHAPE = {"type": "object", "required": ["kind", "metadata", "data"], "properties": {"data": {"type": "array"}}}
 
 
@@ -38,8 +39,11 @@ class V3:
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
 
-    def check(self, call: Call) -> None:
-        """404 for any cluster but this one."""
+    def routes(self, tag: str, base: str = "") -> Routes:
+        """Operations on this cluster; other clusters are not found."""
+        return Routes(tag, f"/v3/clusters/{{cluster_id}}{base}", IN_PATHS, check=self._check)
+
+    def _check(self, call: Call) -> None:
         if call["cluster_id"] not in (self.cluster_id, "-"):
             raise Problem(
                 404, 404, f"cluster {call['cluster_id'][:80]!r} is not this cluster", "GET /v3/clusters shows its id"
@@ -55,8 +59,11 @@ class V3:
         """A link to related resources."""
         return {"related": self.url(call, *words)}
 
-    def resource(self, call: Call, kind: str, words: Sequence[object], crn: str, /, **fields: Any) -> dict[str, Any]:
-        """A resource; `crn` is the part of its resource name after the cluster."""
+    def resource(
+        self, call: Call, kind: str, words: Sequence[object], crn: str | None = None, /, **fields: Any
+    ) -> dict[str, Any]:
+        """A resource; `crn` is the part of its resource name after the cluster, if it does not follow from `words`."""
+        crn = _resource_name(words) if crn is None else crn
         return {
             "kind": kind,
             "metadata": {
@@ -75,6 +82,13 @@ class V3:
         return json_response(
             {"kind": kind, "metadata": {"self": self.url(call, *words), "next": following}, "data": data}
         )
+
+
+def _resource_name(words: Sequence[object]) -> str:
+    """The resource name of a path: `topic=orders/partition=3` for topics/orders/partitions/3; a last word stays."""
+    pairs = zip(words[::2], words[1::2], strict=False)
+    names = [f"{str(kind).removesuffix('s')}={name}" for kind, name in pairs]
+    return "/".join([*names, *map(str, words[2 * len(names) :])])
 
 
 def page_of(call: Call, names: Sequence[str]) -> tuple[list[str], str]:
