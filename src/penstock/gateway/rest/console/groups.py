@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import Admin, ask, result_of
 from penstock.gateway.kafka.errors import checked_call, problem_of
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.rest.console.lags import LagHistory, PartitionLag, Place, group_lags, total_lag
@@ -52,7 +51,7 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         answers={200: object_with("groups", "total", "page", "pages")},
     )
     async def listing(call: Call) -> Response:
-        answer = await result_of(checked_call(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
+        answer = await ask(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S)
         known = {each.group_id: (_word(each.state), _word(each.type)) for each in answer.valid}
         known |= {name: (state, SHARE) for name, state in (await shares.states()).items()}
         chosen, shown = page_of(sorted(matching(known, call["search"])), call)
@@ -70,12 +69,8 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         shown["notes"] = [problem_of(error).message for error in answer.errors or ()]
         return json_response(shown)
 
-    async def describe(name: str) -> Any:
-        futures = checked_call(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)
-        return await result_of(futures[name])
-
     async def look(name: str) -> tuple[Any, list[PartitionLag]]:
-        group = await describe(name)
+        group = await ask(admin.client.describe_consumer_groups, [name])
         return group, await group_lags(admin, groups, name, owners_of(group))
 
     @routes.on("GET /{group}", "Show a group's members, partitions and lag.")
@@ -99,8 +94,7 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
 
     @routes.on("DELETE /{group}", "Delete a group that has no members.", answers=NO_CONTENT)
     async def delete(call: Call) -> Response:
-        futures = checked_call(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)
-        await result_of(futures[call["group"]])
+        await ask(admin.client.delete_consumer_groups, [call["group"]])
         history.forget(call["group"])
         return Response(status_code=204)
 
@@ -126,7 +120,7 @@ def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
             for (topic, partition), offset in sorted(targets.items())
         ]
         if not body.get("dry_run", False):
-            await _commit(admin, name, targets)
+            await groups.commit(name, targets)
         return json_response({"group": name, "dry_run": body.get("dry_run", False), "moves": moves})
 
     return routes
@@ -218,19 +212,3 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
     committed = await groups.committed(name) if to == "shift" else {}
     wanted = {place: committed.get(place, begins[place]) + value if to == "shift" else value for place in places}
     return {place: min(max(offset, begins[place]), ends[place]) for place, offset in wanted.items()}
-
-
-async def _commit(admin: Admin, name: str, targets: dict[tuple[str, int], int]) -> None:
-    """All partitions in one request. Groups with members commit their offsets themselves: 409."""
-    places = [
-        checked_call(TopicPartition, topic, partition, offset) for (topic, partition), offset in sorted(targets.items())
-    ]
-    futures = checked_call(
-        admin.client.alter_consumer_group_offsets,
-        [checked_call(ConsumerGroupTopicPartitions, name, places)],
-        request_timeout=REQUEST_TIMEOUT_S,
-    )
-    answer = await result_of(futures[name])
-    for each in answer.topic_partitions or []:
-        if each.error is not None:
-            raise problem_of(each.error)

@@ -37,7 +37,6 @@ from penstock.gateway.rest.shapes import (
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation, Routes, object_with
 from penstock.gateway.web.parameters import header, number, query
-from penstock.gateway.web.problem import Problem
 
 TAG = "Messages (v1)"
 LIMIT_MAX = 10_000
@@ -109,8 +108,7 @@ def plain_message_operations(
     )
     async def read(call: Call) -> Response:
         topic, partition = call["topic"], call["partition"]
-        if partition >= await admin.partition_count(topic):
-            raise Problem(404, 40402, f"topic {topic} has no partition {partition}", "partitions count from 0")
+        await admin.check_partition(topic, partition)
         start = call["offset"]
         if start is None and call["X-Consumer-Group"]:
             committed = await groups.committed(call["X-Consumer-Group"])
@@ -134,9 +132,8 @@ def plain_message_operations(
     )
     async def commit(call: Call) -> Response:
         topic, partition, offset = call.body["topic"], call.body["partition"], call.body["offset"]
-        if partition >= await admin.partition_count(topic):
-            raise Problem(404, 40402, f"topic {topic} has no partition {partition}", "partitions count from 0")
-        await groups.commit(call["group"], topic, partition, offset)
+        await admin.check_partition(topic, partition)
+        await groups.commit(call["group"], {(topic, partition): offset})
         return json_response({"committed": True})
 
     return routes

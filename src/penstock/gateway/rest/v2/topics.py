@@ -9,15 +9,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin._config import ConfigResource
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
-from penstock.gateway.kafka.errors import checked_call, problem_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask
+from penstock.gateway.kafka.errors import problem_of
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.rest.shapes import PARTITION, TIMEOUT, TOPIC
 from penstock.gateway.rest.v2.media import V2_TYPE, accepted_format, answer
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.parameters import number, query
-from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: topics"
 READ_MAX = 10_000
@@ -43,9 +42,7 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
     async def topic(call: Call) -> Response:
         resource = ConfigResource(ConfigResource.Type.TOPIC, call["topic"])
         described = await admin.describe(call["topic"])
-        configs = await result_of(
-            checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
-        )
+        configs = await ask(admin.client.describe_configs, [resource])
         return answer(
             {
                 "name": call["topic"],
@@ -58,21 +55,13 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
     async def partitions(call: Call) -> Response:
         return answer([show_partition(each) for each in (await admin.describe(call["topic"])).partitions])
 
-    async def find(call: Call) -> Any:
-        for each in (await admin.describe(call["topic"])).partitions:
-            if each.id == call["partition"]:
-                return each
-        raise Problem(
-            404, 40402, f"topic {call['topic']} has no partition {call['partition']}", "partitions count from 0"
-        )
-
     @routes.on("GET /topics/{topic}/partitions/{partition}", "Show a partition.")
     async def partition(call: Call) -> Response:
-        return answer(show_partition(await find(call)))
+        return answer(show_partition(await admin.partition(call["topic"], call["partition"])))
 
     @routes.on("GET /topics/{topic}/partitions/{partition}/offsets", "Show a partition's beginning and end offsets.")
     async def offsets(call: Call) -> Response:
-        await find(call)
+        await admin.partition(call["topic"], call["partition"])
         marks = await readers.watermarks(call["topic"], call["partition"])
         return answer({"beginning_offset": marks.beginning, "end_offset": marks.end})
 
@@ -85,7 +74,7 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
         answer_type="application/vnd.kafka.binary.v2+json",
     )
     async def records(call: Call) -> Response:
-        await find(call)
+        await admin.partition(call["topic"], call["partition"])
         form = accepted_format(call.request, "binary")
         found = await readers.read(
             call["topic"],

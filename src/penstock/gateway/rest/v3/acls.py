@@ -9,7 +9,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask, result_of
 from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
@@ -96,10 +96,9 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
 
     async def check_authorizer() -> None:
         """Distinguish ACLs that are disabled from an empty list: librdkafka drops the error of this one call."""
-        cluster = await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+        cluster = await ask(admin.client.describe_cluster)
         resource = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
-        futures = checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
-        settings = await result_of(futures[resource])
+        settings = await ask(admin.client.describe_configs, [resource])
         if "authorizer.class.name" in settings and not settings["authorizer.class.name"].value:
             raise access_lists_are_off("No Authorizer is configured.")
 

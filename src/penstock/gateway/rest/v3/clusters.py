@@ -6,8 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
-from penstock.gateway.kafka.errors import checked_call
+from penstock.gateway.kafka.admin import Admin, ask
 from penstock.gateway.rest.v3.shapes import ANY_OBJECT, LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
@@ -19,9 +18,6 @@ TAG = "REST Proxy v3: cluster"
 def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
     """Operations on the cluster and its brokers."""
     routes = v3.routes(TAG)
-
-    async def described() -> Any:
-        return await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
 
     def show_cluster(call: Call, cluster: Any) -> dict[str, Any]:
         controller = cluster.controller.id if cluster.controller is not None else None
@@ -52,23 +48,23 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
         )
 
     async def clusters(call: Call) -> Response:
-        cluster = show_cluster(call, await described())
+        cluster = show_cluster(call, await ask(admin.client.describe_cluster))
         base = str(call.request.base_url).rstrip("/")
         metadata = {"self": f"{base}/v3/clusters", "next": None}
         return json_response({"kind": "KafkaClusterList", "metadata": metadata, "data": [cluster]})
 
     @routes.on("GET", "Show the cluster.", answers={200: ANY_OBJECT})
     async def cluster(call: Call) -> Response:
-        return json_response(show_cluster(call, await described()))
+        return json_response(show_cluster(call, await ask(admin.client.describe_cluster)))
 
     @routes.on("GET /brokers", "List brokers.", answers={200: LIST_SHAPE})
     async def brokers(call: Call) -> Response:
-        nodes = sorted((await described()).nodes, key=lambda node: int(node.id))
+        nodes = sorted((await ask(admin.client.describe_cluster)).nodes, key=lambda node: int(node.id))
         return v3.listed(call, "KafkaBrokerList", ("brokers",), [show_broker(call, node) for node in nodes])
 
     @routes.on("GET /brokers/{broker_id}", "Show a broker.")
     async def broker(call: Call) -> Response:
-        for node in (await described()).nodes:
+        for node in (await ask(admin.client.describe_cluster)).nodes:
             if node.id == call["broker_id"]:
                 return json_response(show_broker(call, node))
         raise Problem(404, 40404, f"no broker {call['broker_id']}", "list the brokers to see their ids")

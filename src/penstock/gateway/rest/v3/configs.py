@@ -9,7 +9,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import Admin, ask
 from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
@@ -74,13 +74,10 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
         if "topic_name" in call.parameters:
             await admin.partition_count(call["topic_name"])
         elif "broker_id" in call.parameters:
-            cluster = await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+            cluster = await ask(admin.client.describe_cluster)
             if all(node.id != call["broker_id"] for node in cluster.nodes):
                 raise Problem(404, 40404, f"no broker {call['broker_id']}", "list the brokers first")
-        resource = kind.resource(call)
-        found: dict[str, ConfigEntry] = await result_of(
-            checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
-        )
+        found: dict[str, ConfigEntry] = await ask(admin.client.describe_configs, [kind.resource(call)])
         return found
 
     def show(call: Call, entry: ConfigEntry) -> dict[str, Any]:
@@ -123,13 +120,7 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
             operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
             entry = checked_call(ConfigEntry, name, value, incremental_operation=operation)
             checked_call(resource.add_incremental_config, entry)
-        futures = checked_call(
-            admin.client.incremental_alter_configs,
-            [resource],
-            validate_only=validate,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        await result_of(futures[resource])
+        await ask(admin.client.incremental_alter_configs, [resource], validate_only=validate)
         return Response(status_code=204)
 
     @routes.on("PUT /{name}", "Change a setting.", body=Body(VALUE_BODY), answers=NO_CONTENT)

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask, result_of
 from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.kafka.groups import CommittedOffset, Groups
 from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
@@ -23,9 +23,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
 
     async def describe(call: Call) -> Any:
         name = call["consumer_group_id"]
-        group = await result_of(
-            checked_call(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)[name]
-        )
+        group = await ask(admin.client.describe_consumer_groups, [name])
         if group.state.name in ("DEAD", "UNKNOWN") and not group.members and not await groups.committed(name):
             raise Problem(404, 40405, f"no consumer group {name[:100]!r}", "list the groups to see their names")
         return group
@@ -49,7 +47,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
 
     @routes.on("GET", "List the groups.", answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
-        found = await result_of(checked_call(admin.client.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
+        found = await ask(admin.client.list_consumer_groups)
         names = sorted(each.group_id for each in found.valid)
         data = []
         if names:

@@ -66,8 +66,7 @@ def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[O
     )
     async def of_partition(call: Call) -> Response:
         name, number = call["topic_name"], call["partition_id"]
-        if number >= await admin.partition_count(name):
-            raise Problem(404, 40402, f"topic {name} has no partition {number}", "partitions count from 0")
+        await admin.check_partition(name, number)
         moving = await found(call, [ListPartitionReassignmentsTopics(name, [number])])
         if not moving:
             raise Problem(404, 40404, f"partition {number} of {name} is not being reassigned", "no action is needed")

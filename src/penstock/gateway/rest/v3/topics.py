@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka.cimpl import NewPartitions
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import Admin, ask
 from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.rest.shapes import REPLICATION_FACTOR_MAX
@@ -123,12 +123,7 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
         if count < present:
             raise Problem(400, 40002, f"topic {name} already has {present} partitions", "partitions cannot be removed")
         if count > present:
-            futures = checked_call(
-                admin.client.create_partitions,
-                [checked_call(NewPartitions, name, count)],
-                request_timeout=REQUEST_TIMEOUT_S,
-            )
-            await result_of(futures[name])
+            await ask(admin.client.create_partitions, [checked_call(NewPartitions, name, count)])
             admin.forget(name)
             await admin.shown(name, lambda topic: topic is not None and len(topic.partitions) >= count)
         return json_response(show(call, await admin.describe(name), name))
@@ -160,15 +155,7 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
         )
 
     async def find(call: Call) -> Any:
-        for partition in (await admin.describe(call["topic_name"])).partitions:
-            if partition.id == call["partition_id"]:
-                return partition
-        raise Problem(
-            404,
-            40402,
-            f"topic {call['topic_name']} has no partition {call['partition_id']}",
-            "partitions count from 0",
-        )
+        return await admin.partition(call["topic_name"], call["partition_id"])
 
     @routes.on("GET", "List partitions.", answers={200: LIST_SHAPE})
     async def partitions(call: Call) -> Response:
