@@ -32,7 +32,6 @@ def not_served(wanted: Collection[str], roles: Collection[str]) -> Problem:
     """404: another gateway serves this."""
     offered = " or ".join(f"--role {name}" for name in wanted)
     return Problem(
-        404,
         40410,
         f"this gateway has the role {', '.join(roles)} and does not serve this",
         f"call one that was started with {offered}",

@@ -126,7 +126,6 @@ class CallerSession:
         if left_s > THROTTLE_WAIT_S:
             seconds = math.ceil(left_s)
             raise Problem(
-                429,
                 THROTTLED,
                 f"{self.principal} has exceeded its quota at the brokers",
                 f"try again in {seconds} s",

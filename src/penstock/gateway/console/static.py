@@ -51,7 +51,7 @@ def _files() -> dict[str, tuple[bytes, str]]:
 def _answer(call: Call, files: dict[str, tuple[bytes, str]], name: str) -> Response:
     found = files.get(name)
     if found is None:
-        raise Problem(404, 404, f"the console has no file {name[:100]}", "open /console/")
+        raise Problem(404, f"the console has no file {name[:100]}", "open /console/")
     content, tag = found
     headers = {**SECURITY, "ETag": tag, "Cache-Control": "no-cache"}
     if call.request.headers.get("if-none-match") == tag:

@@ -48,7 +48,7 @@ async def ask(
 
 def no_partition(topic: str, number: int) -> Problem:
     """404: the topic has no such partition."""
-    return Problem(404, 40402, f"topic {topic} has no partition {number}", "partitions count from 0")
+    return Problem(40402, f"topic {topic} has no partition {number}", "partitions count from 0")
 
 
 class TopicPartitions(NamedTuple):

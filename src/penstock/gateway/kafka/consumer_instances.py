@@ -90,7 +90,7 @@ class ConsumerInstances:
     ) -> Instance:
         """Create an instance for a caller; 409 if the name is taken, 429 if there are too many."""
         if (group, name) in self._instances:
-            raise Problem(409, 40902, f"group {group} already has an instance {name}", "choose another name")
+            raise Problem(40902, f"group {group} already has an instance {name}", "choose another name")
         self._places.take(caller)
         try:
             consumer = checked_call(
@@ -119,13 +119,13 @@ class ConsumerInstances:
         async with instance.lock:
             instance.used_at = time.monotonic()
             if self._instances.get((instance.group, instance.name)) is not instance:
-                raise Problem(404, 40403, f"the instance {instance.name} was closed", "create another one")
+                raise Problem(40403, f"the instance {instance.name} was closed", "create another one")
             try:
                 return await self._run(work, instance.consumer)
             except (KafkaException, *ARGUMENT_ERRORS) as error:
                 raise problem_of(error) from None
             except RuntimeError as error:
-                raise Problem(409, 40902, str(error), "create another instance") from None
+                raise Problem(40902, str(error), "create another instance") from None
             finally:
                 instance.used_at = time.monotonic()
 

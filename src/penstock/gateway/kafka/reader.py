@@ -125,7 +125,6 @@ class Readers:
             return problem_of(error)
         beginning, end = await self.watermarks(topic, partition)
         return Problem(
-            400,
             40004,
             f"offset {offset} is not in partition {partition} of {topic}",
             f"use an offset from {beginning} to {end}",
@@ -215,4 +214,4 @@ def offset_number(text: str) -> int:
         return names[text]
     if text.isascii() and text.isdigit() and int(text) < 1 << 63:
         return int(text)
-    raise Problem(400, 40001, f"{text[:40]!r} is not an offset", "use a number, earliest or latest")
+    raise Problem(40001, f"{text[:40]!r} is not an offset", "use a number, earliest or latest")

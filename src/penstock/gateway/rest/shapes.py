@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
 from penstock.gateway.web.parameters import header, number, path
-from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.problem import invalid
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
@@ -88,5 +88,4 @@ def from_base64(text: str, what: str, status: int = 400) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        code = 40002 if status == 400 else status
-        raise Problem(status, code, f"{what} is not base64", "encode it, or use another type") from None
+        raise invalid(status, f"{what} is not base64", "encode it, or use another type") from None

@@ -122,7 +122,7 @@ class ShareMember:
             return waiter.taken.result()
         if not waiter.looked.done():
             why = self._trouble or f"group {self.group} is not ready yet"
-            raise Problem(503, 50301, why, "try again", headers=RETRY_AFTER)
+            raise Problem(50301, why, "try again", headers=RETRY_AFTER)
         return None
 
     def hand_out(self, taken: Taken) -> None:
@@ -145,7 +145,7 @@ class ShareMember:
             await asyncio.wait(self._releases, timeout=STOP_S)
             for release in self._releases:
                 release.cancel()
-        self._fail(Problem(503, 50301, "the gateway has closed its member", "try again", headers=RETRY_AFTER))
+        self._fail(Problem(50301, "the gateway has closed its member", "try again", headers=RETRY_AFTER))
         await self._wire.prune(self._news_wire)
         await self._membership.leave()
 

@@ -134,7 +134,7 @@ def _reading_operations(registry: Registry) -> list[Operation]:
         sent = call.request.query_params
         keys, values = sent.getlist("key"), sent.getlist("value")
         if len(keys) != len(values):
-            raise Problem(400, 40001, "`key` and `value` must come in pairs", "send as many keys as values")
+            raise Problem(40001, "`key` and `value` must come in pairs", "send as many keys as values")
         wanted = dict(zip(keys, values, strict=True))
         versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
         if not versions:

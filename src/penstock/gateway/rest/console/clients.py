@@ -66,7 +66,7 @@ def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
     async def one(call: Call) -> Response:
         found, _ = await find(DescribeClientsRequest([parse_uuid(call["client"])], include_series=True))
         if not found:
-            raise Problem(404, 40401, f"no client {call['client']}", "GET /api/v1/clients lists the clients")
+            raise Problem(40401, f"no client {call['client']}", "GET /api/v1/clients lists the clients")
         ((broker, client),) = found.values()
         series = [
             {

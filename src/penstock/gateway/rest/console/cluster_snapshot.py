@@ -80,9 +80,7 @@ class ClusterSnapshots:
             self._refreshing = asyncio.create_task(self._refresh(), name="console-snapshot")
         await asyncio.wait([self._refreshing], timeout=self._patience_s())
         if self._last is None:
-            raise self._failure or Problem(
-                503, 50301, "no broker has answered yet", "check that the brokers are running"
-            )
+            raise self._failure or Problem(50301, "no broker has answered yet", "check that the brokers are running")
         return self._last
 
     def _patience_s(self) -> float:

@@ -66,7 +66,6 @@ def dead_letter_operations(
         topic, body = call["topic"], call.body
         if not TOPIC_NAMES.search(topic):
             raise Problem(
-                400,
                 40003,
                 f"{topic} is not a dead-letter topic",
                 "dead-letter topics are known by their names: dlq.orders, orders-dlt",
@@ -74,13 +73,13 @@ def dead_letter_operations(
         await chosen_partitions(admin, topic, body["partition"])
         records = await readers.read(topic, body["partition"], body["offset"], body.get("count", 1))
         if not records:
-            raise Problem(404, 40402, f"no record at offset {body['offset']}", "look at the topic's messages first")
+            raise Problem(40402, f"no record at offset {body['offset']}", "look at the topic's messages first")
         by_target: dict[str, list[ReadRecord]] = {}
         for record in records:
             if left_out(record):
                 # Without its headers it would be a different record.
                 why = left_out(record)["unreadable"]
-                raise Problem(422, 42206, f"offset {record.offset} cannot be replayed: {why}", "use a Kafka client")
+                raise Problem(42206, f"offset {record.offset} cannot be replayed: {why}", "use a Kafka client")
             by_target.setdefault(_target(record, body.get("to"), topic), []).append(await whole(record))
         outcomes: list[dict[str, Any]] = []
         for target, group in by_target.items():
@@ -105,7 +104,6 @@ def dead_letter_operations(
             found = await readers.read(origin.topic, origin.partition, origin.offset, 1)
         if not found or found[0].offset != origin.offset or left_out(found[0]):
             raise Problem(
-                404,
                 40402,
                 f"the letter at offset {letter.offset} has no copy of its record, which is no longer in its topic",
                 "set errors.deadletterqueue.copy.record.enable=true for the group, so that letters have copies",
@@ -129,7 +127,7 @@ def _target(record: ReadRecord, wanted: str | None, topic: str) -> str:
     origin = origin_of(record.headers)
     target = origin.topic if origin is not None and origin.topic else topic_of(topic)
     if not target:
-        raise Problem(400, 40003, f"offset {record.offset} does not name its original topic", "give the topic as `to`")
+        raise Problem(40003, f"offset {record.offset} does not name its original topic", "give the topic as `to`")
     return target
 
 

@@ -79,12 +79,12 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         try:
             group, lags = await asyncio.wait_for(look(name), GROUP_TIMEOUT_S)
         except TimeoutError:
-            raise Problem(503, 50301, f"the coordinator of group {name} did not answer", "try again") from None
+            raise Problem(50301, f"the coordinator of group {name} did not answer", "try again") from None
         if _word(group.state) in ("dead", "unknown") and not group.members and not lags:
             if (shared := await shares.one(name)) is not None:
                 described, lags = shared
                 return show(name, described, lags, {})
-            raise Problem(404, 40405, f"no consumer group {name[:100]}", "list the groups to see their names")
+            raise Problem(40405, f"no consumer group {name[:100]}", "list the groups to see their names")
         return show(name, _show(group), lags, owners_of(group))
 
     def show(name: str, described: dict[str, Any], lags: list[PartitionLag], owners: Mapping[Place, str]) -> Response:
@@ -188,9 +188,9 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
     count = await admin.partition_count(topic)
     numbers = sorted(set(body.get("partitions") or range(count)))
     if numbers[-1] >= count:
-        raise Problem(404, 40402, f"topic {topic} has no partition {numbers[-1]}", f"use 0 to {count - 1}")
+        raise Problem(40402, f"topic {topic} has no partition {numbers[-1]}", f"use 0 to {count - 1}")
     if to in ("offset", "time", "shift") and body.get("value") is None:
-        raise Problem(400, 40001, f"a reset to {to} needs a value", "add an integer as `value`")
+        raise Problem(40001, f"a reset to {to} needs a value", "add an integer as `value`")
     value = int(body.get("value") or 0)
     places = [(topic, number) for number in numbers]
     begins = await groups.offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -199,14 +199,14 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
         number for place, number in zip(places, numbers, strict=True) if place not in begins or place not in ends
     ]
     if missing:
-        raise Problem(503, 50301, f"the offsets of {topic} {missing[:5]} are not available", "try again in a moment")
+        raise Problem(50301, f"the offsets of {topic} {missing[:5]} are not available", "try again in a moment")
     if to == "earliest":
         return begins
     if to == "latest":
         return ends
     if to == "time":
         if value < 0:
-            raise Problem(400, 40001, "a time must not be negative", "use milliseconds since 1970")
+            raise Problem(40001, "a time must not be negative", "use milliseconds since 1970")
         timed = await groups.offsets(places, checked_call(OffsetSpec.for_timestamp, value))
         return {place: timed[place] if timed.get(place, -1) >= 0 else ends[place] for place in places}
     committed = await groups.committed(name) if to == "shift" else {}

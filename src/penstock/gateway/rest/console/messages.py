@@ -69,7 +69,7 @@ def message_operations(
             records = await asyncio.wait_for(finder.read(topic, partitions), SEARCH_TIMEOUT_S)
         except TimeoutError:
             raise Problem(
-                503, 50301, "not all partition leaders answered in time", "choose a partition, or scan fewer records"
+                50301, "not all partition leaders answered in time", "choose a partition, or scan fewer records"
             ) from None
         found = await finder.chosen(records)
         shown = await codec.show(found, call["key_format"], call["value_format"])
@@ -128,11 +128,11 @@ class _Finder:
         call = self._call
         if call["from"] == "offset":
             if call["offset"] is None:
-                raise Problem(400, 40001, "from=offset needs an offset", "add offset=…")
+                raise Problem(40001, "from=offset needs an offset", "add offset=…")
             return dict.fromkeys(partitions, call["offset"])
         if call["from"] == "time":
             if call["time"] is None:
-                raise Problem(400, 40001, "from=time needs a time", "add time=… in milliseconds since 1970")
+                raise Problem(40001, "from=time needs a time", "add time=… in milliseconds since 1970")
             spec = OffsetSpec.for_timestamp(call["time"])
             found = await self._groups.offsets([(topic, each) for each in partitions], spec)
             return {partition: offset for (_, partition), offset in found.items()}

@@ -63,17 +63,17 @@ def sign_in_operations(
     @routes.on("POST", "Sign in to the console.", body=Body(SIGN_IN_BODY))
     async def create(call: Call) -> Response:
         if sign_in is None or BASIC not in methods:
-            raise Problem(404, 40411, "nobody signs in here with a password", "use a certificate instead")
+            raise Problem(40411, "nobody signs in here with a password", "use a certificate instead")
         user, password = call.body["username"], call.body["password"]
         if not is_user(user) or "\0" in password:
-            raise Problem(400, 40001, "this cannot be a user and a password", "correct them")
+            raise Problem(40001, "this cannot be a user and a password", "correct them")
         presented = Presented(BASIC, user, password)
         try:
             await sign_in(presented, address_of(call.request.scope))
         except Problem as problem:
             if problem.status != 401:
                 raise
-            raise Problem(401, problem.code, "wrong user or password", "try again") from None
+            raise Problem(problem.code, "wrong user or password", "try again") from None
         old = _name_of(call)
         if old is not None:
             sessions.drop(old)

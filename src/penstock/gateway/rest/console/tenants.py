@@ -101,7 +101,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         users: DescribeUserScramCredentialsResponse = await wire.ask(request)
         check(users.error_code, users.error_message, "cannot look for the user")
         if await find([name]) or any(user.credential_infos for user in users.results):
-            raise Problem(409, 40901, f"there is a user {name} already", "choose another name")
+            raise Problem(40901, f"there is a user {name} already", "choose another name")
         given = {key: value for key, value in limits.items() if value is not None}
         await limit(name, given, f"tenant {name} cannot be created")
         password = secrets.token_urlsafe(PASSWORD_BYTES)
@@ -133,7 +133,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         name = call["tenant"]
         found = await find([name])
         if not found:
-            raise Problem(404, 40401, f"no tenant {name}", "GET /api/v1/tenants lists the tenants")
+            raise Problem(40401, f"no tenant {name}", "GET /api/v1/tenants lists the tenants")
         before = {row.key: row.value for row in found[0].limits}
         require_limit({**{key: before.get(known) for key, known in KEYS.items()}, **call.body})
         await limit(name, call.body, f"tenant {name} cannot be changed")
@@ -145,7 +145,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
 def require_limit(limits: Mapping[str, float | None]) -> None:
     """Raises Problem if nothing is left that makes a tenant of a user."""
     if all(limits.get(name) is None for name, key in KEYS.items() if key in TENANT_LIMITS):
-        raise Problem(400, 40002, "a tenant needs a limit of topics, partitions or storage", "limit one of them")
+        raise Problem(40002, "a tenant needs a limit of topics, partitions or storage", "limit one of them")
 
 
 def shown(tenant: DescribedTenant) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
             snapshot = await snapshots.latest()
             partitions = snapshot.topics.get(name)
         if partitions is None:
-            raise Problem(404, 40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
+            raise Problem(40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
         places = [(name, index) for index in range(len(partitions))]
         begins, ends, sizes = await asyncio.gather(
             _offsets(groups, places, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]

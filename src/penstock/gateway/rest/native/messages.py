@@ -99,12 +99,10 @@ def parse_message_id(text: str) -> Delivery:
         group = found[5] or ""
         name = base64.b64decode(group + "=" * (-len(group) % 4), b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
-        raise Problem(
-            400, 40002, f"{text[:80]!r} is not a messageId", "send the one that came with the message"
-        ) from None
+        raise Problem(40002, f"{text[:80]!r} is not a messageId", "send the one that came with the message") from None
     if not name:
         raise Problem(
-            400, 40002, "this message was not delivered to a group", "send the messageId that `subscribe` returned"
+            40002, "this message was not delivered to a group", "send the messageId that `subscribe` returned"
         )
     return Delivery(name, found[4], int(found[1]), int(found[2]), int(found[3]))
 
@@ -146,19 +144,15 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
     """
     if not isinstance(body, dict) or "value" not in body:
         raise Problem(
-            400, 40002, "the body does not match the schema at $: `value` is required", 'send {"key": …, "value": …}'
+            40002, "the body does not match the schema at $: `value` is required", 'send {"key": …, "value": …}'
         )
     key, value, headers = body.get("key"), body["value"], body.get("headers")
     if not (key is None or isinstance(key, str)):
         raise Problem(
-            400,
-            40002,
-            "the body does not match the schema at $.key: it must be a string",
-            "send a string, or leave it out",
+            40002, "the body does not match the schema at $.key: it must be a string", "send a string, or leave it out"
         )
     if not (headers is None or (isinstance(headers, dict) and all(isinstance(x, str) for x in headers.values()))):
         raise Problem(
-            400,
             40002,
             "the body does not match the schema at $.headers: values must be strings",
             "send an object with string values",
@@ -171,7 +165,7 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
             [(name, text.encode()) for name, text in headers.items()] if headers else (),
         )
     except UnicodeEncodeError:
-        raise Problem(400, 40002, "the body has an unpaired surrogate", "send valid Unicode") from None
+        raise Problem(40002, "the body has an unpaired surrogate", "send valid Unicode") from None
 
 
 def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) -> list[Operation]:

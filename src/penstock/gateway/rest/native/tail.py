@@ -74,9 +74,7 @@ async def chosen_partitions(admin: Admin, topic: str, partition: int | None) -> 
     """The partitions to follow; raises Problem if the topic does not have them."""
     count = await admin.partition_count(topic)
     if partition is not None and partition >= count:
-        raise Problem(
-            404, 40402, f"topic {topic} has no partition {partition}", f"use 0 to {count - 1}, or leave it out"
-        )
+        raise Problem(40402, f"topic {topic} has no partition {partition}", f"use 0 to {count - 1}, or leave it out")
     return list(range(count)) if partition is None else [partition]
 
 
@@ -84,7 +82,7 @@ def _partition(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) > INT32_MAX:
-        raise Problem(400, 40001, f"{text[:20]!r} is not a partition number", "use a number, 0 or above")
+        raise Problem(40001, f"{text[:20]!r} is not a partition number", "use a number, 0 or above")
     return int(text)
 
 

@@ -98,8 +98,8 @@ def retention_configs(policy: Any) -> dict[str, str]:
         return {"retention.ms": "-1"}
     match = DURATION.fullmatch(policy)
     if match is None:
-        raise Problem(400, 40002, f"{policy!r} is not a retention policy", "use 7d, 12h, forever or compact")
+        raise Problem(40002, f"{policy!r} is not a retention policy", "use 7d, 12h, forever or compact")
     milliseconds = int(match[1]) * UNIT_MS[match[2]]
     if milliseconds > INT32_MAX * 1_000_000:
-        raise Problem(400, 40002, f"{policy!r} is too long", "use forever")
+        raise Problem(40002, f"{policy!r} is too long", "use forever")
     return {"retention.ms": str(milliseconds)}

@@ -98,9 +98,7 @@ def v2_consumer_operations(
     def instance_of(call: Call) -> Instance:
         found = instances.get(call["group"], call["instance"])
         if found is None or found.name.startswith("/"):
-            raise Problem(
-                404, 40403, f"group {call['group']} has no instance {call['instance']}", "POST /consumers/{group}"
-            )
+            raise Problem(40403, f"group {call['group']} has no instance {call['instance']}", "POST /consumers/{group}")
         return found
 
     @routes.on("POST", "Create a consumer instance.", body=Body(INSTANCE_BODY, PLAIN_TYPES, required=False))
@@ -136,16 +134,16 @@ def v2_consumer_operations(
         instance = instance_of(call)
         topics, pattern = call.body.get("topics") or [], call.body.get("topic_pattern")
         if bool(topics) is bool(pattern):
-            raise Problem(422, 42204, "either topics or topic_pattern is required", "send one of the two")
+            raise Problem(42204, "either topics or topic_pattern is required", "send one of the two")
         if instance.manual:
-            raise Problem(409, 40903, "this instance has manually assigned partitions", "delete the assignment first")
+            raise Problem(40903, "this instance has manually assigned partitions", "delete the assignment first")
         try:
             if topics:
                 await instances.use(instance, lambda consumer: consumer.subscribe(topics))
             else:
                 await instances.use(instance, lambda consumer: consumer.subscribe_pattern(pattern))
         except PatternUnusable as error:
-            raise Problem(422, 42204, f"the topic_pattern {pattern!r} cannot be used", str(error)) from None
+            raise Problem(42204, f"the topic_pattern {pattern!r} cannot be used", str(error)) from None
         instance.subscribed = True
         return nothing()
 
@@ -173,7 +171,6 @@ def v2_consumer_operations(
         form = accepted_format(call.request, instance.options["format"])
         if form != instance.options["format"]:
             raise Problem(
-                406,
                 40601,
                 f"this instance reads the format {instance.options['format']}, not {form}",
                 "accept that format, or create another instance",
@@ -206,7 +203,7 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
     async def assign(call: Call) -> Response:
         instance = instance_of(call)
         if instance.subscribed:
-            raise Problem(409, 40903, "this instance is subscribed to topics", "delete the subscription first")
+            raise Problem(40903, "this instance is subscribed to topics", "delete the subscription first")
         places = _places(call.body)
         instance.manual = bool(places)
         await instances.use(instance, lambda consumer: consumer.assign(places))
@@ -243,7 +240,7 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
             for topic, partition, _ in offsets:
                 if (topic, partition) not in assigned:
                     raise Problem(
-                        409, 40903, f"partition {partition} of {topic} is not assigned", "assign it, or read first"
+                        40903, f"partition {partition} of {topic} is not assigned", "assign it, or read first"
                     )
             consumer.seek(offsets)
 

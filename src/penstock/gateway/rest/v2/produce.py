@@ -71,7 +71,7 @@ def v2_produce_operations(
         if form not in SCHEMA_FORMATS or not used:
             return None
         if text is None and schema_id is None and part == "key":
-            raise Problem(422, 42201, "the records have keys, but no key schema is given", "send key_schema or its id")
+            raise Problem(42201, "the records have keys, but no key schema is given", "send key_schema or its id")
         return await codec.schema(f"{call['topic']}-{part}", TYPE_OF_FORMAT[form], text, schema_id)
 
     async def parts(

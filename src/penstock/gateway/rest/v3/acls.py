@@ -158,7 +158,6 @@ async def acl_result(future: Any) -> Any:
 def access_lists_are_off(why: str) -> Problem:
     """The Problem for every call about ACLs in a cluster without an authorizer."""
     return Problem(
-        400,
         NOT_SERVED_CODE,
         f"ACLs are disabled in this cluster: {why}",
         "configure an authorizer on the brokers (authorizer.class.name)",

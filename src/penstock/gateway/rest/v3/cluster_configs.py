@@ -71,7 +71,7 @@ def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
     async def one(call: Call) -> Response:
         found = (await entries()).get(call["name"])
         if found is None:
-            raise Problem(404, 40405, f"{call['name'][:100]!r} is not set cluster-wide", "PUT sets it")
+            raise Problem(40405, f"{call['name'][:100]!r} is not set cluster-wide", "PUT sets it")
         return json_response(show(call, found))
 
     async def alter(changes: list[tuple[str, str | None]], *, validate: bool = False) -> Response:

@@ -67,7 +67,7 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
         for node in (await ask(admin.client.describe_cluster)).nodes:
             if node.id == call["broker_id"]:
                 return json_response(show_broker(call, node))
-        raise Problem(404, 40404, f"no broker {call['broker_id']}", "list the brokers to see their ids")
+        raise Problem(40404, f"no broker {call['broker_id']}", "list the brokers to see their ids")
 
     @routes.on("GET /brokers/{broker_id}/partition-replicas", "List the replicas on a broker.")
     async def replicas(call: Call) -> Response:

@@ -76,7 +76,7 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
         elif "broker_id" in call.parameters:
             cluster = await ask(admin.client.describe_cluster)
             if all(node.id != call["broker_id"] for node in cluster.nodes):
-                raise Problem(404, 40404, f"no broker {call['broker_id']}", "list the brokers first")
+                raise Problem(40404, f"no broker {call['broker_id']}", "list the brokers first")
         found: dict[str, ConfigEntry] = await ask(admin.client.describe_configs, [kind.resource(call)])
         return found
 
@@ -107,7 +107,7 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
     async def find(call: Call) -> ConfigEntry:
         found = await entries(call)
         if call["name"] not in found:
-            raise Problem(404, 40405, f"no setting {call['name'][:100]!r}", "list the settings to see them")
+            raise Problem(40405, f"no setting {call['name'][:100]!r}", "list the settings to see them")
         return found[call["name"]]
 
     @routes.on("GET /{name}", "Show a setting.")
@@ -145,12 +145,12 @@ def changes_of(data: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
     """The names and new values in a body that changes several settings; None resets to the default."""
     names = [each["name"] for each in data]
     if len(set(names)) < len(names):
-        raise Problem(400, 40002, "a setting is changed twice", "name each setting once")
+        raise Problem(40002, "a setting is changed twice", "name each setting once")
     changes = []
     for each in data:
         deleting = each.get("operation") == "DELETE"
         if not deleting and each.get("value") is None:
-            raise Problem(400, 40002, f"setting {each['name'][:100]!r} has no value", "send one, or DELETE it")
+            raise Problem(40002, f"setting {each['name'][:100]!r} has no value", "send one, or DELETE it")
         changes.append((each["name"], None if deleting else each["value"]))
     return changes
 

@@ -25,7 +25,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
         name = call["consumer_group_id"]
         group = await ask(admin.client.describe_consumer_groups, [name])
         if group.state.name in ("DEAD", "UNKNOWN") and not group.members and not await groups.committed(name):
-            raise Problem(404, 40405, f"no consumer group {name[:100]!r}", "list the groups to see their names")
+            raise Problem(40405, f"no consumer group {name[:100]!r}", "list the groups to see their names")
         return group
 
     def show(call: Call, group: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
         for member in (await describe(call)).members:
             if member.member_id == call["consumer_id"]:
                 return member
-        raise Problem(404, 40406, f"the group has no member {call['consumer_id'][:100]!r}", "list its members first")
+        raise Problem(40406, f"the group has no member {call['consumer_id'][:100]!r}", "list its members first")
 
     @routes.on("GET /{consumer_group_id}/consumers/{consumer_id}", "Show a member.")
     async def member(call: Call) -> Response:
@@ -159,7 +159,7 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any) -> list[Operation]:
         for each in await groups.lags(call["consumer_group_id"]):
             if (each.topic, each.partition) == wanted:
                 return json_response(show(call, each, owner.get(wanted)))
-        raise Problem(404, 40402, "the group has no committed offset there", "list its lags to see its partitions")
+        raise Problem(40402, "the group has no committed offset there", "list its lags to see its partitions")
 
     @routes.on("GET /lag-summary", "Show a summary of a group's lag.")
     async def summary(call: Call) -> Response:
@@ -167,7 +167,7 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any) -> list[Operation]:
         group = call["consumer_group_id"]
         found = await groups.lags(group)
         if not found:
-            raise Problem(404, 40402, f"group {group} has no committed offsets", "it must read and commit first")
+            raise Problem(40402, f"group {group} has no committed offsets", "it must read and commit first")
         worst = max(found, key=lambda each: each.lag)
         member = owner.get((worst.topic, worst.partition))
         words = ("consumer-groups", group, "lag-summary")

@@ -69,7 +69,7 @@ def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[O
         await admin.check_partition(name, number)
         moving = await found(call, [ListPartitionReassignmentsTopics(name, [number])])
         if not moving:
-            raise Problem(404, 40404, f"partition {number} of {name} is not being reassigned", "no action is needed")
+            raise Problem(40404, f"partition {number} of {name} is not being reassigned", "no action is needed")
         return json_response(moving[0])
 
     @routes.on("GET /brokers/{broker_id}/tasks", "List a broker's tasks.", answers={200: LIST_SHAPE})

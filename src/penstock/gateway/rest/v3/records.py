@@ -233,7 +233,7 @@ def _plain(name: str, data: dict[str, Any]) -> bytes:
     """The bytes of a string, or of base64 data."""
     value = data["data"]
     if not isinstance(value, str):
-        raise Problem(400, 40002, f"$.{name}.data is not a string", "send a string, or use the type JSON")
+        raise Problem(40002, f"$.{name}.data is not a string", "send a string, or use the type JSON")
     return value.encode("utf-8", "replace") if data.get("type") == "STRING" else from_base64(value, f"$.{name}.data")
 
 
@@ -250,7 +250,7 @@ def timestamp_of(value: int | str | None) -> int:
         moment = datetime.fromisoformat(value)
         return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise Problem(400, 40002, f"{value[:40]!r} is not a time", "use 2026-01-31T12:00:00Z") from None
+        raise Problem(40002, f"{value[:40]!r} is not a time", "use 2026-01-31T12:00:00Z") from None
 
 
 def _iso(timestamp_ms: int) -> str:

@@ -46,7 +46,7 @@ class V3:
     def _check(self, call: Call) -> None:
         if call["cluster_id"] not in (self.cluster_id, "-"):
             raise Problem(
-                404, 404, f"cluster {call['cluster_id'][:80]!r} is not this cluster", "GET /v3/clusters shows its id"
+                404, f"cluster {call['cluster_id'][:80]!r} is not this cluster", "GET /v3/clusters shows its id"
             )
 
     def url(self, call: Call, *words: object) -> str:
@@ -98,7 +98,7 @@ def page_of(call: Call, names: Sequence[str]) -> tuple[list[str], str]:
         try:
             after = base64.b64decode(call["page_token"].encode("ascii"), b"-_", validate=True).decode()
         except (binascii.Error, ValueError):
-            raise Problem(400, 40001, "this page_token is not valid", "use the one in metadata.next") from None
+            raise Problem(40001, "this page_token is not valid", "use the one in metadata.next") from None
     rest = [name for name in names if name > after]
     page = list(rest[: call["page_size"]])
     more = len(rest) > len(page)

@@ -121,7 +121,7 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
         name, count = call["topic_name"], call.body["partitions_count"]
         present = await admin.partition_count(name)
         if count < present:
-            raise Problem(400, 40002, f"topic {name} already has {present} partitions", "partitions cannot be removed")
+            raise Problem(40002, f"topic {name} already has {present} partitions", "partitions cannot be removed")
         if count > present:
             await ask(admin.client.create_partitions, [checked_call(NewPartitions, name, count)])
             admin.forget(name)
@@ -202,10 +202,7 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
             if node.id == call["broker_id"]:
                 return json_response(show_replica(v3, call, call["topic_name"], found, node))
         raise Problem(
-            404,
-            40404,
-            f"broker {call['broker_id']} has no replica of it",
-            "list the replicas to see which brokers have one",
+            40404, f"broker {call['broker_id']} has no replica of it", "list the replicas to see which brokers have one"
         )
 
     return routes

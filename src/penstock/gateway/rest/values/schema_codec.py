@@ -65,15 +65,13 @@ class SchemaCodec:
         if schema_id is not None:
             found = self._registry.state.with_id(DEFAULT_CONTEXT, schema_id)
             if not found or found[0].schema_type != schema_type:
-                raise Problem(
-                    422, 42205, f"no {schema_type} schema with id {schema_id}", "register it, or send its text"
-                )
+                raise Problem(42205, f"no {schema_type} schema with id {schema_id}", "register it, or send its text")
             return found[0]
         if text is None:
             latest = self._registry.state.live_versions(subject)
             if not latest:
                 raise Problem(
-                    422, 42202, f"no schema is given, and subject {subject} has no versions", "send a schema or its id"
+                    42202, f"no schema is given, and subject {subject} has no versions", "send a schema or its id"
                 )
             return latest[-1]
         await self._rights.check(subject, Right.REGISTER)
@@ -158,7 +156,7 @@ class SchemaCodec:
                 place = f"the record at offset {record.offset} of partition {record.partition} of {record.topic}"
                 fix = "read it with the format binary" if not record.unreadable else "read it with a Kafka client"
                 raise Problem(
-                    422, 42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or continue at the next offset"
+                    42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or continue at the next offset"
                 )
             texts.append(each)
         return b"[" + b",".join(texts) + b"]"
@@ -284,4 +282,4 @@ def _size(record: ReadRecord) -> int:
 
 
 def _schema_mismatch(reason: str) -> Problem:
-    return Problem(422, CONVERSION, f"the value does not match the schema: {reason}", "send a value of that schema")
+    return Problem(CONVERSION, f"the value does not match the schema: {reason}", "send a value of that schema")
