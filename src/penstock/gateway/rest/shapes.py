@@ -6,6 +6,7 @@ import base64
 import binascii
 from typing import Any
 
+from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
 from penstock.gateway.web.parameters import header, number, path
 from penstock.gateway.web.problem import invalid
@@ -46,6 +47,16 @@ DELIVERED_SHAPE = {
         "timestamp": {"type": "integer"},
     },
 }
+
+
+def show_delivered(delivered: Delivered) -> dict[str, Any]:
+    """Where a record was written, in the form of `DELIVERED_SHAPE`."""
+    return {
+        "topic": delivered.topic,
+        "partition": delivered.partition,
+        "offset": delivered.offset,
+        "timestamp": delivered.timestamp_ms,
+    }
 
 
 def text_or_base64(value: bytes | None) -> tuple[str | None, bool]:

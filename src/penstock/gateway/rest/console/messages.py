@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from functools import partial
 
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response, StreamingResponse
@@ -13,7 +13,7 @@ from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.rest.native.tail import chosen_partitions
+from penstock.gateway.rest.native.tail import chosen_partitions, events
 from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, TOPIC
 from penstock.gateway.rest.values.json_text import json_bytes
 from penstock.gateway.rest.values.record_json import FORMATS
@@ -30,8 +30,6 @@ SCAN_BYTES_MAX = 32 * 1024 * 1024
 PARTITION_BYTES_MIN = 256 * 1024
 READS_AT_ONCE = 8
 SEARCH_TIMEOUT_S = 9.0
-KEEP_ALIVE = b": nothing new\n\n"
-IDLE_BATCHES = 20
 STARTS = ["latest", "earliest", "offset", "time"]
 PARTITION = number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX)
 DECODING = (
@@ -86,8 +84,10 @@ def message_operations(
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
         batches = tails.follow(call["topic"], partitions, offset_number("latest"), call.caller)
         await anext(batches)
-        events = _events(batches, codec, call["key_format"], call["value_format"])
-        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        shown = partial(codec.show_live, key_format=call["key_format"], value_format=call["value_format"])
+        return StreamingResponse(
+            events(batches, shown), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
 
     return [*routes, *live]
 
@@ -165,17 +165,3 @@ def _by_time(records: list[ReadRecord]) -> list[ReadRecord]:
         times.append(time_ms)
     places = sorted(range(len(records)), key=lambda at: (times[at], records[at].partition, records[at].offset))
     return [records[place] for place in places]
-
-
-async def _events(
-    batches: AsyncIterator[list[ReadRecord]], codec: SchemaCodec, key_format: str, value_format: str
-) -> AsyncIterator[bytes]:
-    idle = 0
-    yield b": following\n\n"
-    async for batch in batches:
-        idle = 0 if batch else idle + 1
-        for record, shown in zip(batch, await codec.show_live(batch, key_format, value_format), strict=True):
-            yield b"id: %d-%d\ndata: %b\n\n" % (record.partition, record.offset, shown)
-        if idle >= IDLE_BATCHES:
-            idle = 0
-            yield KEEP_ALIVE

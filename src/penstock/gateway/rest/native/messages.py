@@ -34,6 +34,7 @@ from penstock.gateway.rest.shapes import (
     TOPIC,
     left_out,
     put_text,
+    show_delivered,
     show_headers,
 )
 from penstock.gateway.rest.values.json_verbatim import exact_value
@@ -120,13 +121,7 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], b
         delivered, again = await keys.once(
             f"publish {topic}", call["Idempotency-Key"], call.raw, lambda: publisher.publish(topic, record)
         )
-        shown = {
-            "messageId": f"{delivered.partition}-{delivered.offset}",
-            "topic": topic,
-            "partition": delivered.partition,
-            "offset": delivered.offset,
-            "timestamp": delivered.timestamp_ms,
-        }
+        shown = {"messageId": f"{delivered.partition}-{delivered.offset}", **show_delivered(delivered)}
         return json_response(shown, headers=REPLAYED if again else None)
 
     return routes

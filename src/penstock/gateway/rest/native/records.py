@@ -32,6 +32,7 @@ from penstock.gateway.rest.shapes import (
     TOPIC_SHAPE,
     left_out,
     put_text,
+    show_delivered,
     show_headers,
 )
 from penstock.gateway.web.application import json_response
@@ -89,13 +90,7 @@ def plain_message_operations(
         delivered, again = await keys.once(
             f"messages {topic}", call["Idempotency-Key"], identity, lambda: publisher.publish(topic, record)
         )
-        shown = {
-            "topic": topic,
-            "partition": delivered.partition,
-            "offset": delivered.offset,
-            "timestamp": delivered.timestamp_ms,
-        }
-        return json_response(shown, headers=REPLAYED if again else None)
+        return json_response(show_delivered(delivered), headers=REPLAYED if again else None)
 
     @routes.on(
         "GET /topics/{topic}/partitions/{partition}/messages",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
@@ -22,7 +22,7 @@ from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import caller_of
 
 PATH = "/topics/{topic}/tail"
-KEEP_ALIVE = ": nothing new\n\n"
+KEEP_ALIVE = b": nothing new\n\n"
 IDLE_BATCHES = 20
 SOCKET_ERROR = 1008
 GOING_AWAY = 1001
@@ -44,7 +44,7 @@ def tail_operations(admin: Admin, tails: LiveTails) -> list[Operation]:
         offset = offset_number(call["offset"])
         batches = tails.follow(call["topic"], partitions, offset, call.caller)
         await anext(batches)
-        return StreamingResponse(_events(batches), media_type="text/event-stream")
+        return StreamingResponse(events(batches, _texts), media_type="text/event-stream")
 
     return routes
 
@@ -86,21 +86,23 @@ def _partition(text: str | None) -> int | None:
     return int(text)
 
 
-async def _events(batches: AsyncIterator[list[ReadRecord]]) -> AsyncIterator[str]:
+async def events(
+    batches: AsyncIterator[list[ReadRecord]], show_all: Callable[[list[ReadRecord]], Awaitable[Sequence[bytes]]]
+) -> AsyncIterator[bytes]:
     """Events whose id is the record's position, so that a browser that reconnects can continue from there."""
     idle = 0
-    yield ": following\n\n"
+    yield b": following\n\n"
     async for batch in batches:
         idle = 0 if batch else idle + 1
-        for record in batch:
-            yield _event(record)
+        for record, shown in zip(batch, await show_all(batch), strict=True):
+            yield b"id: %d-%d\ndata: %b\n\n" % (record.partition, record.offset, shown)
         if idle >= IDLE_BATCHES:
             idle = 0
             yield KEEP_ALIVE
 
 
-def _event(record: ReadRecord) -> str:
-    return f"id: {record.partition}-{record.offset}\ndata: {json.dumps(show(record))}\n\n"
+async def _texts(records: list[ReadRecord]) -> list[bytes]:
+    return [json.dumps(show(record)).encode() for record in records]
 
 
 async def _push(socket: WebSocket, batches: AsyncIterator[list[ReadRecord]]) -> None:

@@ -97,7 +97,7 @@ def v2_consumer_operations(
 
     def instance_of(call: Call) -> Instance:
         found = instances.get(call["group"], call["instance"])
-        if found is None or found.name.startswith("/"):
+        if found is None:
             raise Problem(40403, f"group {call['group']} has no instance {call['instance']}", "POST /consumers/{group}")
         return found
 

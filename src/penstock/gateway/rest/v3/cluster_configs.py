@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigSource
+from confluent_kafka.admin._config import AlterConfigOpType
 from starlette.responses import Response
 
 from penstock.gateway.kafka.broker_requests import BrokerWire, check
-from penstock.gateway.rest.v3.configs import ALTER_BODY, TAG, VALUE_BODY, changes_of
+from penstock.gateway.rest.v3.configs import ALTER_BODY, TAG, VALUE_BODY, changes_of, source_name
 from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation
@@ -55,9 +55,9 @@ def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
             is_default=False,
             is_read_only=entry.read_only,
             is_sensitive=entry.is_sensitive,
-            source=_source(entry.config_source),
+            source=source_name(entry.config_source),
             synonyms=[
-                {"name": each.name, "value": each.value, "source": _source(each.source)} for each in entry.synonyms
+                {"name": each.name, "value": each.value, "source": source_name(each.source)} for each in entry.synonyms
             ],
         )
 
@@ -98,10 +98,3 @@ def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
         return await alter(changes_of(call.body["data"]), validate=call.body.get("validate_only", False))
 
     return routes
-
-
-def _source(number: int) -> str:
-    try:
-        return ConfigSource(number).name
-    except ValueError:
-        return "UNKNOWN"

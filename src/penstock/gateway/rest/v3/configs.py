@@ -91,9 +91,9 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
             is_default=bool(entry.is_default),
             is_read_only=bool(entry.is_read_only),
             is_sensitive=bool(entry.is_sensitive),
-            source=_source(entry),
+            source=source_name(entry.source),
             synonyms=[
-                {"name": each.name, "value": each.value, "source": _source(each)}
+                {"name": each.name, "value": each.value, "source": source_name(each.source)}
                 for each in (entry.synonyms or {}).values()
             ],
         )
@@ -155,8 +155,9 @@ def changes_of(data: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
     return changes
 
 
-def _source(entry: ConfigEntry) -> str:
+def source_name(number: int | ConfigSource) -> str:
+    """Where a setting comes from, by Kafka's name."""
     try:
-        return ConfigSource(entry.source).name
+        return ConfigSource(number).name
     except ValueError:
         return "UNKNOWN"
