@@ -17,7 +17,7 @@ from penstock.gateway.registry.api.shapes import (
     page,
     text_answer,
 )
-from penstock.gateway.registry.lookup import parse_stored
+from penstock.gateway.registry.lookup import text_of
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.schema import SCHEMA_TYPES, StoredSchema
 from penstock.gateway.registry.service import Registry
@@ -47,9 +47,7 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
         prefix = call["subjectPrefix"].removeprefix(":*:")
         for subject in registry.state.subjects():
             if subject.startswith(prefix):
-                versions = (
-                    registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
-                )
+                versions = registry.state.versions(subject, deleted=call["deleted"])
                 found += versions[-1:] if call["latestOnly"] else versions
         found = await readable(rights, found)
         return answer([describe(schema, deleted=schema.deleted) for schema in page(call, found)])
@@ -65,14 +63,10 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
         allowed = await some_readable(rights, found)
         return sorted(allowed, key=lambda schema: (schema.subject, schema.version))
 
-    def text_of(call: Call, schema: StoredSchema) -> str:
-        form = call["format"]
-        return parse_stored(registry.state, schema).formatted(form) if form else schema.text
-
     @routes.on("GET /ids/{id}", "Show a schema.", IN_SUBJECT, FORMAT, FETCH_MAX_ID)
     async def by_id(call: Call) -> Response:
         schema = (await holders(call))[0]
-        shown = {**schema.contents(text_of(call, schema)), "guid": schema.guid}
+        shown = {**schema.contents(text_of(registry.state, schema, call["format"])), "guid": schema.guid}
         if call["fetchMaxId"]:
             shown["maxId"] = registry.state.last_id(context_of(schema.subject))
         return answer(shown)
@@ -80,7 +74,7 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
     @routes.on("GET /ids/{id}/schema", "Show a schema's text.", IN_SUBJECT, FORMAT)
     async def text_by_id(call: Call) -> Response:
         schema = (await holders(call))[0]
-        return text_answer(schema, text_of(call, schema))
+        return text_answer(schema, text_of(registry.state, schema, call["format"]))
 
     @routes.on("GET /ids/{id}/subjects", "List the subjects of an id.", IN_SUBJECT, DELETED, *PAGE)
     async def subjects_of(call: Call) -> Response:
@@ -107,7 +101,7 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
     @routes.on("GET /guids/{guid}", "Show a schema by its guid.", FORMAT)
     async def by_guid(call: Call) -> Response:
         schema = (await with_guid(call))[0]
-        return answer({**schema.contents(text_of(call, schema)), "guid": schema.guid})
+        return answer({**schema.contents(text_of(registry.state, schema, call["format"])), "guid": schema.guid})
 
     @routes.on("GET /guids/{guid}/ids", "List the ids of a guid.")
     async def ids_of_guid(call: Call) -> Response:

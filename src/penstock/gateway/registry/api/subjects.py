@@ -18,7 +18,7 @@ from penstock.gateway.registry.api.shapes import (
     source_of,
 )
 from penstock.gateway.registry.decisions import delete_subject
-from penstock.gateway.registry.lookup import find_same, parse_source, parse_stored, pinned
+from penstock.gateway.registry.lookup import find_same, parse_source, pinned, text_of
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, checked_subject, context_of
@@ -64,7 +64,7 @@ def subject_operations(registry: Registry, rights: SubjectRights) -> list[Operat
     )
     async def look_up(call: Call) -> Response:
         subject = checked_subject(call["subject"])
-        versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
+        versions = registry.state.versions(subject, deleted=call["deleted"])
         if not versions:
             raise errors.subject_not_found(subject)
         source = pinned(registry.state, context_of(subject), source_of(call.body))
@@ -73,8 +73,7 @@ def subject_operations(registry: Registry, rights: SubjectRights) -> list[Operat
         for text in texts:
             found = find_same(registry.state, subject, source, text, deleted=call["deleted"])
             if found is not None:
-                shown = parse_stored(registry.state, found).formatted(call["format"]) if call["format"] else None
-                return answer(describe(found, shown))
+                return answer(describe(found, text_of(registry.state, found, call["format"])))
         raise errors.schema_not_found()
 
     @routes.on(

@@ -19,7 +19,7 @@ from penstock.gateway.registry.api.shapes import (
     text_answer,
 )
 from penstock.gateway.registry.decisions import delete_version, register
-from penstock.gateway.registry.lookup import find_version, parse_stored
+from penstock.gateway.registry.lookup import find_version, text_of
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import checked_subject
@@ -94,19 +94,15 @@ def _reading_operations(registry: Registry) -> list[Operation]:
         subject = checked_subject(call["subject"])
         return find_version(registry.state, subject, call["version"], deleted=deleted or call["deleted"])
 
-    def text_of(call: Call, schema: StoredSchema) -> str:
-        form = call["format"]
-        return parse_stored(registry.state, schema).formatted(form) if form else schema.text
-
     @routes.on("GET /versions/{version}", "Show a version.", FORMAT, DELETED)
     async def get_version(call: Call) -> Response:
         schema = chosen(call)
-        return answer(describe(schema, text_of(call, schema), deleted=schema.deleted))
+        return answer(describe(schema, text_of(registry.state, schema, call["format"]), deleted=schema.deleted))
 
     @routes.on("GET /versions/{version}/schema", "Show the bare text of a version.", FORMAT, DELETED)
     async def get_text(call: Call) -> Response:
         schema = chosen(call)
-        return text_answer(schema, text_of(call, schema))
+        return text_answer(schema, text_of(registry.state, schema, call["format"]))
 
     @routes.on(
         "GET /versions/{version}/referencedby",
@@ -136,13 +132,13 @@ def _reading_operations(registry: Registry) -> list[Operation]:
         if len(keys) != len(values):
             raise Problem(40001, "`key` and `value` must come in pairs", "send as many keys as values")
         wanted = dict(zip(keys, values, strict=True))
-        versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
+        versions = registry.state.versions(subject, deleted=call["deleted"])
         if not versions:
             raise errors.subject_not_found(subject)
         for schema in reversed(versions):
             properties = (schema.metadata or {}).get("properties") or {}
             if all(properties.get(key) == value for key, value in wanted.items()):
-                return answer(describe(schema, text_of(call, schema)))
+                return answer(describe(schema, text_of(registry.state, schema, call["format"])))
         raise errors.schema_not_found()
 
     return routes
