@@ -53,20 +53,15 @@ class Instance:
 class ConsumerInstances:
     """All consumer instances of this gateway, by group and name."""
 
-    def __init__(
-        self, settings: GatewaySettings, places: CallerQuota | None = None, check_read: CheckRead | None = None
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, places: CallerQuota, check_read: CheckRead | None) -> None:
         """`places` is the quota that this shares with others; `check_read` raises Problem if topics may not be read."""
         self._check_read = check_read
         self._settings = settings
         # One thread per instance: a poll may take a minute, and must not delay other instances' polls.
         self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
         self._instances: dict[tuple[str, str], Instance] = {}
-        self._places = places or instance_places(settings)
+        self._places = places
         self._keeper: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._instances)
 
     def start(self) -> None:
         """Start closing idle instances."""

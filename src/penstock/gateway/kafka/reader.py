@@ -51,14 +51,11 @@ class ReaderThreads:
 
 
 class Readers:
-    """A few consumers that requests share; up to `idle_max` of them stay open."""
+    """A few consumers that requests share; up to `idle_max` of them, or all, stay open."""
 
-    def __init__(
-        self, settings: GatewaySettings, shared: ReaderThreads | None = None, idle_max: int | None = None
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, shared: ReaderThreads, idle_max: int | None) -> None:
         self._settings = settings
-        self._shared = shared or ReaderThreads(settings)
-        self._owns_threads = shared is None
+        self._shared = shared
         self._idle: list[Consumer] = []
         self._idle_max = settings.readers_max if idle_max is None else idle_max
         self._stopped = False
@@ -115,8 +112,6 @@ class Readers:
     async def stop(self) -> None:
         """Close the consumers."""
         self._stopped = True
-        if self._owns_threads:
-            await self._shared.stop()
         while self._idle:
             await asyncio.to_thread(self._idle.pop().close)
 

@@ -20,9 +20,8 @@ JSON_TYPE = "application/json"
 NO_CONTENT: Mapping[int, Any] = {204: None}
 
 
-def _is_integer(checker: object, value: object) -> bool:
+def _is_integer(_checker: object, value: object) -> bool:
     """JSON Schema also calls 1.0 an integer; Kafka's fields do not accept it."""
-    del checker
     return isinstance(value, int) and not isinstance(value, bool)
 
 

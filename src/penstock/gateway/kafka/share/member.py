@@ -84,7 +84,8 @@ class ShareMember:
         self._turn = 0
         self._was_served = False
         self._trouble = ""
-        self._tasks = [asyncio.create_task(work, name=f"share group {group}") for work in (self._keep(), self._pump())]
+        works = (self._membership.keep(), self._pump())
+        self._tasks = [asyncio.create_task(work, name=f"share group {group}") for work in works]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
@@ -148,9 +149,6 @@ class ShareMember:
         self._fail(Problem(50301, "the gateway has closed its member", "try again", headers=RETRY_AFTER))
         await self._wire.prune(self._news_wire)
         await self._membership.leave()
-
-    async def _keep(self) -> None:
-        await self._membership.keep()
 
     async def _pump(self) -> None:
         await asyncio.shield(self._membership.joined)
