@@ -96,7 +96,7 @@ class Admin:
         raise no_partition(topic, number)
 
     async def check_partition(self, topic: str, number: int) -> None:
-        """Raises Problem (404) if a topic does not have a partition; knows those of the last seconds by heart."""
+        """Raises Problem (404) if a topic has no such partition, judging by its cached partition count."""
         if number >= await self.partition_count(topic):
             raise no_partition(topic, number)
 
