@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.client.disks import DiskView, disks_of
+from penstock.client.view import PartitionView
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.console.quorum import read_quorum
@@ -86,28 +87,20 @@ def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collecti
         number: {"leaders": 0, "replicas": 0, "out_of_sync": 0} for number in snapshot.brokers
     }
     links: dict[tuple[int, int], list[int]] = {}
-    total = short = offline = 0
-    short_names: dict[str, None] = {}
-    offline_names: dict[str, None] = {}
-    for name, partitions in snapshot.topics.items():
-        total += len(partitions)
-        for partition in partitions:
-            if partition.leader < 0:
-                offline += 1
-                offline_names[name] = None
-            if partition.is_under_replicated:
-                short += 1
-                short_names[name] = None
-            _count(share, links, partition.leader, partition.replicas, partition.in_sync_replicas)
-    problems = _problems(snapshot, failure, silent)
-    problems += _partition_problems(list(short_names), list(offline_names), short, offline)
+    partitions = [(name, partition) for name, listed in snapshot.topics.items() for partition in listed]
+    for _, partition in partitions:
+        _count(share, links, partition)
+    # By topic, once for each such partition.
+    offline = [name for name, partition in partitions if partition.leader < 0]
+    short = [name for name, partition in partitions if partition.is_under_replicated]
+    problems = _problems(snapshot, failure, silent) + _partition_problems(short, offline)
     levels = {problem["level"] for problem in problems}
     return {
         "status": "failing" if "error" in levels else "degraded" if "warning" in levels else "ok",
         "problems": problems,
-        "partitions": total,
-        "under_replicated": short,
-        "offline": offline,
+        "partitions": len(partitions),
+        "under_replicated": len(short),
+        "offline": len(offline),
         "brokers": [
             {
                 "id": broker.node_id,
@@ -127,17 +120,12 @@ def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collecti
     }
 
 
-def _count(
-    share: dict[int, dict[str, int]],
-    links: dict[tuple[int, int], list[int]],
-    leader: int,
-    replicas: tuple[int, ...],
-    in_sync: tuple[int, ...],
-) -> None:
+def _count(share: dict[int, dict[str, int]], links: dict[tuple[int, int], list[int]], partition: PartitionView) -> None:
+    leader = partition.leader
     if leader in share:
         share[leader]["leaders"] += 1
-    for replica in replicas:
-        behind = replica not in in_sync
+    for replica in partition.replicas:
+        behind = replica not in partition.in_sync_replicas
         if replica in share:
             share[replica]["replicas"] += 1
             share[replica]["out_of_sync"] += behind
@@ -168,15 +156,13 @@ def _problems(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collec
     return found + [_problem("note", note, "") for note in snapshot.notes]
 
 
-def _partition_problems(
-    short: list[str], offline: list[str], short_count: int, offline_count: int
-) -> list[dict[str, str]]:
+def _partition_problems(short: list[str], offline: list[str]) -> list[dict[str, str]]:
     found = []
-    if offline_count:
-        what = f"{offline_count} partitions have no leader: {_named(offline)}"
+    if offline:
+        what = f"{len(offline)} partitions have no leader: {_named(offline)}"
         found.append(_problem("error", what, "start the brokers that hold their replicas"))
-    if short_count:
-        what = f"{short_count} partitions are under-replicated: {_named(short)}"
+    if short:
+        what = f"{len(short)} partitions are under-replicated: {_named(short)}"
         found.append(_problem("warning", what, "they catch up once all their brokers are running"))
     return found
 
@@ -189,7 +175,8 @@ def _problem(level: str, message: str, fix: str) -> dict[str, str]:
     return {"level": level, "message": message, "fix": fix}
 
 
-def _named(names: list[str]) -> str:
+def _named(topics: list[str]) -> str:
+    names = list(dict.fromkeys(topics))
     more = f" and {len(names) - NAMED_MAX} more topics" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more
 
