@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
+from penstock.gateway.web.operations import json_object
 from penstock.gateway.web.parameters import header, number, path
 from penstock.gateway.web.problem import invalid
 
@@ -37,16 +38,13 @@ ID_SHAPE: dict[str, Any] = {
 OFFSET_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
 PARTITION_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
 TOPIC_SHAPE = {"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"}
-DELIVERED_SHAPE = {
-    "type": "object",
-    "required": ["topic", "partition", "offset", "timestamp"],
-    "properties": {
-        "topic": {"type": "string"},
-        "partition": {"type": "integer"},
-        "offset": {"type": "integer"},
-        "timestamp": {"type": "integer"},
-    },
-}
+DELIVERED_SHAPE = json_object(
+    ["topic", "partition", "offset", "timestamp"],
+    topic={"type": "string"},
+    partition={"type": "integer"},
+    offset={"type": "integer"},
+    timestamp={"type": "integer"},
+)
 
 
 def show_delivered(delivered: Delivered) -> dict[str, Any]:

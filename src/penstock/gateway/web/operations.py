@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -157,6 +157,13 @@ def _checked(handler: Handler, check: Callable[[Call], None]) -> Handler:
     return handle
 
 
-def object_with(*fields: str) -> dict[str, Any]:
-    """The JSON Schema of an object that has these fields."""
-    return {"type": "object", "required": list(fields)}
+def json_object(required: Sequence[str] = (), /, **properties: Any) -> dict[str, Any]:
+    """The JSON Schema of an object: the fields that it must have, and the schemas of fields."""
+    needed = {"required": list(required)} if required else {}
+    known = {"properties": properties} if properties else {}
+    return {"type": "object", **needed, **known}
+
+
+def closed_object(required: Sequence[str] = (), /, **properties: Any) -> dict[str, Any]:
+    """The same for an object that has no other fields."""
+    return {**json_object(required, **properties), "additionalProperties": False}

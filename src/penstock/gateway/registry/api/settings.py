@@ -22,19 +22,16 @@ from penstock.gateway.registry.lookup import parse_source, version_number
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.settings_decisions import delete_config, delete_mode, set_config, set_mode
 from penstock.gateway.registry.subjects import context_of, parse_subject
-from penstock.gateway.web.operations import Body, Call, Operation, Routes
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import flag
 
-CONFIG_SHAPE = {
-    "type": "object",
-    "properties": {
-        "compatibility": {"type": ["string", "null"], "description": "NONE, BACKWARD, FORWARD, FULL, …_TRANSITIVE"},
-        "normalize": {"type": ["boolean", "null"]},
-        "alias": {"type": ["string", "null"]},
-        "compatibilityGroup": {"type": ["string", "null"]},
-    },
-}
-MODE_SHAPE = {"type": "object", "required": ["mode"], "properties": {"mode": {"type": "string"}}}
+CONFIG_SHAPE = json_object(
+    compatibility={"type": ["string", "null"], "description": "NONE, BACKWARD, FORWARD, FULL, …_TRANSITIVE"},
+    normalize={"type": ["boolean", "null"]},
+    alias={"type": ["string", "null"]},
+    compatibilityGroup={"type": ["string", "null"]},
+)
+MODE_SHAPE = json_object(["mode"], mode={"type": "string"})
 CONFIG_BODY = Body(CONFIG_SHAPE, MEDIA_TYPES, example={"compatibility": "FULL"})
 MODE_BODY = Body(MODE_SHAPE, MEDIA_TYPES, example={"mode": "READONLY"})
 DEFAULT_TO_GLOBAL = flag("defaultToGlobal", "Fall back to the global setting if the subject has none.")

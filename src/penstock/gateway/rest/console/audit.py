@@ -11,7 +11,7 @@ from starlette.responses import Response
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
@@ -54,7 +54,7 @@ def audit_operations(readers: Readers) -> list[Operation]:
         query("search", "Only events that have this text somewhere.", maxLength=1000),
         number("limit", "How many events at most.", 1, maximum=LIMIT_MAX, default=100),
         number("scan", "How many events to look at, at most.", 1, maximum=SCAN_MAX, default=5000),
-        answers={200: object_with("events", "scanned", "is_kept")},
+        answers={200: json_object(["events", "scanned", "is_kept"])},
     )
     async def listing(call: Call) -> Response:
         try:

@@ -14,7 +14,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.console.topics import matching
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import Parameter, query
 from penstock.gateway.web.problem import Problem
 from penstock.model.ids import format_uuid, parse_uuid
@@ -46,7 +46,7 @@ def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         "GET",
         "List the clients that push metrics to the brokers.",
         query("search", "Only clients whose id, software or address has these words.", default="", maxLength=249),
-        answers={200: object_with("clients", "silent_brokers")},
+        answers={200: json_object(["clients", "silent_brokers"])},
     )
     async def listing(call: Call) -> Response:
         found, silent = await find(DescribeClientsRequest(None))
@@ -61,7 +61,7 @@ def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         "GET /{client}",
         "Show a client with the metrics that it last pushed.",
         Parameter("client", "path", "The client's instance id.", INSTANCE_SHAPE, required=True),
-        answers={200: object_with("instance_id", "series")},
+        answers={200: json_object(["instance_id", "series"])},
     )
     async def one(call: Call) -> Response:
         found, _ = await find(DescribeClientsRequest([parse_uuid(call["client"])], include_series=True))

@@ -15,18 +15,18 @@ from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, Clus
 from penstock.gateway.rest.console.quorum import read_quorum
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 TAG = "Cluster (v1)"
 NAMED_MAX = 5
-CLUSTER_SHAPE = {
-    "type": "object",
-    "required": ["cluster_id", "status", "problems", "brokers", "controller", "partitions", "taken_ms"],
-    "properties": {"status": {"enum": ["ok", "degraded", "failing"]}, "problems": {"type": "array"}},
-}
+CLUSTER_SHAPE = json_object(
+    ["cluster_id", "status", "problems", "brokers", "controller", "partitions", "taken_ms"],
+    status={"enum": ["ok", "degraded", "failing"]},
+    problems={"type": "array"},
+)
 
 
 def cluster_operations(
@@ -55,7 +55,7 @@ def cluster_operations(
     @routes.on(
         "GET /throughput",
         "Show records written per second, sampled when this is called, and the busiest topics.",
-        answers={200: object_with("points", "busiest")},
+        answers={200: json_object(["points", "busiest"])},
     )
     async def rates(_: Call) -> Response:
         await throughput.sample()
@@ -69,12 +69,12 @@ def cluster_operations(
     @routes.on(
         "GET /quorum",
         "Show the controllers, their leader, and how far each has replicated the metadata log.",
-        answers={200: object_with("leader", "epoch", "nodes")},
+        answers={200: json_object(["leader", "epoch", "nodes"])},
     )
     async def quorum(_: Call) -> Response:
         return json_response(await read_quorum(wire))
 
-    @routes.on("GET /log-directories", "Show the brokers' log directories.", answers={200: object_with("brokers")})
+    @routes.on("GET /log-directories", "Show the brokers' log directories.", answers={200: json_object(["brokers"])})
     async def directories(_: Call) -> Response:
         return json_response({"brokers": await read_directories(await snapshots.latest(), wire)})
 

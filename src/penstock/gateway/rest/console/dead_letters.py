@@ -17,23 +17,20 @@ from penstock.gateway.rest.console.topics import counts, show
 from penstock.gateway.rest.native.tail import chosen_partitions
 from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE, left_out
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "Dead letters (v1)"
 PREFIX = "dlq."
 RECORDS_MAX = 1000
 SHOWN_MAX = 200
-REPLAY_BODY = {
-    "type": "object",
-    "required": ["partition", "offset"],
-    "properties": {
-        "partition": PARTITION_SHAPE,
-        "offset": OFFSET_SHAPE,
-        "count": {"type": "integer", "minimum": 1, "maximum": RECORDS_MAX},
-        "to": TOPIC_SHAPE,
-    },
-}
+REPLAY_BODY = json_object(
+    ["partition", "offset"],
+    partition=PARTITION_SHAPE,
+    offset=OFFSET_SHAPE,
+    count={"type": "integer", "minimum": 1, "maximum": RECORDS_MAX},
+    to=TOPIC_SHAPE,
+)
 
 
 def dead_letter_operations(
@@ -45,7 +42,7 @@ def dead_letter_operations(
     @routes.on(
         "GET",
         "List dead-letter topics, recognized by name: dlq.orders, orders.dlq, orders-dlt and the like.",
-        answers={200: object_with("topics")},
+        answers={200: json_object(["topics"])},
     )
     async def listing(_: Call) -> Response:
         snapshot = await snapshots.latest()
@@ -60,7 +57,7 @@ def dead_letter_operations(
         "POST /{topic}/replay",
         "Replay records to their original topics, without their dead-letter headers.",
         body=Body(REPLAY_BODY, example={"partition": 0, "offset": 17, "to": "orders"}),
-        answers={200: object_with("replayed")},
+        answers={200: json_object(["replayed"])},
     )
     async def replay(call: Call) -> Response:
         topic, body = call["topic"], call.body

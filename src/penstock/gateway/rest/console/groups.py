@@ -17,7 +17,7 @@ from penstock.gateway.rest.console.share_groups import SHARE, ShareGroups
 from penstock.gateway.rest.console.topics import PAGING, matching, page_of
 from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "Groups (v1)"
@@ -25,17 +25,14 @@ BASE = "/api/v1/consumer-groups"
 LAG_TIMEOUT_S = 3.0
 LIST_TIMEOUT_S = 4.0
 GROUP_TIMEOUT_S = 6.0
-RESET_BODY = {
-    "type": "object",
-    "required": ["topic", "to"],
-    "properties": {
-        "topic": TOPIC_SHAPE,
-        "partitions": {"type": "array", "items": PARTITION_SHAPE, "minItems": 1, "maxItems": 10_000},
-        "to": {"enum": ["earliest", "latest", "offset", "time", "shift"]},
-        "value": {"type": "integer", "minimum": -INT64_MAX, "maximum": INT64_MAX},
-        "dry_run": {"type": "boolean"},
-    },
-}
+RESET_BODY = json_object(
+    ["topic", "to"],
+    topic=TOPIC_SHAPE,
+    partitions={"type": "array", "items": PARTITION_SHAPE, "minItems": 1, "maxItems": 10_000},
+    to={"enum": ["earliest", "latest", "offset", "time", "shift"]},
+    value={"type": "integer", "minimum": -INT64_MAX, "maximum": INT64_MAX},
+    dry_run={"type": "boolean"},
+)
 RESET_EXAMPLE = {"topic": "orders", "to": "time", "value": 1767225600000, "dry_run": True}
 
 
@@ -48,7 +45,7 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         "GET",
         "List groups with their lag, one page at a time.",
         *PAGING,
-        answers={200: object_with("groups", "total", "page", "pages")},
+        answers={200: json_object(["groups", "total", "page", "pages"])},
     )
     async def listing(call: Call) -> Response:
         answer = await ask(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S)
@@ -109,7 +106,7 @@ def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
         "POST /{group}/reset",
         "Reset the offsets of a group without members: to the start, the end, an offset, a time, or by a delta.",
         body=Body(RESET_BODY, example=RESET_EXAMPLE),
-        answers={200: object_with("moves")},
+        answers={200: json_object(["moves"])},
     )
     async def reset(call: Call) -> Response:
         name, body = call["group"], call.body

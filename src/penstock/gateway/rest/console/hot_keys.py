@@ -14,7 +14,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.shapes import TOPIC
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import number
 from penstock.wire.messages.describe_hot_keys import DescribeHotKeysRequest, DescribeHotKeysResponse, HotPartition
 
@@ -31,7 +31,7 @@ def hot_key_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Op
         "Count the keys of a topic's latest records; a figure of a key is too low by at most the error.",
         number("records", "Records that each broker looks at.", 1, maximum=1_000_000, default=50_000),
         number("keys", "Keys to show.", 1, maximum=100, default=20),
-        answers={200: object_with("records", "keys")},
+        answers={200: json_object(["records", "keys"])},
     )
     async def count(call: Call) -> Response:
         name = call["topic"]

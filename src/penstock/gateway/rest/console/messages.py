@@ -18,7 +18,7 @@ from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, TOPIC
 from penstock.gateway.rest.values.json_text import json_bytes
 from penstock.gateway.rest.values.record_json import FORMATS
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
-from penstock.gateway.web.operations import JSON_TYPE, Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import JSON_TYPE, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
@@ -57,7 +57,7 @@ def message_operations(
         number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
         number("scan", "How many records to scan at most.", 1, maximum=SCAN_MAX, default=10_000),
         *DECODING,
-        answers={200: object_with("messages", "scanned")},
+        answers={200: json_object(["messages", "scanned"])},
     )
     async def search(call: Call) -> Response:
         topic = call["topic"]

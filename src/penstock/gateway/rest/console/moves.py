@@ -11,7 +11,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.shapes import INT32_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import query
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -31,26 +31,20 @@ ALTER_TIMEOUT_MS = 15_000
 DESCRIBED_MAX = 200
 MOVES_MAX = 10_000
 BROKER_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
-MOVE_BODY = {
-    "type": "object",
-    "required": ["moves"],
-    "properties": {
-        "moves": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MOVES_MAX,
-            "items": {
-                "type": "object",
-                "required": ["topic", "partition", "replicas"],
-                "properties": {
-                    "topic": TOPIC_SHAPE,
-                    "partition": PARTITION_SHAPE,
-                    "replicas": {"type": ["array", "null"], "items": BROKER_SHAPE, "minItems": 1, "maxItems": 100},
-                },
-            },
-        }
+MOVE_BODY = json_object(
+    ["moves"],
+    moves={
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MOVES_MAX,
+        "items": json_object(
+            ["topic", "partition", "replicas"],
+            topic=TOPIC_SHAPE,
+            partition=PARTITION_SHAPE,
+            replicas={"type": ["array", "null"], "items": BROKER_SHAPE, "minItems": 1, "maxItems": 100},
+        ),
     },
-}
+)
 MOVE_EXAMPLE = {"moves": [{"topic": "orders", "partition": 0, "replicas": [2, 3, 1]}]}
 
 
@@ -58,7 +52,7 @@ def move_operations(wire: BrokerWire) -> list[Operation]:
     """Reassignments."""
     routes = Routes(TAG, "/api/v1/reassignments")
 
-    @routes.on("GET", "List ongoing partition reassignments.", answers={200: object_with("reassignments")})
+    @routes.on("GET", "List ongoing partition reassignments.", answers={200: json_object(["reassignments"])})
     async def listing(_: Call) -> Response:
         response: ListPartitionReassignmentsResponse = await wire.ask(ListPartitionReassignmentsRequest(topics=None))
         check(response.error_code, response.error_message, "cannot list the reassignments")
@@ -79,7 +73,7 @@ def move_operations(wire: BrokerWire) -> list[Operation]:
         "POST",
         "Reassign replicas to other brokers; null replicas cancel an ongoing reassignment.",
         body=Body(MOVE_BODY, example=MOVE_EXAMPLE),
-        answers={202: object_with("accepted")},
+        answers={202: json_object(["accepted"])},
     )
     async def start(call: Call) -> Response:
         topics: dict[str, list[ReassignablePartition]] = {}
@@ -107,7 +101,7 @@ def transaction_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> lis
         "GET /api/v1/transactions",
         "List transactional ids with the state of their transactions.",
         query("search", "Only ids that contain this text.", default="", maxLength=249),
-        answers={200: object_with("transactions")},
+        answers={200: json_object(["transactions"])},
     )
     async def listing(call: Call) -> Response:
         snapshot = await snapshots.latest()

@@ -18,22 +18,18 @@ from penstock.gateway.callers.credentials import BASIC, CERTIFICATE, SECRET_LENG
 from penstock.gateway.callers.session import CallerSession
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.connection_policy import CERTIFICATE_KEY
-from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, closed_object
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import address_of
 from penstock.model.access import USER_PREFIX
 
 TAG = "Console"
 PATH = "/console/session"
-SIGN_IN_BODY = {
-    "type": "object",
-    "required": ["username", "password"],
-    "additionalProperties": False,
-    "properties": {
-        "username": {"type": "string", "minLength": 1, "maxLength": 255},
-        "password": {"type": "string", "maxLength": SECRET_LENGTH_MAX},
-    },
-}
+SIGN_IN_BODY = closed_object(
+    ["username", "password"],
+    username={"type": "string", "minLength": 1, "maxLength": 255},
+    password={"type": "string", "maxLength": SECRET_LENGTH_MAX},
+)
 NO_STORE = {"Cache-Control": "no-store"}
 
 SignIn = Callable[[Presented, str], Awaitable[CallerSession]]

@@ -18,7 +18,7 @@ from penstock.core.security.scram import MECHANISMS
 from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, closed_object, json_object
 from penstock.gateway.web.parameters import Parameter
 from penstock.gateway.web.problem import Problem
 from penstock.model.tenants import TENANT_LIMITS, TENANT_PARTITIONS, TENANT_STORAGE_BYTES, TENANT_TOPICS
@@ -56,12 +56,7 @@ LIMITS_SHAPE = {
         for name, key in KEYS.items()
     },
 }
-NEW_TENANT = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["name", "limits"],
-    "properties": {"name": NAME_SHAPE, "limits": LIMITS_SHAPE},
-}
+NEW_TENANT = closed_object(["name", "limits"], name=NAME_SHAPE, limits=LIMITS_SHAPE)
 EXAMPLE = {"topics": 100, "partitions": 1000, "storage_bytes": 50_000_000_000, "produce_rate": 20_000_000}
 
 
@@ -75,7 +70,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         return list(response.tenants)
 
     @routes.on(
-        "GET", "List tenants with what they have and may have.", answers={200: object_with("tenants", "brokers")}
+        "GET", "List tenants with what they have and may have.", answers={200: json_object(["tenants", "brokers"])}
     )
     async def listing(_: Call) -> Response:
         found = await find()
@@ -92,7 +87,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         "POST",
         "Create a tenant; the answer has its password, which nobody can ask for again.",
         body=Body(NEW_TENANT, example={"name": "acme", "limits": EXAMPLE}),
-        answers={201: object_with("name", "prefix", "password")},
+        answers={201: json_object(["name", "prefix", "password"])},
     )
     async def create(call: Call) -> Response:
         name, limits = call.body["name"], call.body["limits"]
@@ -127,7 +122,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         "Change limits of a tenant; those that are not named stay, null removes one.",
         Parameter("tenant", "path", "The tenant's name.", NAME_SHAPE, required=True),
         body=Body(LIMITS_SHAPE, example=EXAMPLE),
-        answers={200: object_with("name", "limits")},
+        answers={200: json_object(["name", "limits"])},
     )
     async def alter(call: Call) -> Response:
         name = call["tenant"]

@@ -14,7 +14,7 @@ from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.shapes import TOPIC
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import flag, number, query
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.describe_log_dirs import (
@@ -47,7 +47,7 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
         query("sort", "What to sort by; a leading hyphen reverses the order.", enum=SORTS, default="name"),
         flag("internal", "Include internal topics."),
         flag("records", "Count the records of the topics on the page, as the difference of their offsets."),
-        answers={200: object_with("topics", "total", "page", "pages")},
+        answers={200: json_object(["topics", "total", "page", "pages"])},
     )
     async def listing(call: Call) -> Response:
         snapshot = await snapshots.latest()
@@ -62,7 +62,7 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
     @routes.on(
         "GET /{topic}",
         "Show a topic: partitions with leader, replicas, offsets and size.",
-        answers={200: object_with("name", "partition_list")},
+        answers={200: json_object(["name", "partition_list"])},
     )
     async def one(call: Call) -> Response:
         name = call["topic"]

@@ -40,46 +40,37 @@ from penstock.gateway.rest.shapes import (
 from penstock.gateway.rest.values.json_verbatim import exact_value
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation, Routes
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
 TAG = "Topics and messages"
 WAIT_MS = 10_000
 
-PUBLISH_BODY = {
-    "type": "object",
-    "required": ["value"],
-    "properties": {
-        "key": NULLABLE_TEXT,
-        "value": {"description": "Text; anything else is stored as JSON, null as a tombstone."},
-        "headers": {**HEADERS_SHAPE, "type": ["object", "null"]},
+PUBLISH_BODY = json_object(
+    ["value"],
+    key=NULLABLE_TEXT,
+    value={"description": "Text; anything else is stored as JSON, null as a tombstone."},
+    headers={**HEADERS_SHAPE, "type": ["object", "null"]},
+)
+MESSAGE_SHAPE = json_object(
+    ["messageId", "key", "value", "headers"],
+    messageId={"type": "string"},
+    key=NULLABLE_TEXT,
+    value=NULLABLE_TEXT,
+    attempt={
+        "type": "integer",
+        "description": "How often the group was given this message, counting this time.",
     },
-}
-MESSAGE_SHAPE = {
-    "type": "object",
-    "required": ["messageId", "key", "value", "headers"],
-    "properties": {
-        "messageId": {"type": "string"},
-        "key": NULLABLE_TEXT,
-        "value": NULLABLE_TEXT,
-        "attempt": {
-            "type": "integer",
-            "description": "How often the group was given this message, counting this time.",
-        },
-        "lockMs": {"type": "integer", "description": "For how long the message is held for its receiver."},
-    },
-}
+    lockMs={"type": "integer", "description": "For how long the message is held for its receiver."},
+)
 MESSAGE_ID = {"messageId": {"type": "string", "maxLength": 1000, "description": "As it came with the message."}}
-SETTLE_BODY = {"type": "object", "required": ["messageId"], "properties": MESSAGE_ID}
-NACK_BODY = {
-    "type": "object",
-    "required": ["messageId"],
-    "properties": {
-        **MESSAGE_ID,
-        "deadLetter": {"type": "boolean", "description": "Give it up instead of delivering it again."},
-    },
-}
+SETTLE_BODY = json_object(["messageId"], **MESSAGE_ID)
+NACK_BODY = json_object(
+    ["messageId"],
+    **MESSAGE_ID,
+    deadLetter={"type": "boolean", "description": "Give it up instead of delivering it again."},
+)
 EXAMPLE = {"messageId": "0-42-1-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"}
 # Partition, offset, and for a message that was delivered to a group also the attempt, the member, and the group.
 _MESSAGE_ID = re.compile(r"([0-9]{1,10})-([0-9]{1,19})(?:-([0-9]{1,5})-([0-9a-f]{32})-([0-9A-Za-z_-]+))?")

@@ -36,32 +36,26 @@ from penstock.gateway.rest.shapes import (
     show_headers,
 )
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, Routes, object_with
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import header, number, query
 
 TAG = "Messages (v1)"
 LIMIT_MAX = 10_000
 HEADER_PREFIX = "x-header-"
-OFFSET_BODY = {
-    "type": "object",
-    "required": ["topic", "partition", "offset"],
-    "properties": {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE, "offset": OFFSET_SHAPE},
-}
-MESSAGES_SHAPE = {
-    "type": "object",
-    "required": ["messages", "next_offset"],
-    "properties": {
-        "messages": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["offset", "key", "value", "timestamp", "headers"],
-                "properties": {"value": {"type": ["string", "null"], "contentEncoding": "base64"}},
-            },
-        },
-        "next_offset": {"type": "integer"},
+OFFSET_BODY = json_object(
+    ["topic", "partition", "offset"], topic=TOPIC_SHAPE, partition=PARTITION_SHAPE, offset=OFFSET_SHAPE
+)
+MESSAGES_SHAPE = json_object(
+    ["messages", "next_offset"],
+    messages={
+        "type": "array",
+        "items": json_object(
+            ["offset", "key", "value", "timestamp", "headers"],
+            value={"type": ["string", "null"], "contentEncoding": "base64"},
+        ),
     },
-}
+    next_offset={"type": "integer"},
+)
 
 
 def plain_message_operations(
@@ -123,7 +117,7 @@ def plain_message_operations(
         "POST /consumer-groups/{group}/offsets",
         "Commit the next offset that a group reads.",
         body=Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),
-        answers={200: object_with("committed")},
+        answers={200: json_object(["committed"])},
     )
     async def commit(call: Call) -> Response:
         topic, partition, offset = call.body["topic"], call.body["partition"], call.body["offset"]

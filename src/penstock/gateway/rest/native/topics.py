@@ -14,7 +14,7 @@ from starlette.responses import Response
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.rest.shapes import INT32_MAX, REPLICATION_FACTOR_MAX, TOPIC, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, Routes
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, closed_object, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "Topics and messages"
@@ -23,32 +23,25 @@ UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w"
 DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|h|d|w)")
 FOREVER = ("forever", "unlimited", "infinite", "none")
 
-TOPIC_BODY = {
-    "type": "object",
-    "required": ["name"],
-    "properties": {
-        "name": TOPIC_SHAPE,
-        "partitions": {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX, "default": 1},
-        "replicationFactor": {"type": "integer", "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
-        "retentionPolicy": {
-            "description": "A duration (7d, 12h, 30m), forever, compact, or an object.",
-            "oneOf": [
-                {"type": "string", "pattern": r"^(\d{1,15}\s*(ms|s|m|h|d|w)|forever|unlimited|infinite|none|compact)$"},
-                {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {
-                        "timeMs": {"type": "integer", "minimum": -1, "maximum": (1 << 63) - 1},
-                        "sizeBytes": {"type": "integer", "minimum": -1, "maximum": (1 << 63) - 1},
-                        "compact": {"type": "boolean"},
-                    },
-                },
-            ],
-        },
-        "configs": {"type": "object", "additionalProperties": {"type": "string"}},
+TOPIC_BODY = json_object(
+    ["name"],
+    name=TOPIC_SHAPE,
+    partitions={"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX, "default": 1},
+    replicationFactor={"type": "integer", "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
+    retentionPolicy={
+        "description": "A duration (7d, 12h, 30m), forever, compact, or an object.",
+        "oneOf": [
+            {"type": "string", "pattern": r"^(\d{1,15}\s*(ms|s|m|h|d|w)|forever|unlimited|infinite|none|compact)$"},
+            closed_object(
+                timeMs={"type": "integer", "minimum": -1, "maximum": (1 << 63) - 1},
+                sizeBytes={"type": "integer", "minimum": -1, "maximum": (1 << 63) - 1},
+                compact={"type": "boolean"},
+            ),
+        ],
     },
-}
-CREATED = {"type": "object", "required": ["name", "partitions"]}
+    configs={"type": "object", "additionalProperties": {"type": "string"}},
+)
+CREATED = json_object(["name", "partitions"])
 
 
 def simple_topic_operations(admin: Admin) -> list[Operation]:

@@ -17,7 +17,7 @@ from penstock.gateway.rest.shapes import GROUP, OFFSET_SHAPE, PARTITION_SHAPE, T
 from penstock.gateway.rest.v2.media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, closed_object
 from penstock.gateway.web.parameters import number, path
 from penstock.gateway.web.problem import Problem
 
@@ -42,51 +42,30 @@ INSTANCE_BODY = {
     },
 }
 PLACE = {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE}
-PLACES_BODY = {
-    "type": "object",
-    "required": ["partitions"],
-    "additionalProperties": False,
-    "properties": {
-        "partitions": {
-            "type": "array",
-            "maxItems": 10_000,
-            "items": {
-                "type": "object",
-                "required": ["topic", "partition"],
-                "additionalProperties": False,
-                "properties": PLACE,
-            },
-        }
+PLACES_BODY = closed_object(
+    ["partitions"],
+    partitions={
+        "type": "array",
+        "maxItems": 10_000,
+        "items": closed_object(["topic", "partition"], **PLACE),
     },
-}
-OFFSETS_BODY = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "offsets": {
-            "type": ["array", "null"],
-            "maxItems": 10_000,
-            "items": {
-                "type": "object",
-                "required": ["topic", "partition", "offset"],
-                "additionalProperties": False,
-                "properties": {
-                    **PLACE,
-                    "offset": {**OFFSET_SHAPE, "maximum": (1 << 62)},
-                    "metadata": {"type": ["string", "null"], "maxLength": 4096},
-                },
-            },
-        }
-    },
-}
-SUBSCRIPTION_BODY = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "topics": {"type": ["array", "null"], "items": TOPIC_SHAPE, "maxItems": 1000},
-        "topic_pattern": {"type": ["string", "null"], "minLength": 1, "maxLength": 500},
-    },
-}
+)
+OFFSETS_BODY = closed_object(
+    offsets={
+        "type": ["array", "null"],
+        "maxItems": 10_000,
+        "items": closed_object(
+            ["topic", "partition", "offset"],
+            **PLACE,
+            offset={**OFFSET_SHAPE, "maximum": (1 << 62)},
+            metadata={"type": ["string", "null"], "maxLength": 4096},
+        ),
+    }
+)
+SUBSCRIPTION_BODY = closed_object(
+    topics={"type": ["array", "null"], "items": TOPIC_SHAPE, "maxItems": 1000},
+    topic_pattern={"type": ["string", "null"], "minLength": 1, "maxLength": 500},
+)
 
 
 def v2_consumer_operations(

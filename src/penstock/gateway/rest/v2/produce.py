@@ -22,7 +22,7 @@ from penstock.gateway.rest.values.json_verbatim import exact_records
 from penstock.gateway.rest.values.schema_codec import TYPE_OF_FORMAT, SchemaCodec
 from penstock.gateway.rest.values.schema_values import PREFIX
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation, Routes
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, closed_object, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: producing"
@@ -39,24 +39,20 @@ def _body(record: dict[str, Any], records_max: int) -> Body:
         "minItems": 1,
         "maxItems": records_max,
         "x-limit": "produce_records_max",
-        "items": {"type": "object", "additionalProperties": False, "properties": record},
+        "items": closed_object(**record),
     }
-    shape = {
-        "type": "object",
-        "required": ["records"],
-        "additionalProperties": False,
-        "properties": {
-            "key_schema": NULLABLE_TEXT,
-            "key_schema_id": ID_SHAPE,
-            "value_schema": NULLABLE_TEXT,
-            "value_schema_id": ID_SHAPE,
-            "records": records,
-        },
-    }
+    shape = closed_object(
+        ["records"],
+        key_schema=NULLABLE_TEXT,
+        key_schema_id=ID_SHAPE,
+        value_schema=NULLABLE_TEXT,
+        value_schema_id=ID_SHAPE,
+        records=records,
+    )
     return Body(shape, (*PRODUCE_TYPES, *PLAIN_TYPES), example={"records": [{"value": "aGVsbG8="}]})
 
 
-OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_schema_id"]}
+OFFSETS = json_object(["offsets", "key_schema_id", "value_schema_id"])
 
 
 def v2_produce_operations(

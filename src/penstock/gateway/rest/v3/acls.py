@@ -13,7 +13,7 @@ from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask, result_o
 from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, object_with
+from penstock.gateway.web.operations import Body, Call, Operation, json_object
 from penstock.gateway.web.parameters import query
 from penstock.gateway.web.problem import Problem
 
@@ -40,32 +40,17 @@ FILTER = (
     query("operation", "The operation.", enum=list(OPERATIONS), default="ANY"),
     query("permission", "ALLOW or DENY.", enum=list(PERMISSIONS), default="ANY"),
 )
-ACL_BODY = {
-    "type": "object",
-    "required": [
-        "resource_type",
-        "resource_name",
-        "pattern_type",
-        "principal",
-        "host",
-        "operation",
-        "permission",
-    ],
-    "properties": {
-        "resource_type": {"enum": [name for name in RESOURCE_TYPES if name != "ANY"]},
-        "resource_name": {"type": "string", "minLength": 1, "maxLength": 249},
-        "pattern_type": {"enum": ["LITERAL", "PREFIXED"]},
-        "principal": {"type": "string", "pattern": r"^[^:]+:.+$", "maxLength": 1000},
-        "host": {"type": "string", "minLength": 1, "maxLength": 255},
-        "operation": {"enum": [name for name in OPERATIONS if name != "ANY"]},
-        "permission": {"enum": ["ALLOW", "DENY"]},
-    },
-}
-BATCH_BODY = {
-    "type": "object",
-    "required": ["data"],
-    "properties": {"data": {"type": "array", "minItems": 1, "maxItems": 1000, "items": ACL_BODY}},
-}
+ACL_BODY = json_object(
+    [each.name for each in FILTER],
+    resource_type={"enum": [name for name in RESOURCE_TYPES if name != "ANY"]},
+    resource_name={"type": "string", "minLength": 1, "maxLength": 249},
+    pattern_type={"enum": ["LITERAL", "PREFIXED"]},
+    principal={"type": "string", "pattern": r"^[^:]+:.+$", "maxLength": 1000},
+    host={"type": "string", "minLength": 1, "maxLength": 255},
+    operation={"enum": [name for name in OPERATIONS if name != "ANY"]},
+    permission={"enum": ["ALLOW", "DENY"]},
+)
+BATCH_BODY = json_object(["data"], data={"type": "array", "minItems": 1, "maxItems": 1000, "items": ACL_BODY})
 
 
 def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
@@ -120,7 +105,7 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
         for future in futures.values():
             await acl_result(future)
 
-    @routes.on("DELETE", "Delete ACLs.", *FILTER, answers={200: object_with("data")})
+    @routes.on("DELETE", "Delete ACLs.", *FILTER, answers={200: json_object(["data"])})
     async def delete(call: Call) -> Response:
         futures = checked_call(admin.client.delete_acls, [wanted(call)], request_timeout=REQUEST_TIMEOUT_S)
         gone = [binding for future in futures.values() for binding in await acl_result(future)]

@@ -13,31 +13,25 @@ from penstock.gateway.kafka.admin import Admin, ask
 from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: settings"
-ALTER_BODY = {
-    "type": "object",
-    "required": ["data"],
-    "properties": {
-        "data": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {
-                    "name": {"type": "string", "minLength": 1},
-                    "value": {"type": ["string", "null"]},
-                    "operation": {"enum": ["SET", "DELETE", None]},
-                },
-            },
-        },
-        "validate_only": {"type": "boolean"},
+ALTER_BODY = json_object(
+    ["data"],
+    data={
+        "type": "array",
+        "minItems": 1,
+        "items": json_object(
+            ["name"],
+            name={"type": "string", "minLength": 1},
+            value={"type": ["string", "null"]},
+            operation={"enum": ["SET", "DELETE", None]},
+        ),
     },
-}
-VALUE_BODY = {"type": "object", "required": ["value"], "properties": {"value": {"type": ["string", "null"]}}}
+    validate_only={"type": "boolean"},
+)
+VALUE_BODY = json_object(["value"], value={"type": ["string", "null"]})
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from penstock.gateway.rest.values.schema_values import PREFIX
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation, Validator, object_with
+from penstock.gateway.web.operations import Body, Call, Operation, Validator, closed_object, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: records"
@@ -46,51 +46,34 @@ DATA_SHAPE = {
         "subject_name_strategy": {"enum": [*STRATEGIES, None]},
     },
 }
-RECORD_SHAPE: dict[str, Any] = {
-    "type": "object",
-    # Unknown fields are rejected: a misspelt one would silently be dropped.
-    "additionalProperties": False,
-    "properties": {
-        "partition_id": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX},
-        "headers": {
-            "type": ["array", "null"],
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "additionalProperties": False,
-                "properties": {"name": {"type": "string"}, "value": {"type": ["string", "null"]}},
-            },
-        },
-        "key": DATA_SHAPE,
-        "value": DATA_SHAPE,
-        "timestamp": {
-            "oneOf": [
-                {"type": "null"},
-                {"type": "integer", "minimum": 0, "maximum": INT64_MAX},
-                {"type": "string", "format": "date-time"},
-            ]
-        },
+# Unknown fields are rejected: a misspelt one would silently be dropped.
+RECORD_SHAPE = closed_object(
+    partition_id={"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX},
+    headers={
+        "type": ["array", "null"],
+        "items": closed_object(["name"], name={"type": "string"}, value={"type": ["string", "null"]}),
     },
-}
-BATCH_SHAPE = {
-    "type": "object",
-    "required": ["entries"],
-    "properties": {
-        "entries": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": BATCH_MAX,
-            "items": {
-                **RECORD_SHAPE,
-                "required": ["id"],
-                "properties": {
-                    **RECORD_SHAPE["properties"],
-                    "id": {"type": "string", "minLength": 1, "maxLength": 80},
-                },
-            },
-        }
+    key=DATA_SHAPE,
+    value=DATA_SHAPE,
+    timestamp={
+        "oneOf": [
+            {"type": "null"},
+            {"type": "integer", "minimum": 0, "maximum": INT64_MAX},
+            {"type": "string", "format": "date-time"},
+        ]
     },
-}
+)
+BATCH_SHAPE = json_object(
+    ["entries"],
+    entries={
+        "type": "array",
+        "minItems": 1,
+        "maxItems": BATCH_MAX,
+        "items": closed_object(
+            ["id"], **RECORD_SHAPE["properties"], id={"type": "string", "minLength": 1, "maxLength": 80}
+        ),
+    },
+)
 RECORD = Validator(RECORD_SHAPE)
 # A record's `data` by `key` and `value`, as JSON text with every digit that was sent.
 Exact = dict[str, bytes]
@@ -211,7 +194,7 @@ def v3_record_operations(
         "POST :batch",
         "Produce many records.",
         body=Body(BATCH_SHAPE, example={"entries": [{"id": "1", **EXAMPLE}]}),
-        answers={207: object_with("successes", "failures")},
+        answers={207: json_object(["successes", "failures"])},
     )
     async def produce_batch(call: Call) -> Response:
         entries = call.body["entries"]

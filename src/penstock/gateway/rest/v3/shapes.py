@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Routes
+from penstock.gateway.web.operations import Call, Routes, json_object
 from penstock.gateway.web.parameters import number, path, query
 from penstock.gateway.web.problem import Problem
 
@@ -28,9 +28,9 @@ PAGE = (
     number("page_size", "How many entries to show at most.", 1, maximum=PAGE_MAX, default=PAGE_MAX),
     query("page_token", "The token at the end of the previous page's `metadata.next`.", default=""),
 )
-ANY_OBJECT = {"type": "object", "required": ["kind", "metadata"]}
+ANY_OBJECT = json_object(["kind", "metadata"])
 IN_PATHS = (CLUSTER, GROUP_ID, CONSUMER_ID, TOPIC_NAME, PARTITION_ID, BROKER_ID, CONFIG_NAME)
-LIST_SHAPE = {"type": "object", "required": ["kind", "metadata", "data"], "properties": {"data": {"type": "array"}}}
+LIST_SHAPE = json_object(["kind", "metadata", "data"], data={"type": "array"})
 
 
 class V3:

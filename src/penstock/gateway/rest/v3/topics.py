@@ -20,35 +20,26 @@ from penstock.gateway.rest.v3.shapes import (
     page_of,
 )
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, json_object
 from penstock.gateway.web.parameters import flag
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: topics"
 PARTITIONS_MAX = 10_000
-CREATE_BODY = {
-    "type": "object",
-    "required": ["topic_name"],
-    "properties": {
-        "topic_name": {"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"},
-        "partitions_count": {"type": ["integer", "null"], "minimum": 1, "maximum": PARTITIONS_MAX},
-        "replication_factor": {"type": ["integer", "null"], "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
-        "configs": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {"name": {"type": "string"}, "value": {"type": ["string", "null"]}},
-            },
-        },
-        "validate_only": {"type": "boolean"},
+CREATE_BODY = json_object(
+    ["topic_name"],
+    topic_name={"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"},
+    partitions_count={"type": ["integer", "null"], "minimum": 1, "maximum": PARTITIONS_MAX},
+    replication_factor={"type": ["integer", "null"], "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
+    configs={
+        "type": "array",
+        "items": json_object(["name"], name={"type": "string"}, value={"type": ["string", "null"]}),
     },
-}
-PATCH_BODY = {
-    "type": "object",
-    "required": ["partitions_count"],
-    "properties": {"partitions_count": {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}},
-}
+    validate_only={"type": "boolean"},
+)
+PATCH_BODY = json_object(
+    ["partitions_count"], partitions_count={"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}
+)
 CREATE_EXAMPLE = {
     "topic_name": "orders",
     "partitions_count": 3,
