@@ -45,7 +45,7 @@ class Wire:
             return DescribeClusterResponse(controller_id=self._named, brokers=[])
         assert isinstance(request, DescribeQuorumRequest)
         if self._leader is None:
-            raise Problem(503, 50301, "no leader", "wait")
+            raise Problem(50301, "no leader", "wait")
         partition = DescribeQuorumResponsePartitionData(
             partition_index=0,
             error_code=0,

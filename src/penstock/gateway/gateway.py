@@ -33,8 +33,8 @@ from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
 from penstock.gateway.registry.analysis import answer
 from penstock.gateway.registry.analysis_cache import AnalysisCache
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.rest.application import RestServices
 from penstock.gateway.rest.native.hot_publish import HotPublish
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.values.record_json import v2_records
 from penstock.gateway.services import SharedParts
 from penstock.gateway.settings import GatewaySettings

@@ -22,8 +22,7 @@ def serving(wanted: str | Collection[str], operations: Iterable[Operation], role
     if any(name in roles for name in names):
         return list(operations)
 
-    async def elsewhere(call: Call) -> Response:
-        del call
+    async def elsewhere(_: Call) -> Response:
         raise not_served(names, roles)
 
     return [replace(operation, handler=elsewhere, parameters=(), body=None) for operation in operations]
@@ -33,7 +32,6 @@ def not_served(wanted: Collection[str], roles: Collection[str]) -> Problem:
     """404: another gateway serves this."""
     offered = " or ".join(f"--role {name}" for name in wanted)
     return Problem(
-        404,
         40410,
         f"this gateway has the role {', '.join(roles)} and does not serve this",
         f"call one that was started with {offered}",

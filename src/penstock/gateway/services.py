@@ -24,7 +24,7 @@ from penstock.gateway.kafka.reader import Readers, ReaderThreads
 from penstock.gateway.kafka.share.members import ShareMembers
 from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.rest.application import RestServices
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Load

@@ -228,7 +228,7 @@ def test_a_failure_may_be_tried_again() -> None:
         keys: IdempotencyKeys[int] = IdempotencyKeys(10, 60)
 
         async def fail() -> int:
-            raise Problem(503, 50301, "not now")
+            raise Problem(50301, "not now")
 
         with pytest.raises(Problem, match="not now"):
             await keys.once("t", "key", b"body", fail)

@@ -187,7 +187,7 @@ def test_bodies_with_too_many_values_are_refused() -> None:
     assert read_value(b'["%b"]' % (b"," * 100), 400, None, budgets) == ["," * 100]
     refused = read_value(b"[1,2,3,4,5,6,7,8,9,10,11]", 400, None, budgets)
     assert isinstance(refused, Refusal)
-    assert refused.status == 413
+    assert refused.code == 413
     assert "10 (the limit body_values_max)" in refused.message
     assert read_several(b"1 2\n[3]", 5, budgets) == [1, 2, [3]]
     assert isinstance(read_several(b"1 2 3", 2, budgets), Refusal)

@@ -24,7 +24,7 @@ class FakeAdmin:
         return TopicPartitions(2, (0, 1)) if topic == "t" else None
 
     async def partitions(self, topic: str) -> TopicPartitions:
-        raise Problem(404, 40401, f"no {topic}", "make it")
+        raise Problem(40401, f"no {topic}", "make it")
 
     def forget(self, topic: str) -> None:
         self.forgotten.append(topic)

@@ -84,7 +84,7 @@ def test_a_topic_is_listed_once_created_and_not_after_its_deletion(rest: httpx.C
 
 def test_a_broker_with_stale_metadata_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_module, "SHOWN_S", 1.0)
-    answers: list[Any] = [Problem(404, 40401, "not yet"), SimpleNamespace(partitions=[1])]
+    answers: list[Any] = [Problem(40401, "not yet"), SimpleNamespace(partitions=[1])]
 
     async def describe(name: str) -> Any:
         del name
@@ -99,7 +99,7 @@ def test_a_broker_with_stale_metadata_is_asked_again(monkeypatch: pytest.MonkeyP
         assert await made.shown("orders", lambda topic: topic is not None) is answers[-1]
         # One that never shows the change does not hold the caller up for ever.
         assert await made.shown("orders", lambda topic: topic is None) is answers[-1]
-        answers[:] = [Problem(503, 50301, "gone")]
+        answers[:] = [Problem(50301, "gone")]
         with pytest.raises(Problem, match="gone"):
             await made.shown("orders", lambda topic: topic is None)
 

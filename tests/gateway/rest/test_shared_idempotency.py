@@ -140,7 +140,7 @@ def test_after_a_refusal_another_gateway_may_try() -> None:
         shared = FakeLog()
         first, second = shared.gateway(), shared.gateway()
         with pytest.raises(Problem, match="too large"):
-            await first.once(KEY, "f", Publishing(Problem(413, 41301, "too large")))
+            await first.once(KEY, "f", Publishing(Problem(41301, "too large")))
         publishing = Publishing()
         assert await second.once(KEY, "f", publishing) == (Delivered("orders", 0, 1, 7), False)
 
@@ -152,7 +152,7 @@ def test_a_key_with_an_unknown_outcome_is_not_published_again() -> None:
         shared, publishing = FakeLog(), Publishing()
         first, second = shared.gateway(), shared.gateway()
         with pytest.raises(Problem, match="timed out"):
-            await first.once(KEY, "f", Publishing(Problem(503, 50301, "timed out")))
+            await first.once(KEY, "f", Publishing(Problem(50301, "timed out")))
         for gateway in (first, second):
             with pytest.raises(Problem) as refused:
                 await gateway.once(KEY, "f", publishing)

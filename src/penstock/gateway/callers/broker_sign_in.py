@@ -82,7 +82,7 @@ class BrokerSignIn:
             accepted = await self._first(tried)
         except Rejected:
             raise Problem(
-                503, 50302, "the brokers don't take delegation tokens from this gateway", "see docs/security.md"
+                50302, "the brokers don't take delegation tokens from this gateway", "see docs/security.md"
             ) from None
         return DelegationToken(accepted, bytes(made.hmac), made.expiry_timestamp_ms / 1000)
 
@@ -115,7 +115,7 @@ class BrokerSignIn:
                 return credentials
         if is_rejected:
             raise Rejected
-        raise Problem(501, 50102, why, "enable the mechanism on the brokers' listener")
+        raise Problem(50102, why, "enable the mechanism on the brokers' listener")
 
     def _try(self, credentials: Credentials) -> None:
         settings = connection_settings(self._settings, credentials)
@@ -128,4 +128,4 @@ class BrokerSignIn:
                 raise
             except NoAnswer as error:
                 reasons.append(str(error))
-        raise Problem(503, 50301, f"no broker answers: {'; '.join(reasons)}", "try again", headers={"Retry-After": "1"})
+        raise Problem(50301, f"no broker answers: {'; '.join(reasons)}", "try again", headers={"Retry-After": "1"})

@@ -78,7 +78,7 @@ def check_token(session: ConsoleSession, method: str, headers: dict[bytes, bytes
 def check_no_change(method: str) -> None:
     """403 if a request without a session's token may change something."""
     if method not in SAFE_METHODS:
-        raise Problem(403, NO_TOKEN, "the request lacks the session's X-CSRF-Token", "reload the console and try again")
+        raise Problem(NO_TOKEN, "the request lacks the session's X-CSRF-Token", "reload the console and try again")
 
 
 def cookie_of(headers: dict[bytes, bytes], *, tls: bool) -> str | None:

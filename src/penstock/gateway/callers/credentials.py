@@ -47,7 +47,7 @@ def presented(
     """What a request presents; None for nothing. An Authorization header goes before a certificate."""
     found = [value for name, value in headers if name == b"authorization"]
     if len(found) > 1:
-        raise Problem(400, 40000, "the request has more than one Authorization header", "send one")
+        raise Problem(40000, "the request has more than one Authorization header", "send one")
     if found:
         return _read(found[0], methods)
     if certificate is not None and CERTIFICATE in methods:
@@ -65,7 +65,7 @@ def not_signed_in(message: str, methods: Collection[str], *, to_browser: bool = 
     elif BASIC in methods:
         challenges.insert(0, f'Basic realm="{REALM}", charset="UTF-8"')
     headers = {"WWW-Authenticate": ", ".join(challenges)} if challenges else {}
-    return Problem(401, NOT_SIGNED_IN, message, f"send {offered}", headers=headers)
+    return Problem(NOT_SIGNED_IN, message, f"send {offered}", headers=headers)
 
 
 def _read(value: bytes, methods: Collection[str]) -> Presented:

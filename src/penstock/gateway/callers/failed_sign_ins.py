@@ -32,7 +32,6 @@ class FailedSignIns:
             if count >= limit and left_s > 0:
                 wait_s = math.ceil(left_s)
                 raise Problem(
-                    429,
                     TOO_MANY,
                     f"sign-ins from {address} have failed {count} times within {WINDOW_S:g} s",
                     f"check the user and the password, and try again in {wait_s} s",

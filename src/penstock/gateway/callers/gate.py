@@ -18,9 +18,10 @@ from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.registry.api.application import public_registry, registry_error
-from penstock.gateway.rest.application import RestServices, public_application
+from penstock.gateway.rest.application import public_application
 from penstock.gateway.rest.console.sign_in import SignIn, sign_in_operations
 from penstock.gateway.rest.native.hot_publish import FindPublisher, PublisherOf
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.roles import INGRESS
 from penstock.gateway.services import SharedParts
 from penstock.gateway.settings import GatewaySettings

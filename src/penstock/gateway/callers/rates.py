@@ -48,7 +48,6 @@ class CallerRates:
                 unit = "bytes" if "bytes" in name else "requests"
                 wait_s = max(1, math.ceil(-level / rate))
                 raise Problem(
-                    429,
                     TOO_FAST,
                     f"{caller} exceeds {rate:,} {unit} per second (the limit {name})",
                     f"send less, or {higher_limit(name)}",

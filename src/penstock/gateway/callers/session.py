@@ -17,7 +17,8 @@ from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.errors import problem_of
 from penstock.gateway.registry.api.application import registry_application
 from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
-from penstock.gateway.rest.application import RestServices, rest_application
+from penstock.gateway.rest.application import rest_application
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.services import SharedParts, open_services
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Application
@@ -126,7 +127,6 @@ class CallerSession:
         if left_s > THROTTLE_WAIT_S:
             seconds = math.ceil(left_s)
             raise Problem(
-                429,
                 THROTTLED,
                 f"{self.principal} has exceeded its quota at the brokers",
                 f"try again in {seconds} s",

@@ -8,7 +8,7 @@ from importlib import resources
 
 from starlette.responses import RedirectResponse, Response
 
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.parameters import path
 from penstock.gateway.web.problem import Problem
 
@@ -24,28 +24,21 @@ SECURITY = {
 
 def console_pages() -> list[Operation]:
     """`/console/` and the files that it loads."""
+    routes = Routes("Console")
     files = _files()
 
+    @routes.on("GET /console", "Show the console.", answer_type="text/html")
     async def page(call: Call) -> Response:
         # Assets are found relative to the page, so its address must end with a slash.
         if not call.request.url.path.endswith("/"):
             return RedirectResponse("console/")
         return _answer(call, files, "index.html")
 
+    @routes.on("GET /console/{file}", "Get a file of the console.", path("file", "The file's name."))
     async def asset(call: Call) -> Response:
         return _answer(call, files, call["file"])
 
-    return [
-        Operation("GET", "/console", page, "Show the console.", "Console", answer_type="text/html"),
-        Operation(
-            "GET",
-            "/console/{file}",
-            asset,
-            "Get a file of the console.",
-            "Console",
-            (path("file", "The file's name."),),
-        ),
-    ]
+    return routes
 
 
 def _files() -> dict[str, tuple[bytes, str]]:
@@ -58,7 +51,7 @@ def _files() -> dict[str, tuple[bytes, str]]:
 def _answer(call: Call, files: dict[str, tuple[bytes, str]], name: str) -> Response:
     found = files.get(name)
     if found is None:
-        raise Problem(404, 404, f"the console has no file {name[:100]}", "open /console/")
+        raise Problem(404, f"the console has no file {name[:100]}", "open /console/")
     content, tag = found
     headers = {**SECURITY, "ETag": tag, "Cache-Control": "no-cache"}
     if call.request.headers.get("if-none-match") == tag:

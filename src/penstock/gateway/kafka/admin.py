@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka._model import TopicPartitionInfo
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._topic import TopicDescription
 from confluent_kafka.cimpl import NewTopic
@@ -30,6 +31,24 @@ async def result_of(future: Future[Any]) -> Any:
         return await asyncio.wrap_future(future)
     except (KafkaException, *ARGUMENT_ERRORS) as error:
         raise problem_of(error) from None
+
+
+async def ask(
+    call: Callable[..., Any], *arguments: Any, request_timeout: float = REQUEST_TIMEOUT_S, **named: Any
+) -> Any:
+    """The result of an admin call on a single thing, be it the cluster, a topic or a group; raises Problem if it fails.
+
+    Calls that could be on several things have a future for each.
+    """
+    future = checked_call(call, *arguments, request_timeout=request_timeout, **named)
+    if isinstance(future, dict):
+        [future] = future.values()
+    return await result_of(future)
+
+
+def no_partition(topic: str, number: int) -> Problem:
+    """404: the topic has no such partition."""
+    return Problem(40402, f"topic {topic} has no partition {number}", "partitions count from 0")
 
 
 class TopicPartitions(NamedTuple):
@@ -68,6 +87,18 @@ class Admin:
         except KafkaException as error:
             raise problem_of(error) from None
         return sorted(metadata.topics)
+
+    async def partition(self, topic: str, number: int) -> TopicPartitionInfo:
+        """Describe a partition; raises Problem (404) if it does not exist."""
+        for each in (await self.describe(topic)).partitions:
+            if each.id == number:
+                return each
+        raise no_partition(topic, number)
+
+    async def check_partition(self, topic: str, number: int) -> None:
+        """Raises Problem (404) if a topic has no such partition, judging by its cached partition count."""
+        if number >= await self.partition_count(topic):
+            raise no_partition(topic, number)
 
     async def partition_count(self, topic: str) -> int:
         """A topic's partition count, cached for some seconds; raises Problem if the topic does not exist."""
@@ -126,10 +157,7 @@ class Admin:
     ) -> TopicDescription | None:
         """Create a topic; -1 stands for the cluster's defaults. Returns when brokers know it, or after a while."""
         topic = checked_call(NewTopic, name, partitions, replication_factor, config=dict(configs))
-        futures = checked_call(
-            self.client.create_topics, [topic], validate_only=validate, request_timeout=REQUEST_TIMEOUT_S
-        )
-        await result_of(futures[name])
+        await ask(self.client.create_topics, [topic], validate_only=validate)
         self.forget(name)
         return None if validate else await self.shown(name, lambda topic: topic is not None)
 

@@ -84,7 +84,7 @@ class BrokerWire:
             return await self._asked().ask(request, timeout_ms=timeout_ms)
         except NoAnswer as error:
             raise Problem(
-                503, 50301, f"no broker answers: {error}", "check that the brokers are running", headers=RETRY_AFTER
+                50301, f"no broker answers: {error}", "check that the brokers are running", headers=RETRY_AFTER
             ) from None
 
     async def ask_at(self, address: Address, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
@@ -117,7 +117,7 @@ class BrokerWire:
     def _asked(self) -> Peers:
         if self._peers is None:
             fix = "configure the gateway with SASL PLAIN or SCRAM"
-            raise Problem(501, 50101, f"the gateway cannot ask brokers directly: {self._refused}", fix)
+            raise Problem(50101, f"the gateway cannot ask brokers directly: {self._refused}", fix)
         return self._peers
 
 
@@ -129,5 +129,5 @@ def check(code: int, message: str | None, what: str) -> None:
     if error_name(code).endswith("AUTHORIZATION_FAILED"):
         raise not_allowed(said)
     if error_name(code) in NOT_NOW:
-        raise Problem(503, 50301, said, "try again in a moment", headers=RETRY_AFTER)
-    raise Problem(400, 40003, said, "check the request")
+        raise Problem(50301, said, "try again in a moment", headers=RETRY_AFTER)
+    raise Problem(40003, said, "check the request")

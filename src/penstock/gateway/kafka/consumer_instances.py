@@ -53,20 +53,15 @@ class Instance:
 class ConsumerInstances:
     """All consumer instances of this gateway, by group and name."""
 
-    def __init__(
-        self, settings: GatewaySettings, places: CallerQuota | None = None, check_read: CheckRead | None = None
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, places: CallerQuota, check_read: CheckRead | None) -> None:
         """`places` is the quota that this shares with others; `check_read` raises Problem if topics may not be read."""
         self._check_read = check_read
         self._settings = settings
         # One thread per instance: a poll may take a minute, and must not delay other instances' polls.
         self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
         self._instances: dict[tuple[str, str], Instance] = {}
-        self._places = places or instance_places(settings)
+        self._places = places
         self._keeper: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        return len(self._instances)
 
     def start(self) -> None:
         """Start closing idle instances."""
@@ -90,7 +85,7 @@ class ConsumerInstances:
     ) -> Instance:
         """Create an instance for a caller; 409 if the name is taken, 429 if there are too many."""
         if (group, name) in self._instances:
-            raise Problem(409, 40902, f"group {group} already has an instance {name}", "choose another name")
+            raise Problem(40902, f"group {group} already has an instance {name}", "choose another name")
         self._places.take(caller)
         try:
             consumer = checked_call(
@@ -119,13 +114,13 @@ class ConsumerInstances:
         async with instance.lock:
             instance.used_at = time.monotonic()
             if self._instances.get((instance.group, instance.name)) is not instance:
-                raise Problem(404, 40403, f"the instance {instance.name} was closed", "create another one")
+                raise Problem(40403, f"the instance {instance.name} was closed", "create another one")
             try:
                 return await self._run(work, instance.consumer)
             except (KafkaException, *ARGUMENT_ERRORS) as error:
                 raise problem_of(error) from None
             except RuntimeError as error:
-                raise Problem(409, 40902, str(error), "create another instance") from None
+                raise Problem(40902, str(error), "create another instance") from None
             finally:
                 instance.used_at = time.monotonic()
 

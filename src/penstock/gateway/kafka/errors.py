@@ -54,14 +54,13 @@ class KafkaProblem(Problem):
     def __init__(
         self,
         kafka_error: str,
-        status: int,
         code: int,
         message: str,
         fix: str,
         *,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(status, code, message, fix, headers=headers)
+        super().__init__(code, message, fix, headers=headers)
         self.kafka_error = kafka_error
 
 
@@ -82,7 +81,7 @@ def checked_call(call: Callable[Parameters, Result], *arguments: Parameters.args
 
 def not_allowed(message: str) -> Problem:
     """403: the brokers' access lists don't allow it."""
-    return Problem(403, NOT_ALLOWED, message, "ask for this right; `penstock security acl add` grants it")
+    return Problem(NOT_ALLOWED, message, "ask for this right; `penstock security acl add` grants it")
 
 
 def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "") -> Problem:
@@ -90,31 +89,25 @@ def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "
     if isinstance(error, KafkaException):
         error = error.args[0]
     if isinstance(error, ARGUMENT_ERRORS):
-        return Problem(400, 40003, f"{what}{error}", "see /openapi.json for valid values")
+        return Problem(40003, f"{what}{error}", "see /openapi.json for valid values")
     if not isinstance(error, KafkaError):
-        return Problem(503, 50301, f"{what}{error}", "try again", headers={"Retry-After": str(RETRY_AFTER_S)})
+        return Problem(50301, f"{what}{error}", "try again", headers={"Retry-After": str(RETRY_AFTER_S)})
     name = error.name()
     message = f"{what}{error.str()} ({name})"
     if name in NOT_FOUND:
         code, fix = NOT_FOUND[name]
-        return KafkaProblem(name, 404, code, message, fix)
+        return KafkaProblem(name, code, message, fix)
     if name in BAD_REQUEST:
-        return KafkaProblem(name, 400, 40003, message, BAD_REQUEST[name])
+        return KafkaProblem(name, 40003, message, BAD_REQUEST[name])
     if name in CONFLICT:
-        return KafkaProblem(name, 409, 40901, message, CONFLICT[name])
+        return KafkaProblem(name, 40901, message, CONFLICT[name])
     if name in TOO_LARGE:
-        return Problem(413, 41301, message, "send smaller records, or raise the topic's max.message.bytes")
+        return Problem(41301, message, "send smaller records, or raise the topic's max.message.bytes")
     if name in NOT_SERVED:
-        return KafkaProblem(name, 400, 40010, message, "the cluster does not support this")
+        return KafkaProblem(name, 40010, message, "the cluster does not support this")
     if name.endswith("AUTHORIZATION_FAILED") or name == "_AUTHENTICATION":
         return not_allowed(message)
     fix = "try again; check that the brokers can be reached"
     if name == "_INVALID_DIFFERENT_RECORD":
         fix = "this record is valid, but another record of its batch was rejected; send it again"
-    return Problem(
-        503,
-        50301,
-        message,
-        fix,
-        headers={"Retry-After": str(RETRY_AFTER_S)},
-    )
+    return Problem(50301, message, fix, headers={"Retry-After": str(RETRY_AFTER_S)})

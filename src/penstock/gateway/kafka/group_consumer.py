@@ -176,8 +176,7 @@ class GroupConsumer:
         self._placed = None
         self._consumer.subscribe(names, on_revoke=self._on_revoke, on_lost=self._on_revoke)
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        del consumer
+    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         gone = {(each.topic, each.partition) for each in partitions}
         self._buffer = deque(record for record in self._buffer if (record.topic, record.partition) not in gone)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, result_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, ask
 from penstock.gateway.kafka.errors import checked_call, problem_of
 
 
@@ -34,25 +35,19 @@ class Groups:
     def __init__(self, client: AdminClient) -> None:
         self._client = client
 
-    async def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Commit a group's offset. Groups with members commit themselves: 409."""
-        place = checked_call(
-            ConsumerGroupTopicPartitions, group, [checked_call(TopicPartition, topic, partition, offset)]
-        )
-        futures = checked_call(self._client.alter_consumer_group_offsets, [place], request_timeout=REQUEST_TIMEOUT_S)
-        answer = await result_of(futures[group])
+    async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit a group's offsets in one request. Groups with members commit themselves: 409."""
+        places = [checked_call(TopicPartition, *place, offset) for place, offset in sorted(offsets.items())]
+        wanted = checked_call(ConsumerGroupTopicPartitions, group, places)
+        answer = await ask(self._client.alter_consumer_group_offsets, [wanted])
         for each in answer.topic_partitions or []:
             if each.error is not None:
                 raise problem_of(each.error)
 
     async def committed(self, group: str) -> dict[tuple[str, int], int]:
         """A group's committed offsets by topic and partition; empty if there is no such group."""
-        futures = checked_call(
-            self._client.list_consumer_group_offsets,
-            [checked_call(ConsumerGroupTopicPartitions, group)],
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        answer = await result_of(futures[group])
+        place = checked_call(ConsumerGroupTopicPartitions, group)
+        answer = await ask(self._client.list_consumer_group_offsets, [place])
         return {
             (each.topic, each.partition): each.offset
             for each in answer.topic_partitions or []

@@ -64,7 +64,7 @@ class IdempotencyKeys(Generic[Answer]):
         if key is None:
             return await carry_out(), False
         if not 0 < len(key) <= KEY_LENGTH_MAX:
-            raise Problem(400, 40001, "this Idempotency-Key is too long", f"use up to {KEY_LENGTH_MAX} characters")
+            raise Problem(40001, "this Idempotency-Key is too long", f"use up to {KEY_LENGTH_MAX} characters")
         if self._owner:
             scope = f"{self._owner}\0{scope}"
         self._drop_expired()
@@ -73,10 +73,7 @@ class IdempotencyKeys(Generic[Answer]):
         if known is not None:
             if known.fingerprint != fingerprint:
                 raise Problem(
-                    422,
-                    42210,
-                    "this Idempotency-Key was used with a different request",
-                    "use a new key for each request",
+                    42210, "this Idempotency-Key was used with a different request", "use a new key for each request"
                 )
             return await asyncio.shield(known.answer), True
         entry = self._known[scope, key] = _Known(fingerprint, time.monotonic() + self._remember_s)

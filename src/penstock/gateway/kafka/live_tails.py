@@ -29,22 +29,17 @@ def tail_places(settings: GatewaySettings) -> CallerQuota:
 class LiveTails:
     """Consumers that follow topics outside any group."""
 
-    def __init__(self, settings: GatewaySettings, places: CallerQuota | None = None) -> None:
+    def __init__(self, settings: GatewaySettings, places: CallerQuota) -> None:
         """`places` is the quota that this shares with others."""
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.tails_max, thread_name_prefix="tail")
-        self._places = places or tail_places(settings)
-        self._following = 0
+        self._places = places
         self._stopping = False
         self._closing: set[asyncio.Task[None]] = set()
-
-    def __len__(self) -> int:
-        return self._following
 
     def follow(self, topic: str, partitions: list[int], offset: int, caller: str) -> AsyncIterator[list[ReadRecord]]:
         """Batches of records; now and then an empty one, so that a disconnect is noticed. Raises 429 at once."""
         self._places.take(caller)
-        self._following += 1
         try:
             consumer = Consumer(
                 self._settings.client(
@@ -62,7 +57,7 @@ class LiveTails:
                 consumer.assign, [checked_call(TopicPartition, topic, partition, offset) for partition in partitions]
             )
         except BaseException:
-            self._release(caller)
+            self._places.release(caller)
             raise
         return self._batches(consumer, caller)
 
@@ -90,10 +85,6 @@ class LiveTails:
             if not pending.cancelled():
                 pending.exception()
         await asyncio.get_running_loop().run_in_executor(self._threads, consumer.close)
-        self._release(caller)
-
-    def _release(self, caller: str) -> None:
-        self._following -= 1
         self._places.release(caller)
 
     def end(self) -> None:

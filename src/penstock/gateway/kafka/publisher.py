@@ -116,7 +116,7 @@ class Publisher:
     ) -> asyncio.Future[Delivered] | Problem:
         if record.partition >= partitions.total:
             fix = f"use 0 to {partitions.total - 1}, or leave it out"
-            return Problem(404, 40402, f"topic {topic} has no partition {record.partition}", fix)
+            return Problem(40402, f"topic {topic} has no partition {record.partition}", fix)
         try:
             return self._delivery.send(
                 topic,

@@ -51,14 +51,11 @@ class ReaderThreads:
 
 
 class Readers:
-    """A few consumers that requests share; up to `idle_max` of them stay open."""
+    """A few consumers that requests share; up to `idle_max` of them, or all, stay open."""
 
-    def __init__(
-        self, settings: GatewaySettings, shared: ReaderThreads | None = None, idle_max: int | None = None
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, shared: ReaderThreads, idle_max: int | None) -> None:
         self._settings = settings
-        self._shared = shared or ReaderThreads(settings)
-        self._owns_threads = shared is None
+        self._shared = shared
         self._idle: list[Consumer] = []
         self._idle_max = settings.readers_max if idle_max is None else idle_max
         self._stopped = False
@@ -115,8 +112,6 @@ class Readers:
     async def stop(self) -> None:
         """Close the consumers."""
         self._stopped = True
-        if self._owns_threads:
-            await self._shared.stop()
         while self._idle:
             await asyncio.to_thread(self._idle.pop().close)
 
@@ -125,7 +120,6 @@ class Readers:
             return problem_of(error)
         beginning, end = await self.watermarks(topic, partition)
         return Problem(
-            400,
             40004,
             f"offset {offset} is not in partition {partition} of {topic}",
             f"use an offset from {beginning} to {end}",
@@ -215,4 +209,4 @@ def offset_number(text: str) -> int:
         return names[text]
     if text.isascii() and text.isdigit() and int(text) < 1 << 63:
         return int(text)
-    raise Problem(400, 40001, f"{text[:40]!r} is not an offset", "use a number, earliest or latest")
+    raise Problem(40001, f"{text[:40]!r} is not an offset", "use a number, earliest or latest")

@@ -110,14 +110,13 @@ class SharedKeys:
         """The answer of a key's holder, waiting for it; None if the key was released meanwhile."""
         if holding.fingerprint != fingerprint:
             raise Problem(
-                422, 42210, "this Idempotency-Key was used with a different request", "use a new key for each request"
+                42210, "this Idempotency-Key was used with a different request", "use a new key for each request"
             )
         give_up_ms = holding.claimed_at_ms + self._settings.publish_timeout_ms + GRACE_MS
         while holding.answer is None:
             left_s = (give_up_ms - time.time() * 1000) / 1000
             if left_s <= 0:
                 raise Problem(
-                    409,
                     40904,
                     "the gateway that claimed this Idempotency-Key, or its brokers, failed: the record may or may not "
                     "be published",

@@ -91,10 +91,9 @@ def register(
 
 
 def _check_mode(state: RegistryState, subject: str, *, importing: bool) -> str:
+    _check_writable(state, subject)
     mode = state.mode_in_scope(subject)
     place = f"Subject {subject} in context {context_of(subject)}"
-    if mode.startswith("READONLY"):
-        raise errors.not_permitted(f"{place} is in read-only mode", "set its mode with PUT /mode/{subject}")
     if importing and mode != "IMPORT":
         raise errors.not_permitted(f"{place} is not in import mode", "leave out `id`, or set its mode to IMPORT")
     if not importing and mode == "IMPORT":

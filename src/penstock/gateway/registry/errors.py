@@ -7,45 +7,41 @@ from penstock.gateway.web.problem import Problem
 
 def subject_not_found(subject: str) -> Problem:
     """No version of this subject has ever been registered."""
-    return Problem(404, 40401, f"Subject '{subject}' not found.", "GET /subjects lists the subjects")
+    return Problem(40401, f"Subject '{subject}' not found.", "GET /subjects lists the subjects")
 
 
 def version_not_found(version: object) -> Problem:
     """The subject exists, but not this version."""
-    return Problem(404, 40402, f"Version {version} not found.", "GET /subjects/{subject}/versions lists them")
+    return Problem(40402, f"Version {version} not found.", "GET /subjects/{subject}/versions lists them")
 
 
 def schema_not_found(what: object = "") -> Problem:
     """No schema with this id, or none that matches the one that was sent."""
-    return Problem(404, 40403, f"Schema {what} not found" if what != "" else "Schema not found", "register it first")
+    return Problem(40403, f"Schema {what} not found" if what != "" else "Schema not found", "register it first")
 
 
 def subject_soft_deleted(subject: str) -> Problem:
     """The subject is soft-deleted."""
-    return Problem(404, 40404, f"Subject '{subject}' was soft deleted.", "set permanent=true to delete it permanently")
+    return Problem(40404, f"Subject '{subject}' was soft deleted.", "set permanent=true to delete it permanently")
 
 
 def subject_not_soft_deleted(subject: str) -> Problem:
     """Only a soft-deleted subject can be deleted permanently."""
     return Problem(
-        404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted", "delete it first"
+        40405, f"Subject '{subject}' was not deleted first before being permanently deleted", "delete it first"
     )
 
 
 def version_soft_deleted(subject: str, version: int) -> Problem:
     """The version is soft-deleted."""
     return Problem(
-        404,
-        40406,
-        f"Subject '{subject}' Version {version} was soft deleted.",
-        "set permanent=true to delete it permanently",
+        40406, f"Subject '{subject}' Version {version} was soft deleted.", "set permanent=true to delete it permanently"
     )
 
 
 def version_not_soft_deleted(subject: str, version: int) -> Problem:
     """Only a soft-deleted version can be deleted permanently."""
     return Problem(
-        404,
         40407,
         f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted",
         "delete it first",
@@ -55,7 +51,6 @@ def version_not_soft_deleted(subject: str, version: int) -> Problem:
 def level_not_configured(subject: str) -> Problem:
     """The subject has no compatibility level of its own."""
     return Problem(
-        404,
         40408,
         f"Subject '{subject}' does not have subject-level compatibility configured",
         "set defaultToGlobal=true for the level that applies",
@@ -65,7 +60,6 @@ def level_not_configured(subject: str) -> Problem:
 def mode_not_configured(subject: str) -> Problem:
     """The subject has no mode of its own."""
     return Problem(
-        404,
         40409,
         f"Subject '{subject}' does not have subject-level mode configured",
         "set defaultToGlobal=true for the mode that applies",
@@ -75,7 +69,6 @@ def mode_not_configured(subject: str) -> Problem:
 def incompatible(reasons: list[str]) -> Problem:
     """The schema violates the subject's compatibility level."""
     return Problem(
-        409,
         40901,
         f"Schema being registered is incompatible with an earlier schema: {'; '.join(reasons)}",
         "change the schema, or the subject's level with PUT /config/{subject}",
@@ -84,13 +77,12 @@ def incompatible(reasons: list[str]) -> Problem:
 
 def invalid_schema(reason: object) -> Problem:
     """The text is not a valid schema."""
-    return Problem(422, 42201, f"Invalid schema: {reason}")
+    return Problem(42201, f"Invalid schema: {reason}")
 
 
 def invalid_version(version: str) -> Problem:
     """Not a version number."""
     return Problem(
-        422,
         42202,
         f"The specified version '{version[:40]}' is not a valid version id.",
         "use a number from 1 to 2147483647, or latest",
@@ -100,7 +92,6 @@ def invalid_version(version: str) -> Problem:
 def invalid_level() -> Problem:
     """Not a compatibility level."""
     return Problem(
-        422,
         42203,
         "Invalid compatibility level.",
         "use NONE, BACKWARD, FORWARD, FULL, or one of the last three with _TRANSITIVE",
@@ -109,35 +100,34 @@ def invalid_level() -> Problem:
 
 def invalid_mode() -> Problem:
     """Not a mode."""
-    return Problem(422, 42204, "Invalid mode.", "use READWRITE, READONLY or IMPORT")
+    return Problem(42204, "Invalid mode.", "use READWRITE, READONLY or IMPORT")
 
 
 def not_permitted(reason: str, fix: str = "") -> Problem:
     """The mode does not permit it."""
-    return Problem(422, 42205, reason, fix)
+    return Problem(42205, reason, fix)
 
 
 def reference_exists(what: str) -> Problem:
     """Other schemas refer to it."""
-    return Problem(422, 42206, f"One or more references exist to the schema {what}.", "delete those that refer to it")
+    return Problem(42206, f"One or more references exist to the schema {what}.", "delete those that refer to it")
 
 
 def id_does_not_match(schema_id: int) -> Problem:
     """An import uses an id that another schema has."""
-    return Problem(422, 42207, f"Overwrite new schema with id {schema_id} is not permitted.", "choose another id")
+    return Problem(42207, f"Overwrite new schema with id {schema_id} is not permitted.", "choose another id")
 
 
 def invalid_subject(subject: str) -> Problem:
     """Not a valid subject name."""
     return Problem(
-        422, 42208, f"The specified subject '{subject[:80]}' is not a valid.", "use a name without control characters"
+        42208, f"The specified subject '{subject[:80]}' is not a valid.", "use a name without control characters"
     )
 
 
 def too_large(size: int, size_max: int, what: str = "The schema") -> Problem:
     """The schema is larger than a record may be."""
     return Problem(
-        422,
         42209,
         f"{what} has {size:,} bytes, more than {size_max:,} (the limit schema_bytes_max).",
         "split it with references",
@@ -146,14 +136,14 @@ def too_large(size: int, size_max: int, what: str = "The schema") -> Problem:
 
 def too_laborious(reason: str, fix: str) -> Problem:
     """Parsing or comparing the schema exceeds a request's budget."""
-    return Problem(422, 42201, f"Invalid schema: {reason}", f"make the schema smaller, or {fix}")
+    return Problem(42201, f"Invalid schema: {reason}", f"make the schema smaller, or {fix}")
 
 
 def store_failed(reason: object) -> Problem:
     """The topic could not be written or read."""
-    return Problem(500, 50001, f"Error in the backend data store: {reason}", "check that the brokers can be reached")
+    return Problem(50001, f"Error in the backend data store: {reason}", "check that the brokers can be reached")
 
 
 def timed_out(what: str) -> Problem:
     """The topic took too long."""
-    return Problem(500, 50002, f"{what} timed out", "try again; check that the brokers can be reached")
+    return Problem(50002, f"{what} timed out", "try again; check that the brokers can be reached")

@@ -34,7 +34,7 @@ def version_number(text: str) -> int | None:
 def find_version(state: RegistryState, subject: str, version: str, *, deleted: bool = False) -> StoredSchema:
     """A subject's version; raises Problem if it does not exist."""
     number = version_number(version)
-    candidates = state.versions(subject) if deleted else state.live_versions(subject)
+    candidates = state.versions(subject, deleted=deleted)
     if not candidates:
         raise errors.subject_not_found(subject)
     if number is None:
@@ -101,10 +101,12 @@ def _check_text(text: str, size_max: int) -> None:
         raise errors.too_large(size, size_max)
 
 
-def parse_stored(state: RegistryState, schema: StoredSchema) -> AnalyzedSchema:
-    """The parsed schema of a stored text."""
+def text_of(state: RegistryState, schema: StoredSchema, form: str) -> str:
+    """A stored schema's text in a form of its format; as it is stored if none is given."""
+    if not form:
+        return schema.text
     source = Source(schema.schema_type, schema.text, schema.references)
-    return parse_source(state, context_of(schema.subject), source)
+    return parse_source(state, context_of(schema.subject), source).formatted(form)
 
 
 def stored_text(state: RegistryState, schema: StoredSchema) -> SchemaText:
@@ -118,7 +120,7 @@ def find_same(
 ) -> StoredSchema | None:
     """A subject's latest version that equals `source`, whose canonical text is `text`."""
     wanted = fingerprint(text, source.references, source.metadata, source.rule_set)
-    versions = state.versions(subject) if deleted else state.live_versions(subject)
+    versions = state.versions(subject, deleted=deleted)
     for schema in reversed(versions):
         if schema.fingerprint == wanted:
             return schema

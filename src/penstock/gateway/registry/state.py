@@ -102,14 +102,14 @@ class RegistryState:
         """All subjects, including those with only deleted versions, sorted."""
         return iter(sorted(self._subjects))
 
-    def versions(self, subject: str) -> list[StoredSchema]:
-        """All versions of a subject, including deleted ones, oldest first."""
+    def versions(self, subject: str, *, deleted: bool = True) -> list[StoredSchema]:
+        """All versions of a subject, oldest first; those that are deleted only if asked for."""
         versions = self._subjects.get(subject, {})
-        return [versions[number] for number in sorted(versions)]
+        return [versions[number] for number in sorted(versions) if deleted or not versions[number].deleted]
 
     def live_versions(self, subject: str) -> list[StoredSchema]:
         """The versions that are not deleted, oldest first."""
-        return [schema for schema in self.versions(subject) if not schema.deleted]
+        return self.versions(subject, deleted=False)
 
     def version(self, subject: str, version: int) -> StoredSchema | None:
         """One version, deleted or not."""

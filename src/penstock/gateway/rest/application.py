@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from penstock.gateway.console.static import console_pages
 from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.broker_requests import BrokerWire
-from penstock.gateway.kafka.consumer_instances import ConsumerInstances
-from penstock.gateway.kafka.delivery import Delivered
-from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.kafka.idempotency import IdempotencyKeys
-from penstock.gateway.kafka.live_tails import LiveTails
-from penstock.gateway.kafka.publisher import Publisher
-from penstock.gateway.kafka.reader import Readers
-from penstock.gateway.kafka.share.members import ShareMembers
-from penstock.gateway.registry.rights import SubjectRights
-from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.operations import console_operations
 from penstock.gateway.rest.docs_page import docs_headers, docs_page
 from penstock.gateway.rest.native.messages import publish_operations, subscribe_operations
 from penstock.gateway.rest.native.records import plain_message_operations
 from penstock.gateway.rest.native.tail import tail_operations, tail_sockets
 from penstock.gateway.rest.native.topics import simple_topic_operations
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.v2.consumers import v2_consumer_operations
 from penstock.gateway.rest.v2.media import answer
 from penstock.gateway.rest.v2.produce import v2_produce_operations
@@ -40,13 +28,10 @@ from penstock.gateway.rest.v3.records import v3_record_operations
 from penstock.gateway.rest.v3.schemas import ProduceSchemas
 from penstock.gateway.rest.v3.shapes import V3
 from penstock.gateway.rest.v3.topics import v3_partition_operations, v3_topic_operations
-from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.roles import CONSOLE, EGRESS, INGRESS, LOOKING_AROUND, serving
-from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.application import Application, Load, json_response
-from penstock.gateway.web.body_reader import BodyReader
+from penstock.gateway.web.application import Application, json_response
 from penstock.gateway.web.openapi import document
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.model.version import __version__
 
 DESCRIPTION = (
@@ -55,30 +40,6 @@ DESCRIPTION = (
 )
 V2_PREFIX = "application/vnd.kafka"
 FRONT = {"name": "penstock", "version": __version__, "console": "/console/", "docs": "/docs", "api": "/openapi.json"}
-
-
-@dataclass(frozen=True, slots=True)
-class RestServices:
-    """What the resources are built from."""
-
-    admin: Admin
-    publisher: Publisher
-    readers: Readers
-    groups: Groups
-    instances: ConsumerInstances
-    share_members: ShareMembers
-    tails: LiveTails
-    keys: IdempotencyKeys[Delivered]
-    registry: Registry
-    rights: SubjectRights
-    wire: BrokerWire
-    cluster_id: str
-    settings: GatewaySettings
-    # The console and the REST Proxy have workers of their own.
-    codec: SchemaCodec
-    console_codec: SchemaCodec
-    bodies: BodyReader
-    load: Load
 
 
 def rest_operations(services: RestServices) -> list[Operation]:
@@ -91,31 +52,12 @@ def rest_operations(services: RestServices) -> list[Operation]:
     return [
         *serving(CONSOLE, simple_topic_operations(services.admin), roles),
         *serving(INGRESS, publish_operations(services.publisher, services.keys, services.bodies), roles),
-        *serving(
-            EGRESS,
-            subscribe_operations(services.admin, services.share_members, services.readers),
-            roles,
-        ),
+        *serving(EGRESS, subscribe_operations(services.admin, services.share_members, services.readers), roles),
         *serving(EGRESS, tail_operations(services.admin, services.tails), roles),
         *serving(INGRESS, publishing, roles),
         *serving(EGRESS, [operation for operation in plain if operation not in publishing], roles),
         *_proxy_operations(services),
-        *serving(
-            CONSOLE,
-            console_operations(
-                services.admin,
-                services.groups,
-                services.readers,
-                services.tails,
-                services.publisher,
-                services.registry,
-                services.cluster_id,
-                services.wire,
-                services.console_codec,
-                services.rights,
-            ),
-            roles,
-        ),
+        *serving(CONSOLE, console_operations(services), roles),
     ]
 
 
@@ -172,14 +114,9 @@ def public_application(services: RestServices, sign_in: list[Operation]) -> Appl
     )
     page = docs_page(described)
 
-    async def openapi(call: Call) -> Response:
-        del call
-        return json_response(described)
+    itself = Routes("Health")
 
-    async def docs(call: Call) -> Response:
-        del call
-        return HTMLResponse(page, headers=docs_headers())
-
+    @itself.on("GET /", "Redirect browsers to the console; list the entry points for other clients.")
     async def front(call: Call) -> Response:
         accepted = call.request.headers.get("accept", "")
         if "text/html" in accepted:
@@ -187,13 +124,14 @@ def public_application(services: RestServices, sign_in: list[Operation]) -> Appl
         # Clients of the REST Proxy check that it is up with this request, and expect an empty object.
         return answer({}) if V2_PREFIX in accepted else json_response(FRONT)
 
-    itself = [
-        Operation(
-            "GET", "/", front, "Redirect browsers to the console; list the entry points for other clients.", "Health"
-        ),
-        Operation("GET", "/openapi.json", openapi, "Get the OpenAPI document of this API.", "Health"),
-        Operation("GET", "/docs", docs, "Show this API's documentation page.", "Health", answer_type="text/html"),
-    ]
+    @itself.on("GET /openapi.json", "Get the OpenAPI document of this API.")
+    async def openapi(_: Call) -> Response:
+        return json_response(described)
+
+    @itself.on("GET /docs", "Show this API's documentation page.", answer_type="text/html")
+    async def docs(_: Call) -> Response:
+        return HTMLResponse(page, headers=docs_headers())
+
     console = serving(CONSOLE, [*sign_in, *console_pages()], services.settings.roles)
     return Application(
         [*health, *itself, *console],
@@ -204,21 +142,18 @@ def public_application(services: RestServices, sign_in: list[Operation]) -> Appl
 
 
 def _health_operations(admin: Admin) -> list[Operation]:
-    async def ready(call: Call) -> Response:
-        del call
+    routes = Routes("Health", "/status")
+
+    @routes.on("GET /ready", "Check that the brokers can be reached.", always_served=True)
+    async def ready(_: Call) -> Response:
         await admin.names()
         return json_response({"status": "ready"})
 
-    async def alive(call: Call) -> Response:
-        del call
+    @routes.on("GET /alive", "Answer.", always_served=True)
+    async def alive(_: Call) -> Response:
         return json_response({"status": "alive"})
 
-    return [
-        Operation(
-            "GET", "/status/ready", ready, "Check that the brokers can be reached.", "Health", always_served=True
-        ),
-        Operation("GET", "/status/alive", alive, "Answer.", "Health", always_served=True),
-    ]
+    return routes
 
 
 def _invalid_status(path: str) -> int:

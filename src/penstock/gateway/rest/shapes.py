@@ -6,9 +6,11 @@ import base64
 import binascii
 from typing import Any
 
+from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
-from penstock.gateway.web.parameters import number, path
-from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.operations import json_object
+from penstock.gateway.web.parameters import header, number, path
+from penstock.gateway.web.problem import invalid
 
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
@@ -18,7 +20,11 @@ REPLICATION_FACTOR_MAX = 10_000
 TOPIC = path("topic", "The topic's name.", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
 PARTITION = path("partition", "The partition's number.", type="integer", minimum=0, maximum=INT32_MAX)
 GROUP = path("group", "The consumer group's name.")
+IDEMPOTENCY_KEY = header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255)
 TIMEOUT = number("timeout", "How many milliseconds to wait for the first record.", maximum=60_000, default=0)
+
+# Sent with the answer to a request whose idempotency key was seen before.
+REPLAYED = {"Idempotent-Replayed": "true"}
 
 NULLABLE_TEXT = {"type": ["string", "null"]}
 HEADERS_SHAPE = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -32,16 +38,23 @@ ID_SHAPE: dict[str, Any] = {
 OFFSET_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
 PARTITION_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
 TOPIC_SHAPE = {"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"}
-DELIVERED_SHAPE = {
-    "type": "object",
-    "required": ["topic", "partition", "offset", "timestamp"],
-    "properties": {
-        "topic": {"type": "string"},
-        "partition": {"type": "integer"},
-        "offset": {"type": "integer"},
-        "timestamp": {"type": "integer"},
-    },
-}
+DELIVERED_SHAPE = json_object(
+    ["topic", "partition", "offset", "timestamp"],
+    topic={"type": "string"},
+    partition={"type": "integer"},
+    offset={"type": "integer"},
+    timestamp={"type": "integer"},
+)
+
+
+def show_delivered(delivered: Delivered) -> dict[str, Any]:
+    """Where a record was written, in the form of `DELIVERED_SHAPE`."""
+    return {
+        "topic": delivered.topic,
+        "partition": delivered.partition,
+        "offset": delivered.offset,
+        "timestamp": delivered.timestamp_ms,
+    }
 
 
 def text_or_base64(value: bytes | None) -> tuple[str | None, bool]:
@@ -84,5 +97,4 @@ def from_base64(text: str, what: str, status: int = 400) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        code = 40002 if status == 400 else status
-        raise Problem(status, code, f"{what} is not base64", "encode it, or use another type") from None
+        raise invalid(status, f"{what} is not base64", "encode it, or use another type") from None

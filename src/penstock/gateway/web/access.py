@@ -95,19 +95,16 @@ class Access:
 
     def _host_refusal(self, count: int, host: bytes | None, version: str) -> Problem | None:
         if count > 1:
-            return Problem(400, 40000, "the request has more than one Host header", "send one")
+            return Problem(40000, "the request has more than one Host header", "send one")
         if host is None:
             # Before HTTP/1.1 there was no such header, and no browser is that old.
-            return None if version == "1.0" else Problem(400, 40000, "the request has no Host header", "send one")
+            return None if version == "1.0" else Problem(40000, "the request has no Host header", "send one")
         if self.knows(host):
             return None
         if HOST.fullmatch(host) is None:
-            return Problem(
-                400, 40000, f"{_shown(host)!r} is not a valid Host header", "send a name, or a name and a port"
-            )
+            return Problem(40000, f"{_shown(host)!r} is not a valid Host header", "send a name, or a name and a port")
         name = _shown(host).partition(":")[0]
         return Problem(
-            421,
             42101,
             f"this gateway is not known by the name {name}: a web page could have made that name resolve to it",
             f"use the gateway's address, or start it with --allow-host {name} (or PENSTOCK_ALLOW_HOST={name})",
@@ -119,7 +116,6 @@ class Access:
             return None
         shown = _shown(origin)
         return Problem(
-            403,
             40301,
             f"pages of {shown} may not call this gateway",
             f"if they should, start it with --allow-origin {shown} (or PENSTOCK_ALLOW_ORIGIN={shown})",
@@ -135,7 +131,6 @@ def _site_refusal(scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | Non
     if opens_page and scope.get("method") in ("GET", "HEAD") and PAGES.fullmatch(scope["path"]):
         return None
     return Problem(
-        403,
         40302,
         "pages of other sites may not call this gateway",
         "call it from its own console, or from a program; --allow-origin lets a page call it with fetch",
@@ -148,7 +143,7 @@ def _form_refusal(scope: Scope, headers: Mapping[bytes, bytes]) -> Problem | Non
     kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
     if scope["type"] != "http" or not has_body or kind not in FORM_TYPES:
         return None
-    return Problem(415, 41501, f"a page may not send a body of type {kind or 'none'}", "send application/json")
+    return Problem(41501, f"a page may not send a body of type {kind or 'none'}", "send application/json")
 
 
 def _is_address(text: str) -> bool:

@@ -148,7 +148,7 @@ class Application:
             response = self._render_error(problem)
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            response = self._render_error(Problem(500, 50001, "internal error", "see the gateway's log"))
+            response = self._render_error(Problem(50001, "internal error", "see the gateway's log"))
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -162,7 +162,7 @@ class Application:
         check_media_type(request.scope, operation.body)
         async with whole_body(request, self._limits.body_bytes_max, self._large_bodies) as raw:
             if not raw and operation.body.required and operation.body.schema is not None:
-                raise Problem(status, status, "the body is empty", "send JSON as described in /openapi.json")
+                raise Problem(status, "the body is empty", "send JSON as described in /openapi.json")
             with self._place(operation):
                 is_read = operation.body.validator is not None and bool(raw)
                 body = await self._read_body(raw, operation.body, status) if is_read else None
@@ -204,7 +204,7 @@ class Application:
             )
         except ValueError:
             why = f"the query has more fields than {self._limits.named('query_fields_max')}"
-            raise Problem(400, 40001, why, "send fewer") from None
+            raise Problem(40001, why, "send fewer") from None
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope
 
 from penstock.gateway.web.operations import Body
-from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.problem import Problem, invalid
 from penstock.gateway.web.quotas import CallerQuota, caller_of
 
 SHOWN_MAX = 160
@@ -59,7 +59,7 @@ async def _read(scope: Scope, receive: Receive, size_max: int, reserve: Callable
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Problem(400, 40000, "the connection closed in the middle of the body", "send it again")
+            raise Problem(40000, "the connection closed in the middle of the body", "send it again")
         part: bytes = message.get("body", b"")
         size += len(part)
         if size > size_max:
@@ -80,7 +80,7 @@ def header_of(scope: Scope, name: bytes) -> str | None:
 
 def _too_large(size_max: int, size: str) -> Problem:
     why = f"the body has {size}, more than {size_max:,} (the limit body_bytes_max)"
-    return Problem(413, 413, why, "send less at a time")
+    return Problem(413, why, "send less at a time")
 
 
 def check_media_type(scope: Scope, body: Body) -> None:
@@ -90,20 +90,17 @@ def check_media_type(scope: Scope, body: Body) -> None:
     if sent == "application/x-www-form-urlencoded":
         return
     if sent and sent not in body.media_types and "*/*" not in body.media_types and sent != "application/*":
-        raise Problem(415, 415, f"bodies of type {sent} are not accepted", f"use {', '.join(body.media_types)}")
+        raise Problem(415, f"bodies of type {sent} are not accepted", f"use {', '.join(body.media_types)}")
 
 
 def parse_json(raw: bytes, invalid_status: int) -> Any:
     """The value of a JSON text; raises Problem with `invalid_status` if it is not valid JSON."""
-    code = invalid_status if invalid_status != 400 else 40002
     try:
         return _decode(raw.decode("utf-8"))
     except RecursionError:
-        raise Problem(invalid_status, code, "the body is nested too deeply", "send a flatter one") from None
+        raise invalid(invalid_status, "the body is nested too deeply", "send a flatter one") from None
     except ValueError as error:
-        raise Problem(
-            invalid_status, code, f"the body is not valid JSON: {error}"[:SHOWN_MAX], "send JSON text"
-        ) from None
+        raise invalid(invalid_status, f"the body is not valid JSON: {error}"[:SHOWN_MAX], "send JSON text") from None
 
 
 async def read_at_once(raw: bytes, body: Body, status: int) -> Any:
@@ -120,16 +117,11 @@ def check_shape(value: Any, validator: Validator, status: int) -> None:
     try:
         error = best_match(validator.iter_errors(value))
     except RecursionError:
-        raise Problem(status, status, "the body is nested too deeply", "send a flatter one") from None
+        raise Problem(status, "the body is nested too deeply", "send a flatter one") from None
     if error is not None:
         place = "".join(f"[{word}]" if isinstance(word, int) else f".{word}" for word in error.absolute_path)
-        code = status if status != 400 else 40002
-        raise Problem(
-            status,
-            code,
-            f"the body does not match the schema at ${place}: {error.message[:SHOWN_MAX]}",
-            "see /openapi.json",
-        )
+        why = f"the body does not match the schema at ${place}: {error.message[:SHOWN_MAX]}"
+        raise invalid(status, why, "see /openapi.json")
 
 
 def _check_lengths(value: Any, schema: Any, status: int) -> None:
@@ -140,10 +132,8 @@ def _check_lengths(value: Any, schema: Any, status: int) -> None:
         entries, limit = value.get(name), shape.get("maxItems")
         if isinstance(entries, list) and limit is not None and len(entries) > limit:
             named = f" (the limit {shape['x-limit']})" if "x-limit" in shape else ""
-            code = status if status != 400 else 40002
-            raise Problem(
+            raise invalid(
                 status,
-                code,
                 f"the body does not match the schema at $.{name}: {len(entries):,} entries, more than {limit:,}{named}",
                 "send fewer at a time",
             )

@@ -19,7 +19,6 @@ Shape = Mapping[str, Any] | None
 class Refusal(NamedTuple):
     """A Problem in transit from a worker."""
 
-    status: int
     code: int
     message: str
     fix: str
@@ -52,7 +51,7 @@ class BodyReader:
             try:
                 return function(raw, *arguments, self._budgets)
             except RecursionError:
-                raise Problem(413, 413, "the body is nested too deeply", "send a flatter one") from None
+                raise Problem(413, "the body is nested too deeply", "send a flatter one") from None
         return await self._read_elsewhere(function, raw, *arguments)
 
     async def _read_elsewhere(self, function: Any, raw: bytes, *arguments: object) -> Any:
@@ -60,7 +59,7 @@ class BodyReader:
             found = await self._workers.run(function, raw, *arguments, self._budgets)
         except WorkFailed as failure:
             raise Problem(
-                413, 413, f"reading the body was aborted: {failure.reason}", f"send less at a time, or {failure.fix}"
+                413, f"reading the body was aborted: {failure.reason}", f"send less at a time, or {failure.fix}"
             ) from None
         if isinstance(found, Refusal):
             raise Problem(*found)
@@ -75,7 +74,7 @@ def read_value(raw: bytes, status: int, shape: Shape, budgets: Budgets) -> Any:
         if shape is not None:
             check_shape(value, Validator(shape), status)
     except Problem as problem:
-        return Refusal(problem.status, problem.code, problem.message, problem.fix)
+        return Refusal(problem.code, problem.message, problem.fix)
     return value
 
 
@@ -85,7 +84,7 @@ def read_several(raw: bytes, count_max: int, budgets: Budgets) -> Any:
         values = several_values(raw, count_max)
         _check_count(raw, values, budgets)
     except Problem as problem:
-        return Refusal(problem.status, problem.code, problem.message, problem.fix)
+        return Refusal(problem.code, problem.message, problem.fix)
     return values
 
 
@@ -94,7 +93,7 @@ def several_values(raw: bytes, count_max: int) -> list[Any]:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise Problem(400, 40002, "the body is not valid UTF-8", "send JSON text") from None
+        raise Problem(40002, "the body is not valid UTF-8", "send JSON text") from None
     decoder, place, found = json.JSONDecoder(parse_constant=reject_constant), 0, list[Any]()
     while True:
         while place < len(text) and text[place] in " \t\r\n":
@@ -104,12 +103,12 @@ def several_values(raw: bytes, count_max: int) -> list[Any]:
         try:
             value, place = decoder.raw_decode(text, place)
         except RecursionError:
-            raise Problem(400, 40002, "the body is nested too deeply", "send a flatter one") from None
+            raise Problem(40002, "the body is nested too deeply", "send a flatter one") from None
         except ValueError as error:
-            raise Problem(400, 40002, f"the body is not valid JSON: {error}", "send JSON text") from None
+            raise Problem(40002, f"the body is not valid JSON: {error}", "send JSON text") from None
         found.append(value)
         if len(found) > count_max:
-            raise Problem(400, 40002, f"the body has more than {count_max:,} records", "send fewer at a time")
+            raise Problem(40002, f"the body has more than {count_max:,} records", "send fewer at a time")
 
 
 def _check_count(raw: bytes, value: Any, budgets: Budgets) -> None:
@@ -127,7 +126,6 @@ def _check_count(raw: bytes, value: Any, budgets: Budgets) -> None:
             waiting += each
         if count + len(waiting) > budgets.body_values_max:
             raise Problem(
-                413,
                 413,
                 f"the body has more JSON values than {budgets.named('body_values_max')}",
                 f"send less at a time, or {higher_limit('body_values_max')}",

@@ -110,11 +110,11 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         else:
             if self._overhead_bytes > self.policy.limits.head_bytes_max:
                 why = f"the head is longer than {self.policy.limits.named('head_bytes_max')}"
-                self.refuse(Problem(431, 43101, why, "send fewer or shorter headers"))
+                self.refuse(Problem(43101, why, "send fewer or shorter headers"))
 
     def send_400_response(self, msg: str) -> None:
         """Answer that a request is not valid HTTP."""
-        self.refuse(Problem(400, 40000, msg, "send a valid HTTP/1.1 request"))
+        self.refuse(Problem(40000, msg, "send a valid HTTP/1.1 request"))
 
     def refuse(self, problem: Problem) -> None:
         """Answer with the problem and close the connection: where the next request begins is unknown."""
@@ -226,9 +226,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         self._ignores_upgrade = False
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self.refuse(
-                Problem(405, 405, "CONNECT is not supported: this is not a proxy", "connect to the target directly")
-            )
+            self.refuse(Problem(405, "CONNECT is not supported: this is not a proxy", "connect to the target directly"))
             return
         lines = [b"%b %b HTTP/%b" % (method, self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
@@ -263,7 +261,7 @@ def plain_protocol(of: ConnectionPolicy) -> type[Connection]:
 def too_slow(part: str, limits: Limits) -> Problem:
     """The Problem for a request that arrives too slowly."""
     why = f"the {part} of the request did not arrive within {limits.named(f'{part}_timeout_s')}"
-    return Problem(408, 40801, why, "send it faster")
+    return Problem(40801, why, "send it faster")
 
 
 def rendered(problem: Problem, headers: bytes = b"") -> tuple[bytes, bytes]:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.gateway.web.operations import JSON_TYPE, Operation
+from penstock.gateway.web.operations import JSON_TYPE, Operation, json_object
 
-ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["error_code", "message"],
-    "properties": {
-        "error_code": {"type": "integer"},
-        "message": {"type": "string", "description": "What happened, and what to do about it."},
-        "fix": {"type": "string"},
-    },
-}
+ERROR_SCHEMA = json_object(
+    ["error_code", "message"],
+    error_code={"type": "integer"},
+    message={"type": "string", "description": "What happened, and what to do about it."},
+    fix={"type": "string"},
+)
 REASONS = {200: "Success.", 201: "Created.", 202: "Accepted.", 204: "Success, with no content."}
 
 

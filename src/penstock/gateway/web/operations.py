@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,11 @@ from penstock.gateway.web.parameters import Parameter
 from penstock.gateway.web.quotas import caller_of
 
 JSON_TYPE = "application/json"
+NO_CONTENT: Mapping[int, Any] = {204: None}
 
 
-def _is_integer(checker: object, value: object) -> bool:
+def _is_integer(_checker: object, value: object) -> bool:
     """JSON Schema also calls 1.0 an integer; Kafka's fields do not accept it."""
-    del checker
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -90,3 +90,80 @@ class Operation:
         """A unique name."""
         words = [word.strip("{}") for word in self.path.replace(":", "/").split("/") if word]
         return "_".join([self.method.lower(), *words]).replace("-", "_").replace(".", "_")
+
+
+class Routes(list[Operation]):
+    """Operations of one tag, each declared by a decorator of its handler. Their paths begin with `base`.
+
+    An operation takes those of `in_paths` that its path names, and what is declared with it. `check` sees every call
+    first, and raises Problem for those that are not served.
+    """
+
+    def __init__(
+        self,
+        tag: str,
+        base: str = "",
+        in_paths: Iterable[Parameter] = (),
+        *,
+        answer_type: str = JSON_TYPE,
+        check: Callable[[Call], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._tag = tag
+        self._base = base
+        self._in_paths = tuple(in_paths)
+        self._answer_type = answer_type
+        self._check = check
+
+    def on(
+        self,
+        place: str,
+        summary: str,
+        *parameters: Parameter,
+        body: Body | None = None,
+        answers: Mapping[int, Any] | None = None,
+        answer_type: str | None = None,
+        always_served: bool = False,
+    ) -> Callable[[Handler], Handler]:
+        """Declare the operation that a handler serves; `place` is its method and path, such as `GET /{topic}`."""
+        method, _, path = place.partition(" ")
+        path = self._base + path
+        named = [each for each in self._in_paths if f"{{{each.name}}}" in path]
+
+        def declare(handler: Handler) -> Handler:
+            operation = Operation(
+                method,
+                path,
+                handler if self._check is None else _checked(handler, self._check),
+                summary,
+                self._tag,
+                (*named, *parameters),
+                body,
+                answers or {},
+                answer_type or self._answer_type,
+                always_served,
+            )
+            self.append(operation)
+            return handler
+
+        return declare
+
+
+def _checked(handler: Handler, check: Callable[[Call], None]) -> Handler:
+    async def handle(call: Call) -> Response:
+        check(call)
+        return await handler(call)
+
+    return handle
+
+
+def json_object(required: Sequence[str] = (), /, **properties: Any) -> dict[str, Any]:
+    """The JSON Schema of an object: the fields that it must have, and the schemas of fields."""
+    needed = {"required": list(required)} if required else {}
+    known = {"properties": properties} if properties else {}
+    return {"type": "object", **needed, **known}
+
+
+def closed_object(required: Sequence[str] = (), /, **properties: Any) -> dict[str, Any]:
+    """The same for an object that has no other fields."""
+    return {**json_object(required, **properties), "additionalProperties": False}

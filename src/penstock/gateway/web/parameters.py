@@ -28,7 +28,7 @@ class Parameter:
         """The parsed value, or the default if it was not sent; raises Problem if it is invalid."""
         if text is None:
             if self.required:
-                raise Problem(400, 40001, f"{self.where} parameter {self.name!r} is missing", self._expected())
+                raise Problem(40001, f"{self.where} parameter {self.name!r} is missing", self._expected())
             return self.schema.get("default")
         kind = self.schema.get("type")
         if kind == "integer":
@@ -56,7 +56,7 @@ class Parameter:
         return value
 
     def _wrong(self, text: str) -> Problem:
-        return Problem(400, 40001, f"{self.where} parameter {self.name!r} cannot be {text[:80]!r}", self._expected())
+        return Problem(40001, f"{self.where} parameter {self.name!r} cannot be {text[:80]!r}", self._expected())
 
     def _expected(self) -> str:
         schema = self.schema

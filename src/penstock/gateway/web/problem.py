@@ -7,13 +7,14 @@ from typing import Any
 
 
 class Problem(Exception):
-    """Ends a request with an error. `code` is the API's own error code, `fix` what the caller can do about it."""
+    """Ends a request with an error.
 
-    def __init__(
-        self, status: int, code: int, message: str, fix: str = "", *, headers: Mapping[str, str] | None = None
-    ) -> None:
+    `code` is the API's own error code, which begins with the HTTP status; `fix` is what the caller can do about it.
+    """
+
+    def __init__(self, code: int, message: str, fix: str = "", *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = int(str(code)[:3])
         self.code = code
         self.message = message
         self.fix = fix
@@ -28,6 +29,11 @@ class Problem(Exception):
         return body
 
 
+def invalid(status: int, message: str, fix: str) -> Problem:
+    """A request whose body is not valid; which status says so differs from API to API."""
+    return Problem(40002 if status == 400 else status, message, fix)
+
+
 def too_busy(what: str, retry_after_s: int = 1) -> Problem:
     """Asks the caller to come back later."""
-    return Problem(429, 42901, what, f"try again in {retry_after_s} s", headers={"Retry-After": str(retry_after_s)})
+    return Problem(42901, what, f"try again in {retry_after_s} s", headers={"Retry-After": str(retry_after_s)})

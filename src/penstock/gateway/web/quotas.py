@@ -76,7 +76,6 @@ class CallerQuota:
             return too_busy(f"{self._limit:,} {self._what} are in use (the limit {self._setting})", RETRY_AFTER_S)
         if self._by_caller[caller] + amount > self._limit_each and caller not in self._exempt:
             return Problem(
-                429,
                 42902,
                 f"{self._limit_each:,} {self._what} are in use by {caller}, the most that one caller may use",
                 f"close some, or {higher_limit(self._setting_each)}",

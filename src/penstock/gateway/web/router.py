@@ -45,12 +45,12 @@ class Router:
         words = _words(raw_path)
         found = self._walk(self._root, words, 0)
         if found is None:
-            raise Problem(404, 404, f"no resource at {raw_path[:200]}", "GET /openapi.json lists what is there")
+            raise Problem(404, f"no resource at {raw_path[:200]}", "GET /openapi.json lists what is there")
         place, values = found
         operation = place.operations.get(method) or (place.operations.get("GET") if method == "HEAD" else None)
         if operation is None:
             allowed = ", ".join(sorted(place.operations))
-            raise Problem(405, 405, f"{method} is not allowed here", f"use {allowed}", headers={"Allow": allowed})
+            raise Problem(405, f"{method} is not allowed here", f"use {allowed}", headers={"Allow": allowed})
         return operation, values
 
     def _walk(self, place: _Place, words: list[str], depth: int) -> tuple[_Place, dict[str, str]] | None:

@@ -104,7 +104,6 @@ class WorkerPool:
 
     def _busy(self, why: str) -> Problem:
         return Problem(
-            503,
             50302,
             f"the workers for {self._name} are busy: {why}",
             f"try again in {RETRY_AFTER_S} s",

@@ -84,7 +84,8 @@ class ShareMember:
         self._turn = 0
         self._was_served = False
         self._trouble = ""
-        self._tasks = [asyncio.create_task(work, name=f"share group {group}") for work in (self._keep(), self._pump())]
+        works = (self._membership.keep(), self._pump())
+        self._tasks = [asyncio.create_task(work, name=f"share group {group}") for work in works]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
@@ -122,7 +123,7 @@ class ShareMember:
             return waiter.taken.result()
         if not waiter.looked.done():
             why = self._trouble or f"group {self.group} is not ready yet"
-            raise Problem(503, 50301, why, "try again", headers=RETRY_AFTER)
+            raise Problem(50301, why, "try again", headers=RETRY_AFTER)
         return None
 
     def hand_out(self, taken: Taken) -> None:
@@ -145,12 +146,9 @@ class ShareMember:
             await asyncio.wait(self._releases, timeout=STOP_S)
             for release in self._releases:
                 release.cancel()
-        self._fail(Problem(503, 50301, "the gateway has closed its member", "try again", headers=RETRY_AFTER))
+        self._fail(Problem(50301, "the gateway has closed its member", "try again", headers=RETRY_AFTER))
         await self._wire.prune(self._news_wire)
         await self._membership.leave()
-
-    async def _keep(self) -> None:
-        await self._membership.keep()
 
     async def _pump(self) -> None:
         await asyncio.shield(self._membership.joined)

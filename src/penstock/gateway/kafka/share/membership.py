@@ -30,7 +30,6 @@ _FORGOTTEN = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPO
 def not_supported(why: str) -> Problem:
     """501: the brokers lack what subscribers need."""
     return Problem(
-        501,
         50103,
         f"the brokers do not serve subscribers: {why}",
         "use Penstock's brokers of the same version as the gateway, or consumers: POST /consumers/{group}",
@@ -110,7 +109,6 @@ class Membership:
     def _check(self, response: ShareGroupHeartbeatResponse) -> None:
         if response.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
             raise Problem(
-                409,
                 WRONG_TYPE,
                 f"{self._group} is a consumer group, and subscribers need a share group",
                 "choose another group, or delete this one and its offsets: `penstock group delete`",

@@ -71,9 +71,7 @@ class ShareRoutes:
         response: MetadataResponse = await self._wire.ask(request)
         row = response.topics[0]
         if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Problem(
-                404, 40401, f"there is no topic {name}", "GET /topics lists the topics; POST /topics creates one"
-            )
+            raise Problem(40401, f"there is no topic {name}", "GET /topics lists the topics; POST /topics creates one")
         check(row.error_code, None, f"topic {name}")
         brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
         self._wire.remember_addresses(brokers.values())
@@ -100,7 +98,7 @@ class ShareRoutes:
             route = await self.topic(topic)
             if delivery.partition >= route.partition_count:
                 raise Problem(
-                    404, 40402, f"topic {topic} has no partition {delivery.partition}", "send the messageId unchanged"
+                    40402, f"topic {topic} has no partition {delivery.partition}", "send the messageId unchanged"
                 )
             leader = route.leaders.get(delivery.partition)
             request = SettleShareRecordRequest(
@@ -124,13 +122,12 @@ class ShareRoutes:
                     return response.lock_ms
                 said = response.error_message or ""
             self.forget(topic)
-        raise Problem(503, 50301, f"the brokers cannot settle it now: {said}", "try again", headers=RETRY_AFTER)
+        raise Problem(50301, f"the brokers cannot settle it now: {said}", "try again", headers=RETRY_AFTER)
 
 
 def _check_settled(response: SettleShareRecordResponse, delivery: Delivery) -> None:
     if response.error_code == ErrorCode.INVALID_RECORD_STATE:
         raise Problem(
-            409,
             NOT_HELD,
             f"offset {delivery.offset} of partition {delivery.partition}, attempt {delivery.attempt}, is not held "
             f"any more: {response.error_message}",

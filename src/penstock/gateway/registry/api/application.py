@@ -24,7 +24,7 @@ from penstock.gateway.web.application import Application, Load, ReadJson, json_r
 from penstock.gateway.web.bodies import read_at_once
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.problem import Problem
 from penstock.model.version import __version__
 
@@ -33,22 +33,24 @@ IN_CONTEXT = re.compile(r"/contexts/([^/]+)(/(?:compatibility/subjects|subjects|
 
 def registry_operations(registry: Registry, cluster_id: str, rights: SubjectRights = ALL_RIGHTS) -> list[Operation]:
     """All operations of the registry, for a caller with these rights."""
+    routes = Routes("Server")
 
-    async def root(call: Call) -> Response:
-        del call
+    @routes.on("GET /", "Check that the registry is up.")
+    async def root(_: Call) -> Response:
         return answer({})
 
+    @routes.on("GET /contexts", "List the contexts.", *PAGE)
     async def contexts(call: Call) -> Response:
         seen = await rights.readable(registry.state.subjects())
         return answer(page(call, sorted({DEFAULT_CONTEXT, *map(context_of, seen)})))
 
-    async def metadata_id(call: Call) -> Response:
-        del call
+    @routes.on("GET /v1/metadata/id", "Show the cluster's id.")
+    async def metadata_id(_: Call) -> Response:
         scope = {"path": [], "clusters": {"kafka-cluster": cluster_id, "schema-registry-cluster": "schema-registry"}}
         return answer({"scope": scope, "id": ""})
 
-    async def metadata_version(call: Call) -> Response:
-        del call
+    @routes.on("GET /v1/metadata/version", "Show the version of the registry.")
+    async def metadata_version(_: Call) -> Response:
         return answer({"version": __version__, "commitId": ""})
 
     def with_analyses(operation: Operation) -> Operation:
@@ -57,10 +59,7 @@ def registry_operations(registry: Registry, cluster_id: str, rights: SubjectRigh
         return replace(operation, handler=lambda call: registry.with_analyses(lambda: handler(call)))
 
     return [
-        Operation("GET", "/", root, "Check that the registry is up.", "Server"),
-        Operation("GET", "/contexts", contexts, "List the contexts.", "Server", PAGE),
-        Operation("GET", "/v1/metadata/id", metadata_id, "Show the cluster's id.", "Server"),
-        Operation("GET", "/v1/metadata/version", metadata_version, "Show the version of the registry.", "Server"),
+        *routes,
         *map(with_analyses, subject_operations(registry, rights)),
         *map(with_analyses, version_operations(registry)),
         *map(with_analyses, schema_operations(registry, rights)),
@@ -103,8 +102,7 @@ def public_registry(registry: Registry, cluster_id: str, settings: GatewaySettin
         error_type=REGISTRY_TYPE,
     )
 
-    async def openapi(call: Call) -> Response:
-        del call
+    async def openapi(_: Call) -> Response:
         return json_response(described)
 
     itself = Operation("GET", "/openapi.json", openapi, "Get the OpenAPI document of this API.", "Server")

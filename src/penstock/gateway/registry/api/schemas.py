@@ -9,28 +9,52 @@ from penstock.gateway.registry.api.access import readable, some_readable
 from penstock.gateway.registry.api.shapes import (
     DELETED,
     FORMAT,
+    IN_PATHS,
     IN_SUBJECT,
     PAGE,
-    SCHEMA_ID,
     answer,
     describe,
     page,
     text_answer,
 )
-from penstock.gateway.registry.lookup import parse_stored
+from penstock.gateway.registry.lookup import text_of
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.schema import SCHEMA_TYPES, StoredSchema
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import context_of, parse_subject
-from penstock.gateway.web.operations import Call, Operation
-from penstock.gateway.web.parameters import flag, path, query
+from penstock.gateway.web.operations import Call, Operation, Routes
+from penstock.gateway.web.parameters import flag, query
 
 TAG = "Schemas"
-GUID = path("guid", "A schema's guid.", pattern="^[0-9a-fA-F-]{32,36}$")
+FETCH_MAX_ID = flag("fetchMaxId", "Include the highest id.")
 
 
 def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operation]:
     """Operations on schemas, independent of their subjects."""
+    routes = Routes(TAG, "/schemas", IN_PATHS)
+
+    @routes.on(
+        "GET",
+        "List all schemas with their subjects.",
+        query("subjectPrefix", "Only subjects with this prefix.", default=""),
+        DELETED,
+        flag("latestOnly", "Only the latest version of each subject."),
+        *PAGE,
+        answers={200: {"type": "array", "items": {"type": "object"}}},
+    )
+    async def all_schemas(call: Call) -> Response:
+        found = []
+        prefix = call["subjectPrefix"].removeprefix(":*:")
+        for subject in registry.state.subjects():
+            if subject.startswith(prefix):
+                versions = registry.state.versions(subject, deleted=call["deleted"])
+                found += versions[-1:] if call["latestOnly"] else versions
+        found = await readable(rights, found)
+        return answer([describe(schema, deleted=schema.deleted) for schema in page(call, found)])
+
+    @routes.on("GET /types", "List the formats of schemas.")
+    async def types(_: Call) -> Response:
+        return answer(list(SCHEMA_TYPES))
 
     async def holders(call: Call) -> list[StoredSchema]:
         found = registry.state.with_id(parse_subject(call["subject"]).context, call["id"])
@@ -39,44 +63,28 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
         allowed = await some_readable(rights, found)
         return sorted(allowed, key=lambda schema: (schema.subject, schema.version))
 
-    def text_of(call: Call, schema: StoredSchema) -> str:
-        form = call["format"]
-        return parse_stored(registry.state, schema).formatted(form) if form else schema.text
-
+    @routes.on("GET /ids/{id}", "Show a schema.", IN_SUBJECT, FORMAT, FETCH_MAX_ID)
     async def by_id(call: Call) -> Response:
         schema = (await holders(call))[0]
-        shown = {**schema.contents(text_of(call, schema)), "guid": schema.guid}
+        shown = {**schema.contents(text_of(registry.state, schema, call["format"])), "guid": schema.guid}
         if call["fetchMaxId"]:
             shown["maxId"] = registry.state.last_id(context_of(schema.subject))
         return answer(shown)
 
+    @routes.on("GET /ids/{id}/schema", "Show a schema's text.", IN_SUBJECT, FORMAT)
     async def text_by_id(call: Call) -> Response:
         schema = (await holders(call))[0]
-        return text_answer(schema, text_of(call, schema))
+        return text_answer(schema, text_of(registry.state, schema, call["format"]))
 
+    @routes.on("GET /ids/{id}/subjects", "List the subjects of an id.", IN_SUBJECT, DELETED, *PAGE)
     async def subjects_of(call: Call) -> Response:
         found = [schema for schema in await holders(call) if call["deleted"] or not schema.deleted]
         return answer(page(call, list(dict.fromkeys(schema.subject for schema in found))))
 
+    @routes.on("GET /ids/{id}/versions", "List the versions of an id.", IN_SUBJECT, DELETED, *PAGE)
     async def versions_of(call: Call) -> Response:
         found = [schema for schema in await holders(call) if call["deleted"] or not schema.deleted]
         return answer(page(call, [{"subject": each.subject, "version": each.version} for each in found]))
-
-    async def types(call: Call) -> Response:
-        del call
-        return answer(list(SCHEMA_TYPES))
-
-    async def all_schemas(call: Call) -> Response:
-        found = []
-        prefix = call["subjectPrefix"].removeprefix(":*:")
-        for subject in registry.state.subjects():
-            if subject.startswith(prefix):
-                versions = (
-                    registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
-                )
-                found += versions[-1:] if call["latestOnly"] else versions
-        found = await readable(rights, found)
-        return answer([describe(schema, deleted=schema.deleted) for schema in page(call, found)])
 
     async def with_guid(call: Call) -> list[StoredSchema]:
         wanted = call["guid"].lower()
@@ -90,40 +98,14 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
             raise errors.schema_not_found(wanted)
         return await some_readable(rights, found)
 
+    @routes.on("GET /guids/{guid}", "Show a schema by its guid.", FORMAT)
     async def by_guid(call: Call) -> Response:
         schema = (await with_guid(call))[0]
-        return answer({**schema.contents(text_of(call, schema)), "guid": schema.guid})
+        return answer({**schema.contents(text_of(registry.state, schema, call["format"])), "guid": schema.guid})
 
+    @routes.on("GET /guids/{guid}/ids", "List the ids of a guid.")
     async def ids_of_guid(call: Call) -> Response:
         pairs = {(context_of(schema.subject), schema.id) for schema in await with_guid(call)}
         return answer([{"context": context, "id": schema_id} for context, schema_id in sorted(pairs)])
 
-    one = (SCHEMA_ID, IN_SUBJECT)
-    fetch_max = flag("fetchMaxId", "Include the highest id.")
-    return [
-        Operation(
-            "GET",
-            "/schemas",
-            all_schemas,
-            "List all schemas with their subjects.",
-            TAG,
-            (
-                query("subjectPrefix", "Only subjects with this prefix.", default=""),
-                DELETED,
-                flag("latestOnly", "Only the latest version of each subject."),
-                *PAGE,
-            ),
-            answers={200: {"type": "array", "items": {"type": "object"}}},
-        ),
-        Operation("GET", "/schemas/types", types, "List the formats of schemas.", TAG),
-        Operation("GET", "/schemas/ids/{id}", by_id, "Show a schema.", TAG, (*one, FORMAT, fetch_max)),
-        Operation("GET", "/schemas/ids/{id}/schema", text_by_id, "Show a schema's text.", TAG, (*one, FORMAT)),
-        Operation(
-            "GET", "/schemas/ids/{id}/subjects", subjects_of, "List the subjects of an id.", TAG, (*one, DELETED, *PAGE)
-        ),
-        Operation(
-            "GET", "/schemas/ids/{id}/versions", versions_of, "List the versions of an id.", TAG, (*one, DELETED, *PAGE)
-        ),
-        Operation("GET", "/schemas/guids/{guid}", by_guid, "Show a schema by its guid.", TAG, (GUID, FORMAT)),
-        Operation("GET", "/schemas/guids/{guid}/ids", ids_of_guid, "List the ids of a guid.", TAG, (GUID,)),
-    ]
+    return routes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -22,21 +22,21 @@ from penstock.gateway.registry.lookup import parse_source, version_number
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.settings_decisions import delete_config, delete_mode, set_config, set_mode
 from penstock.gateway.registry.subjects import context_of, parse_subject
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import flag
 
-CONFIG_SHAPE = {
-    "type": "object",
-    "properties": {
-        "compatibility": {"type": ["string", "null"], "description": "NONE, BACKWARD, FORWARD, FULL, …_TRANSITIVE"},
-        "normalize": {"type": ["boolean", "null"]},
-        "alias": {"type": ["string", "null"]},
-        "compatibilityGroup": {"type": ["string", "null"]},
-    },
-}
-MODE_SHAPE = {"type": "object", "required": ["mode"], "properties": {"mode": {"type": "string"}}}
+CONFIG_SHAPE = json_object(
+    compatibility={"type": ["string", "null"], "description": "NONE, BACKWARD, FORWARD, FULL, …_TRANSITIVE"},
+    normalize={"type": ["boolean", "null"]},
+    alias={"type": ["string", "null"]},
+    compatibilityGroup={"type": ["string", "null"]},
+)
+MODE_SHAPE = json_object(["mode"], mode={"type": "string"})
+CONFIG_BODY = Body(CONFIG_SHAPE, MEDIA_TYPES, example={"compatibility": "FULL"})
+MODE_BODY = Body(MODE_SHAPE, MEDIA_TYPES, example={"mode": "READONLY"})
 DEFAULT_TO_GLOBAL = flag("defaultToGlobal", "Fall back to the global setting if the subject has none.")
 FORCE = flag("force", "Change to IMPORT even if there are schemas.")
+VERBOSE = flag("verbose", "Include the reasons.")
 
 
 def place_of(call: Call) -> str:
@@ -46,7 +46,12 @@ def place_of(call: Call) -> str:
 
 def settings_operations(registry: Registry) -> list[Operation]:
     """Operations on settings, each globally and for one subject."""
+    config = Routes("Config", "/config", (SUBJECT,))
+    mode = Routes("Mode", "/mode", (SUBJECT,))
+    compatibility = Routes("Compatibility", "/compatibility/subjects/{subject}/versions", (SUBJECT, VERSION))
 
+    @config.on("GET /{subject}", "Show a subject's own settings.", DEFAULT_TO_GLOBAL)
+    @config.on("GET", "Show the settings.", DEFAULT_TO_GLOBAL)
     async def get_config(call: Call) -> Response:
         place = place_of(call)
         found = registry.state.config(place)
@@ -58,14 +63,20 @@ def settings_operations(registry: Registry) -> list[Operation]:
         shown.setdefault("compatibilityLevel", registry.state.level(place).value)
         return answer(shown)
 
+    @config.on("PUT /{subject}", "Change a subject's own settings.", body=CONFIG_BODY)
+    @config.on("PUT", "Change the settings.", body=CONFIG_BODY)
     async def put_config(call: Call) -> Response:
         place = place_of(call)
         return answer(await registry.write(lambda state: set_config(state, place, call.body)))
 
+    @config.on("DELETE /{subject}", "Delete a subject's own settings.")
+    @config.on("DELETE", "Delete the settings.")
     async def remove_config(call: Call) -> Response:
         place = place_of(call)
         return answer(await registry.write(lambda state: delete_config(state, place)))
 
+    @mode.on("GET /{subject}", "Show a subject's own mode.", DEFAULT_TO_GLOBAL)
+    @mode.on("GET", "Show the mode.", DEFAULT_TO_GLOBAL)
     async def get_mode(call: Call) -> Response:
         place = place_of(call)
         found = registry.state.mode(place)
@@ -75,15 +86,29 @@ def settings_operations(registry: Registry) -> list[Operation]:
             found = registry.state.mode_in_scope(place)
         return answer({"mode": found})
 
+    @mode.on("PUT /{subject}", "Change a subject's own mode.", FORCE, body=MODE_BODY)
+    @mode.on("PUT", "Change the mode.", FORCE, body=MODE_BODY)
     async def put_mode(call: Call) -> Response:
         place = place_of(call)
         decide: Callable[..., Decision] = lambda state: set_mode(state, place, call.body["mode"], force=call["force"])  # noqa: E731
         return answer(await registry.write(decide))
 
+    @mode.on("DELETE /{subject}", "Delete a subject's own mode.")
+    @mode.on("DELETE", "Delete the mode.")
     async def remove_mode(call: Call) -> Response:
         place = place_of(call)
         return answer(await registry.write(lambda state: delete_mode(state, place)))
 
+    @compatibility.on(
+        "POST /{version}",
+        "Check whether a schema is compatible with a given version.",
+        NORMALIZE,
+        VERBOSE,
+        body=SCHEMA_BODY,
+    )
+    @compatibility.on(
+        "POST", "Check whether a schema is compatible with a subject's versions.", NORMALIZE, VERBOSE, body=SCHEMA_BODY
+    )
     async def check(call: Call) -> Response:
         subject = parse_subject(call["subject"]).qualified
         against = None
@@ -99,57 +124,4 @@ def settings_operations(registry: Registry) -> list[Operation]:
             shown["messages"] = reasons
         return answer(shown)
 
-    operations = []
-    both: Mapping[str, tuple[Any, ...]] = {"": (), "/{subject}": (SUBJECT,)}
-    for tail, subject in both.items():
-        whose = "a subject's own" if tail else "the"
-        operations += [
-            Operation(
-                "GET", f"/config{tail}", get_config, f"Show {whose} settings.", "Config", (*subject, DEFAULT_TO_GLOBAL)
-            ),
-            Operation(
-                "PUT",
-                f"/config{tail}",
-                put_config,
-                f"Change {whose} settings.",
-                "Config",
-                subject,
-                Body(CONFIG_SHAPE, MEDIA_TYPES, example={"compatibility": "FULL"}),
-            ),
-            Operation("DELETE", f"/config{tail}", remove_config, f"Delete {whose} settings.", "Config", subject),
-            Operation("GET", f"/mode{tail}", get_mode, f"Show {whose} mode.", "Mode", (*subject, DEFAULT_TO_GLOBAL)),
-            Operation(
-                "PUT",
-                f"/mode{tail}",
-                put_mode,
-                f"Change {whose} mode.",
-                "Mode",
-                (*subject, FORCE),
-                Body(MODE_SHAPE, MEDIA_TYPES, example={"mode": "READONLY"}),
-            ),
-            Operation("DELETE", f"/mode{tail}", remove_mode, f"Delete {whose} mode.", "Mode", subject),
-        ]
-    verbose = flag("verbose", "Include the reasons.")
-    path = "/compatibility/subjects/{subject}/versions"
-    summary = "Check whether a schema is compatible"
-    return [
-        *operations,
-        Operation(
-            "POST",
-            path,
-            check,
-            f"{summary} with a subject's versions.",
-            "Compatibility",
-            (SUBJECT, NORMALIZE, verbose),
-            SCHEMA_BODY,
-        ),
-        Operation(
-            "POST",
-            f"{path}/{{version}}",
-            check,
-            f"{summary} with a given version.",
-            "Compatibility",
-            (SUBJECT, VERSION, NORMALIZE, verbose),
-            SCHEMA_BODY,
-        ),
-    ]
+    return [*config, *mode, *compatibility]

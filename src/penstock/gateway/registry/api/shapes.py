@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from penstock.gateway.registry.schema import AVRO, PROTOBUF, SCHEMA_TYPES, Reference, Source, StoredSchema
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call
+from penstock.gateway.web.operations import Body, Call, json_object
 from penstock.gateway.web.parameters import Parameter, flag, number, path, query
 
 REGISTRY_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -23,6 +23,8 @@ MEDIA_TYPES = (
 SUBJECT = path("subject", "The name of a subject, such as orders-value; `:.context:name` names one in a context.")
 VERSION = path("version", "A version's number, or latest.")
 SCHEMA_ID = path("id", "The id of a schema.", type="integer", minimum=0, maximum=(1 << 31) - 1)
+GUID = path("guid", "A schema's guid.", pattern="^[0-9a-fA-F-]{32,36}$")
+IN_PATHS = (SUBJECT, VERSION, SCHEMA_ID, GUID)
 DELETED = flag("deleted", "Include soft-deleted ones.")
 NORMALIZE = flag("normalize", "Normalize the schema before comparing.")
 FORMAT = query("format", "resolved (Avro) or serialized (Protobuf); the stored text otherwise.", default="")
@@ -31,29 +33,23 @@ OFFSET = number("offset", "How many entries to skip.", default=0)
 LIMIT = number("limit", "How many entries to show at most; -1 for all.", minimum=-1, default=-1)
 PAGE: tuple[Parameter, ...] = (OFFSET, LIMIT)
 
-REFERENCE_SHAPE = {
-    "type": "object",
-    "required": ["name", "subject", "version"],
-    "properties": {
-        "name": {"type": "string"},
-        "subject": {"type": "string"},
-        "version": {"type": "integer", "minimum": -1, "maximum": (1 << 31) - 1},
-    },
-}
+REFERENCE_SHAPE = json_object(
+    ["name", "subject", "version"],
+    name={"type": "string"},
+    subject={"type": "string"},
+    version={"type": "integer", "minimum": -1, "maximum": (1 << 31) - 1},
+)
 NULLABLE_OBJECT = {"type": ["object", "null"]}
-SCHEMA_SHAPE: dict[str, Any] = {
-    "type": "object",
-    "required": ["schema"],
-    "properties": {
-        "schema": {"type": "string", "description": "The text of the schema."},
-        "schemaType": {"enum": [*SCHEMA_TYPES, "", None], "description": "AVRO when it is left out."},
-        "references": {"type": ["array", "null"], "items": REFERENCE_SHAPE},
-        "metadata": NULLABLE_OBJECT,
-        "ruleSet": NULLABLE_OBJECT,
-        "id": {"type": ["integer", "null"], "minimum": -1, "maximum": (1 << 31) - 1},
-        "version": {"type": ["integer", "null"], "minimum": -1, "maximum": (1 << 31) - 1},
-    },
-}
+SCHEMA_SHAPE: dict[str, Any] = json_object(
+    ["schema"],
+    schema={"type": "string", "description": "The text of the schema."},
+    schemaType={"enum": [*SCHEMA_TYPES, "", None], "description": "AVRO when it is left out."},
+    references={"type": ["array", "null"], "items": REFERENCE_SHAPE},
+    metadata=NULLABLE_OBJECT,
+    ruleSet=NULLABLE_OBJECT,
+    id={"type": ["integer", "null"], "minimum": -1, "maximum": (1 << 31) - 1},
+    version={"type": ["integer", "null"], "minimum": -1, "maximum": (1 << 31) - 1},
+)
 SCHEMA_BODY = Body(
     SCHEMA_SHAPE,
     MEDIA_TYPES,

@@ -8,21 +8,21 @@ from penstock.gateway.registry import errors
 from penstock.gateway.registry.api.shapes import (
     DELETED,
     FORMAT,
+    IN_PATHS,
     NORMALIZE,
     PAGE,
     SCHEMA_BODY,
-    SUBJECT,
     answer,
     describe,
     page,
     source_of,
 )
 from penstock.gateway.registry.decisions import delete_subject
-from penstock.gateway.registry.lookup import find_same, parse_source, parse_stored, pinned
+from penstock.gateway.registry.lookup import find_same, parse_source, pinned, text_of
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, checked_subject, context_of
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.parameters import flag, query
 
 TAG = "Subjects"
@@ -30,7 +30,17 @@ TAG = "Subjects"
 
 def subject_operations(registry: Registry, rights: SubjectRights) -> list[Operation]:
     """Operations on whole subjects."""
+    routes = Routes(TAG, "/subjects", IN_PATHS)
 
+    @routes.on(
+        "GET",
+        "List the subjects.",
+        query("subjectPrefix", "Only names with this prefix; `:*:` for all contexts.", default=":*:"),
+        DELETED,
+        flag("deletedOnly", "Only soft-deleted subjects."),
+        *PAGE,
+        answers={200: {"type": "array", "items": {"type": "string"}}},
+    )
     async def list_subjects(call: Call) -> Response:
         prefix = call["subjectPrefix"]
         names = []
@@ -44,9 +54,17 @@ def subject_operations(registry: Registry, rights: SubjectRights) -> list[Operat
         allowed = await rights.readable(names)
         return answer(page(call, [name for name in names if name in allowed]))
 
+    @routes.on(
+        "POST /{subject}",
+        "Look up the version under which a schema is registered in a subject.",
+        NORMALIZE,
+        DELETED,
+        FORMAT,
+        body=SCHEMA_BODY,
+    )
     async def look_up(call: Call) -> Response:
         subject = checked_subject(call["subject"])
-        versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
+        versions = registry.state.versions(subject, deleted=call["deleted"])
         if not versions:
             raise errors.subject_not_found(subject)
         source = pinned(registry.state, context_of(subject), source_of(call.body))
@@ -55,48 +73,20 @@ def subject_operations(registry: Registry, rights: SubjectRights) -> list[Operat
         for text in texts:
             found = find_same(registry.state, subject, source, text, deleted=call["deleted"])
             if found is not None:
-                shown = parse_stored(registry.state, found).formatted(call["format"]) if call["format"] else None
-                return answer(describe(found, shown))
+                return answer(describe(found, text_of(registry.state, found, call["format"])))
         raise errors.schema_not_found()
 
+    @routes.on(
+        "DELETE /{subject}",
+        "Delete a subject: first softly, then permanently.",
+        flag("permanent", "Permanently delete what was soft-deleted."),
+        answers={200: {"type": "array", "items": {"type": "integer"}}},
+    )
     async def delete(call: Call) -> Response:
         subject = checked_subject(call["subject"])
         return answer(await registry.write(lambda state: delete_subject(state, subject, permanent=call["permanent"])))
 
-    return [
-        Operation(
-            "GET",
-            "/subjects",
-            list_subjects,
-            "List the subjects.",
-            TAG,
-            (
-                query("subjectPrefix", "Only names with this prefix; `:*:` for all contexts.", default=":*:"),
-                DELETED,
-                flag("deletedOnly", "Only soft-deleted subjects."),
-                *PAGE,
-            ),
-            answers={200: {"type": "array", "items": {"type": "string"}}},
-        ),
-        Operation(
-            "POST",
-            "/subjects/{subject}",
-            look_up,
-            "Look up the version under which a schema is registered in a subject.",
-            TAG,
-            (SUBJECT, NORMALIZE, DELETED, FORMAT),
-            SCHEMA_BODY,
-        ),
-        Operation(
-            "DELETE",
-            "/subjects/{subject}",
-            delete,
-            "Delete a subject: first softly, then permanently.",
-            TAG,
-            (SUBJECT, flag("permanent", "Permanently delete what was soft-deleted.")),
-            answers={200: {"type": "array", "items": {"type": "integer"}}},
-        ),
-    ]
+    return routes
 
 
 def _matches(name: str, prefix: str) -> bool:

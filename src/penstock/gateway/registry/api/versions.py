@@ -8,11 +8,10 @@ from penstock.gateway.registry import errors
 from penstock.gateway.registry.api.shapes import (
     DELETED,
     FORMAT,
+    IN_PATHS,
     NORMALIZE,
     PAGE,
     SCHEMA_BODY,
-    SUBJECT,
-    VERSION,
     answer,
     describe,
     page,
@@ -20,11 +19,11 @@ from penstock.gateway.registry.api.shapes import (
     text_answer,
 )
 from penstock.gateway.registry.decisions import delete_version, register
-from penstock.gateway.registry.lookup import find_version, parse_stored
+from penstock.gateway.registry.lookup import find_version, text_of
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import checked_subject
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.parameters import flag, query
 from penstock.gateway.web.problem import Problem
 
@@ -34,7 +33,16 @@ INTEGERS = {"type": "array", "items": {"type": "integer"}}
 
 def version_operations(registry: Registry) -> list[Operation]:
     """Operations that list, register and delete the versions of a subject."""
+    routes = Routes(TAG, "/subjects/{subject}/versions", IN_PATHS)
 
+    @routes.on(
+        "GET",
+        "List the versions of a subject.",
+        DELETED,
+        flag("deletedOnly", "Only soft-deleted versions."),
+        *PAGE,
+        answers={200: INTEGERS},
+    )
     async def list_versions(call: Call) -> Response:
         subject = checked_subject(call["subject"])
         everything = registry.state.versions(subject)
@@ -46,6 +54,7 @@ def version_operations(registry: Registry) -> list[Operation]:
             raise errors.subject_not_found(subject)
         return answer(page(call, [schema.version for schema in shown]))
 
+    @routes.on("POST", "Register a schema as the next version of a subject.", NORMALIZE, body=SCHEMA_BODY)
     async def register_schema(call: Call) -> Response:
         subject = checked_subject(call["subject"])
         source, body = source_of(call.body), call.body
@@ -63,117 +72,73 @@ def version_operations(registry: Registry) -> list[Operation]:
         # Clients cache this text and may want another form later, so none is sent.
         return answer({"id": stored.id, "version": stored.version, "guid": stored.guid})
 
+    @routes.on(
+        "DELETE /{version}",
+        "Delete a version: first softly, then permanently.",
+        flag("permanent", "Permanently delete what was soft-deleted."),
+        answers={200: {"type": "integer"}},
+    )
     async def delete(call: Call) -> Response:
         subject = checked_subject(call["subject"])
         version, permanent = call["version"], call["permanent"]
         return answer(await registry.write(lambda state: delete_version(state, subject, version, permanent=permanent)))
 
-    return [
-        Operation(
-            "GET",
-            "/subjects/{subject}/versions",
-            list_versions,
-            "List the versions of a subject.",
-            TAG,
-            (SUBJECT, DELETED, flag("deletedOnly", "Only soft-deleted versions."), *PAGE),
-            answers={200: INTEGERS},
-        ),
-        Operation(
-            "POST",
-            "/subjects/{subject}/versions",
-            register_schema,
-            "Register a schema as the next version of a subject.",
-            TAG,
-            (SUBJECT, NORMALIZE),
-            SCHEMA_BODY,
-        ),
-        Operation(
-            "DELETE",
-            "/subjects/{subject}/versions/{version}",
-            delete,
-            "Delete a version: first softly, then permanently.",
-            TAG,
-            (SUBJECT, VERSION, flag("permanent", "Permanently delete what was soft-deleted.")),
-            answers={200: {"type": "integer"}},
-        ),
-        *_reading_operations(registry),
-    ]
+    return [*routes, *_reading_operations(registry)]
 
 
 def _reading_operations(registry: Registry) -> list[Operation]:
     """Operations that read one version."""
+    routes = Routes(TAG, "/subjects/{subject}", IN_PATHS)
 
     def chosen(call: Call, *, deleted: bool = False) -> StoredSchema:
         subject = checked_subject(call["subject"])
         return find_version(registry.state, subject, call["version"], deleted=deleted or call["deleted"])
 
-    def text_of(call: Call, schema: StoredSchema) -> str:
-        form = call["format"]
-        return parse_stored(registry.state, schema).formatted(form) if form else schema.text
-
+    @routes.on("GET /versions/{version}", "Show a version.", FORMAT, DELETED)
     async def get_version(call: Call) -> Response:
         schema = chosen(call)
-        return answer(describe(schema, text_of(call, schema), deleted=schema.deleted))
+        return answer(describe(schema, text_of(registry.state, schema, call["format"]), deleted=schema.deleted))
 
+    @routes.on("GET /versions/{version}/schema", "Show the bare text of a version.", FORMAT, DELETED)
     async def get_text(call: Call) -> Response:
         schema = chosen(call)
-        return text_answer(schema, text_of(call, schema))
+        return text_answer(schema, text_of(registry.state, schema, call["format"]))
 
+    @routes.on(
+        "GET /versions/{version}/referencedby",
+        "List the ids of the schemas that refer to a version.",
+        DELETED,
+        *PAGE,
+        answers={200: INTEGERS},
+    )
     async def referenced_by(call: Call) -> Response:
         # A deleted version can be looked up too; `deleted` applies to the schemas that refer to it.
         schema = chosen(call, deleted=True)
         referrers = registry.state.referrers(schema.subject, schema.version)
         return answer(page(call, [each.id for each in referrers if call["deleted"] or not each.deleted]))
 
+    @routes.on(
+        "GET /metadata",
+        "Show the latest version whose metadata has these properties.",
+        query("key", "A property's name."),
+        query("value", "Its value."),
+        FORMAT,
+        DELETED,
+    )
     async def by_metadata(call: Call) -> Response:
         subject = checked_subject(call["subject"])
         sent = call.request.query_params
         keys, values = sent.getlist("key"), sent.getlist("value")
         if len(keys) != len(values):
-            raise Problem(400, 40001, "`key` and `value` must come in pairs", "send as many keys as values")
+            raise Problem(40001, "`key` and `value` must come in pairs", "send as many keys as values")
         wanted = dict(zip(keys, values, strict=True))
-        versions = registry.state.versions(subject) if call["deleted"] else registry.state.live_versions(subject)
+        versions = registry.state.versions(subject, deleted=call["deleted"])
         if not versions:
             raise errors.subject_not_found(subject)
         for schema in reversed(versions):
             properties = (schema.metadata or {}).get("properties") or {}
             if all(properties.get(key) == value for key, value in wanted.items()):
-                return answer(describe(schema, text_of(call, schema)))
+                return answer(describe(schema, text_of(registry.state, schema, call["format"])))
         raise errors.schema_not_found()
 
-    one = (SUBJECT, VERSION)
-    return [
-        Operation(
-            "GET",
-            "/subjects/{subject}/versions/{version}",
-            get_version,
-            "Show a version.",
-            TAG,
-            (*one, FORMAT, DELETED),
-        ),
-        Operation(
-            "GET",
-            "/subjects/{subject}/versions/{version}/schema",
-            get_text,
-            "Show the bare text of a version.",
-            TAG,
-            (*one, FORMAT, DELETED),
-        ),
-        Operation(
-            "GET",
-            "/subjects/{subject}/versions/{version}/referencedby",
-            referenced_by,
-            "List the ids of the schemas that refer to a version.",
-            TAG,
-            (*one, DELETED, *PAGE),
-            answers={200: INTEGERS},
-        ),
-        Operation(
-            "GET",
-            "/subjects/{subject}/metadata",
-            by_metadata,
-            "Show the latest version whose metadata has these properties.",
-            TAG,
-            (SUBJECT, query("key", "A property's name."), query("value", "Its value."), FORMAT, DELETED),
-        ),
-    ]
+    return routes

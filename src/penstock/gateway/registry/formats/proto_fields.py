@@ -63,12 +63,8 @@ def _set_type(field: FieldDescriptorProto, name: str) -> None:
 def _number_and_options(reader: Reader, field: FieldDescriptorProto) -> None:
     reader.expect("=")
     field.number = _field_number(reader)
-    if reader.accept("["):
-        while True:
-            _field_option(reader, field)
-            if not reader.accept(","):
-                break
-        reader.expect("]")
+    for _ in reader.bracketed():
+        _field_option(reader, field)
 
 
 def _field_number(reader: Reader) -> int:
@@ -133,24 +129,21 @@ def _group(reader: Reader, scope: DescriptorProto, field: FieldDescriptorProto) 
 def _ranges(reader: Reader, maximum: int) -> list[tuple[int, int]]:
     """Numbers and ranges, both ends inclusive."""
     found = []
-    while True:
+    for _ in reader.entries():
         first = last = reader.integer()
         if reader.accept("to"):
             last = maximum if reader.accept("max") else reader.integer()
         if not -(1 << 31) <= first <= last <= maximum:
             raise SchemaUnusable(f"line {reader.token.line}: {first} to {last} is not a valid range")
         found.append((first, last))
-        if not reader.accept(","):
-            return found
+    return found
 
 
 def read_reserved(reader: Reader, owner: DescriptorProto | EnumDescriptorProto) -> None:
     """Read the numbers or names after `reserved`."""
     if reader.token.kind == "string":
-        while True:
+        for _ in reader.entries():
             owner.reserved_name.append(reader.text())
-            if not reader.accept(","):
-                break
     elif isinstance(owner, EnumDescriptorProto):
         for first, last in _ranges(reader, ENUM_NUMBER_MAX):
             owner.reserved_range.add(start=first, end=last)
@@ -165,10 +158,6 @@ def read_extension_ranges(reader: Reader, message: DescriptorProto) -> None:
     start = len(message.extension_range)
     for first, last in _ranges(reader, FIELD_NUMBER_MAX):
         message.extension_range.add(start=first, end=last + 1)
-    if reader.accept("["):
-        while True:
-            read_option(reader, message.extension_range[start].options)
-            if not reader.accept(","):
-                break
-        reader.expect("]")
+    for _ in reader.bracketed():
+        read_option(reader, message.extension_range[start].options)
     reader.expect(";")

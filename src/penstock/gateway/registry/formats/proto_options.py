@@ -49,10 +49,7 @@ def _uninterpreted(option: UninterpretedOption) -> str:
         return f"{name} = {{ {option.aggregate_value} }}"
     if option.HasField("string_value"):
         return f"{name} = {quoted(option.string_value)}"
-    if option.HasField("identifier_value"):
-        return f"{name} = {option.identifier_value}"
-    if option.HasField("negative_int_value"):
-        return f"{name} = {option.negative_int_value}"
-    if option.HasField("positive_int_value"):
-        return f"{name} = {option.positive_int_value}"
+    for kind in ("identifier_value", "negative_int_value", "positive_int_value"):
+        if option.HasField(kind):
+            return f"{name} = {getattr(option, kind)}"
     return f"{name} = {option.double_value!r}"

@@ -162,12 +162,8 @@ def _enum(reader: Reader, enum: EnumDescriptorProto) -> None:
             value = enum.value.add(name=reader.word("a value of the enum"))
             reader.expect("=")
             value.number = _within_int32(reader, reader.integer())
-            if reader.accept("["):
-                while True:
-                    read_option(reader, value.options)
-                    if not reader.accept(","):
-                        break
-                reader.expect("]")
+            for _ in reader.bracketed():
+                read_option(reader, value.options)
         reader.expect(";")
 
 

@@ -57,6 +57,18 @@ class Reader:
             if not self.accept(";"):
                 yield
 
+    def entries(self) -> Iterator[None]:
+        """Stop at every entry of a list for the caller to consume, and consume the commas between them."""
+        yield
+        while self.accept(","):
+            yield
+
+    def bracketed(self) -> Iterator[None]:
+        """The same for a list in brackets, if there is one."""
+        if self.accept("["):
+            yield from self.entries()
+            self.expect("]")
+
     def wrong(self, expected: str) -> SchemaUnusable:
         """The error to raise if the next token is not the expected one."""
         found = repr(self.token.text) if self.token.kind else "the end of the text"

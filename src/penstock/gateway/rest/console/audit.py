@@ -11,7 +11,7 @@ from starlette.responses import Response
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
@@ -41,7 +41,21 @@ NUMBERS = ("version", "broker", "count")
 
 def audit_operations(readers: Readers) -> list[Operation]:
     """The audit trail."""
+    routes = Routes(TAG)
 
+    @routes.on(
+        "GET /api/v1/audit",
+        "List who did what, newest first: changes, denials and refused sign-ins that brokers wrote to _audit.",
+        query("type", "Only events of this type.", enum=TYPES),
+        query("principal", "Only what this principal did.", maxLength=1000),
+        query("api", "Only requests of this API.", maxLength=100),
+        query("resource", "Only what was done to the resource of this name.", maxLength=1000),
+        query("outcome", "Only this outcome: OK, or the name of an error.", maxLength=100),
+        query("search", "Only events that have this text somewhere.", maxLength=1000),
+        number("limit", "How many events at most.", 1, maximum=LIMIT_MAX, default=100),
+        number("scan", "How many events to look at, at most.", 1, maximum=SCAN_MAX, default=5000),
+        answers={200: json_object(["events", "scanned", "is_kept"])},
+    )
     async def listing(call: Call) -> Response:
         try:
             beginning, end = await readers.watermarks(TOPIC, 0)
@@ -61,26 +75,7 @@ def audit_operations(readers: Readers) -> list[Operation]:
             end = first
         return json_response({"events": found[:limit], "scanned": scanned, "is_kept": True})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/audit",
-            listing,
-            "List who did what, newest first: changes, denials and refused sign-ins that brokers wrote to _audit.",
-            TAG,
-            (
-                query("type", "Only events of this type.", enum=TYPES),
-                query("principal", "Only what this principal did.", maxLength=1000),
-                query("api", "Only requests of this API.", maxLength=100),
-                query("resource", "Only what was done to the resource of this name.", maxLength=1000),
-                query("outcome", "Only this outcome: OK, or the name of an error.", maxLength=100),
-                query("search", "Only events that have this text somewhere.", maxLength=1000),
-                number("limit", "How many events at most.", 1, maximum=LIMIT_MAX, default=100),
-                number("scan", "How many events to look at, at most.", 1, maximum=SCAN_MAX, default=5000),
-            ),
-            answers={200: {"type": "object", "required": ["events", "scanned", "is_kept"]}},
-        )
-    ]
+    return routes
 
 
 def newest_first(records: list[ReadRecord], wanted: Mapping[str, str], search: str) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.console.topics import matching
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import Parameter, query
 from penstock.gateway.web.problem import Problem
 from penstock.model.ids import format_uuid, parse_uuid
@@ -26,6 +26,7 @@ INSTANCE_SHAPE = {"type": "string", "pattern": "^[A-Za-z0-9_-]{22}$"}
 
 def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Operation]:
     """Operations that show clients."""
+    routes = Routes(TAG, "/api/v1/clients")
 
     async def find(request: DescribeClientsRequest) -> tuple[dict[bytes, tuple[int, DescribedClient]], list[int]]:
         """Each client as the broker knows it that heard of it last, and the brokers that did not answer."""
@@ -41,6 +42,12 @@ def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
                     found[client.instance_id] = places[address], client
         return found, sorted(number for address, number in places.items() if address not in answers)
 
+    @routes.on(
+        "GET",
+        "List the clients that push metrics to the brokers.",
+        query("search", "Only clients whose id, software or address has these words.", default="", maxLength=249),
+        answers={200: json_object(["clients", "silent_brokers"])},
+    )
     async def listing(call: Call) -> Response:
         found, silent = await find(DescribeClientsRequest(None))
         rows = [shown(broker, client) for broker, client in found.values()]
@@ -50,10 +57,16 @@ def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         rows.sort(key=lambda row: (row["client_id"], row["instance_id"]))
         return json_response({"clients": rows, "silent_brokers": silent})
 
+    @routes.on(
+        "GET /{client}",
+        "Show a client with the metrics that it last pushed.",
+        Parameter("client", "path", "The client's instance id.", INSTANCE_SHAPE, required=True),
+        answers={200: json_object(["instance_id", "series"])},
+    )
     async def one(call: Call) -> Response:
         found, _ = await find(DescribeClientsRequest([parse_uuid(call["client"])], include_series=True))
         if not found:
-            raise Problem(404, 40401, f"no client {call['client']}", "GET /api/v1/clients lists the clients")
+            raise Problem(40401, f"no client {call['client']}", "GET /api/v1/clients lists the clients")
         ((broker, client),) = found.values()
         series = [
             {
@@ -66,30 +79,7 @@ def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         ]
         return json_response({**shown(broker, client), "series": series})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/clients",
-            listing,
-            "List the clients that push metrics to the brokers.",
-            TAG,
-            (
-                query(
-                    "search", "Only clients whose id, software or address has these words.", default="", maxLength=249
-                ),
-            ),
-            answers={200: {"type": "object", "required": ["clients", "silent_brokers"]}},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/clients/{client}",
-            one,
-            "Show a client with the metrics that it last pushed.",
-            TAG,
-            (Parameter("client", "path", "The client's instance id.", INSTANCE_SHAPE, required=True),),
-            answers={200: {"type": "object", "required": ["instance_id", "series"]}},
-        ),
-    ]
+    return routes
 
 
 def shown(broker: int, client: DescribedClient) -> dict[str, Any]:

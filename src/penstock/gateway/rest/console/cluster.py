@@ -9,32 +9,38 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.client.disks import DiskView, disks_of
+from penstock.client.view import PartitionView
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.console.quorum import read_quorum
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 TAG = "Cluster (v1)"
 NAMED_MAX = 5
-CLUSTER_SHAPE = {
-    "type": "object",
-    "required": ["cluster_id", "status", "problems", "brokers", "controller", "partitions", "taken_ms"],
-    "properties": {"status": {"enum": ["ok", "degraded", "failing"]}, "problems": {"type": "array"}},
-}
+CLUSTER_SHAPE = json_object(
+    ["cluster_id", "status", "problems", "brokers", "controller", "partitions", "taken_ms"],
+    status={"enum": ["ok", "degraded", "failing"]},
+    problems={"type": "array"},
+)
 
 
 def cluster_operations(
     cluster_id: str, snapshots: ClusterSnapshots, throughput: Throughput, wire: BrokerWire
 ) -> list[Operation]:
     """Operations on the cluster as a whole."""
+    routes = Routes(TAG, "/api/v1/cluster")
 
-    async def cluster(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET",
+        "Show the cluster's health, brokers and problems; the last known state while brokers do not answer.",
+        answers={200: CLUSTER_SHAPE},
+    )
+    async def cluster(_: Call) -> Response:
         snapshot = await snapshots.latest()
         return json_response(
             {
@@ -46,8 +52,12 @@ def cluster_operations(
             }
         )
 
-    async def rates(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET /throughput",
+        "Show records written per second, sampled when this is called, and the busiest topics.",
+        answers={200: json_object(["points", "busiest"])},
+    )
+    async def rates(_: Call) -> Response:
         await throughput.sample()
         return json_response(
             {
@@ -56,48 +66,19 @@ def cluster_operations(
             }
         )
 
-    async def quorum(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET /quorum",
+        "Show the controllers, their leader, and how far each has replicated the metadata log.",
+        answers={200: json_object(["leader", "epoch", "nodes"])},
+    )
+    async def quorum(_: Call) -> Response:
         return json_response(await read_quorum(wire))
 
-    async def directories(call: Call) -> Response:
-        del call
+    @routes.on("GET /log-directories", "Show the brokers' log directories.", answers={200: json_object(["brokers"])})
+    async def directories(_: Call) -> Response:
         return json_response({"brokers": await read_directories(await snapshots.latest(), wire)})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/cluster",
-            cluster,
-            "Show the cluster's health, brokers and problems; the last known state while brokers do not answer.",
-            TAG,
-            answers={200: CLUSTER_SHAPE},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/cluster/throughput",
-            rates,
-            "Show records written per second, sampled when this is called, and the busiest topics.",
-            TAG,
-            answers={200: {"type": "object", "required": ["points", "busiest"]}},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/cluster/quorum",
-            quorum,
-            "Show the controllers, their leader, and how far each has replicated the metadata log.",
-            TAG,
-            answers={200: {"type": "object", "required": ["leader", "epoch", "nodes"]}},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/cluster/log-directories",
-            directories,
-            "Show the brokers' log directories.",
-            TAG,
-            answers={200: {"type": "object", "required": ["brokers"]}},
-        ),
-    ]
+    return routes
 
 
 def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collection[int]) -> dict[str, Any]:
@@ -106,28 +87,20 @@ def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collecti
         number: {"leaders": 0, "replicas": 0, "out_of_sync": 0} for number in snapshot.brokers
     }
     links: dict[tuple[int, int], list[int]] = {}
-    total = short = offline = 0
-    short_names: dict[str, None] = {}
-    offline_names: dict[str, None] = {}
-    for name, partitions in snapshot.topics.items():
-        total += len(partitions)
-        for partition in partitions:
-            if partition.leader < 0:
-                offline += 1
-                offline_names[name] = None
-            if partition.is_under_replicated:
-                short += 1
-                short_names[name] = None
-            _count(share, links, partition.leader, partition.replicas, partition.in_sync_replicas)
-    problems = _problems(snapshot, failure, silent)
-    problems += _partition_problems(list(short_names), list(offline_names), short, offline)
+    partitions = [(name, partition) for name, listed in snapshot.topics.items() for partition in listed]
+    for _, partition in partitions:
+        _count(share, links, partition)
+    # By topic, once for each such partition.
+    offline = [name for name, partition in partitions if partition.leader < 0]
+    short = [name for name, partition in partitions if partition.is_under_replicated]
+    problems = _problems(snapshot, failure, silent) + _partition_problems(short, offline)
     levels = {problem["level"] for problem in problems}
     return {
         "status": "failing" if "error" in levels else "degraded" if "warning" in levels else "ok",
         "problems": problems,
-        "partitions": total,
-        "under_replicated": short,
-        "offline": offline,
+        "partitions": len(partitions),
+        "under_replicated": len(short),
+        "offline": len(offline),
         "brokers": [
             {
                 "id": broker.node_id,
@@ -147,17 +120,12 @@ def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collecti
     }
 
 
-def _count(
-    share: dict[int, dict[str, int]],
-    links: dict[tuple[int, int], list[int]],
-    leader: int,
-    replicas: tuple[int, ...],
-    in_sync: tuple[int, ...],
-) -> None:
+def _count(share: dict[int, dict[str, int]], links: dict[tuple[int, int], list[int]], partition: PartitionView) -> None:
+    leader = partition.leader
     if leader in share:
         share[leader]["leaders"] += 1
-    for replica in replicas:
-        behind = replica not in in_sync
+    for replica in partition.replicas:
+        behind = replica not in partition.in_sync_replicas
         if replica in share:
             share[replica]["replicas"] += 1
             share[replica]["out_of_sync"] += behind
@@ -188,15 +156,13 @@ def _problems(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collec
     return found + [_problem("note", note, "") for note in snapshot.notes]
 
 
-def _partition_problems(
-    short: list[str], offline: list[str], short_count: int, offline_count: int
-) -> list[dict[str, str]]:
+def _partition_problems(short: list[str], offline: list[str]) -> list[dict[str, str]]:
     found = []
-    if offline_count:
-        what = f"{offline_count} partitions have no leader: {_named(offline)}"
+    if offline:
+        what = f"{len(offline)} partitions have no leader: {_named(offline)}"
         found.append(_problem("error", what, "start the brokers that hold their replicas"))
-    if short_count:
-        what = f"{short_count} partitions are under-replicated: {_named(short)}"
+    if short:
+        what = f"{len(short)} partitions are under-replicated: {_named(short)}"
         found.append(_problem("warning", what, "they catch up once all their brokers are running"))
     return found
 
@@ -209,7 +175,8 @@ def _problem(level: str, message: str, fix: str) -> dict[str, str]:
     return {"level": level, "message": message, "fix": fix}
 
 
-def _named(names: list[str]) -> str:
+def _named(topics: list[str]) -> str:
+    names = list(dict.fromkeys(topics))
     more = f" and {len(names) - NAMED_MAX} more topics" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more
 

@@ -58,15 +58,11 @@ class ClusterSnapshots:
         self._wire = wire
         self._last: ClusterSnapshot | None = None
         self._fresh_until = 0.0
-        self._failure: Problem | None = None
+        # Why the snapshot is older than it should be, if it is.
+        self.failure: Problem | None = None
         self._refreshing: asyncio.Task[None] | None = None
         # Brokers that did not answer when they were last asked, whether fenced or not.
         self.silent: frozenset[int] = frozenset()
-
-    @property
-    def failure(self) -> Problem | None:
-        """Why the snapshot is older than it should be, if it is."""
-        return self._failure
 
     def expire(self) -> None:
         """Make the next call take a new snapshot."""
@@ -80,9 +76,7 @@ class ClusterSnapshots:
             self._refreshing = asyncio.create_task(self._refresh(), name="console-snapshot")
         await asyncio.wait([self._refreshing], timeout=self._patience_s())
         if self._last is None:
-            raise self._failure or Problem(
-                503, 50301, "no broker has answered yet", "check that the brokers are running"
-            )
+            raise self.failure or Problem(50301, "no broker has answered yet", "check that the brokers are running")
         return self._last
 
     def _patience_s(self) -> float:
@@ -97,10 +91,10 @@ class ClusterSnapshots:
             # Without a quorum no broker gets fenced, so brokers that do not answer must be detected here.
             self.silent = await self._find_silent()
             self._last = await taking
-            self._failure = None
+            self.failure = None
             self._fresh_until = time.monotonic() + max(FRESH_S, (time.monotonic() - started) * FRESH_PER_COST / 4)
         except Problem as problem:
-            self._failure = problem
+            self.failure = problem
         finally:
             self._refreshing = None
 

@@ -17,32 +17,34 @@ from penstock.gateway.rest.console.topics import counts, show
 from penstock.gateway.rest.native.tail import chosen_partitions
 from penstock.gateway.rest.shapes import OFFSET_SHAPE, PARTITION_SHAPE, TOPIC, TOPIC_SHAPE, left_out
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "Dead letters (v1)"
 PREFIX = "dlq."
 RECORDS_MAX = 1000
 SHOWN_MAX = 200
-REPLAY_BODY = {
-    "type": "object",
-    "required": ["partition", "offset"],
-    "properties": {
-        "partition": PARTITION_SHAPE,
-        "offset": OFFSET_SHAPE,
-        "count": {"type": "integer", "minimum": 1, "maximum": RECORDS_MAX},
-        "to": TOPIC_SHAPE,
-    },
-}
+REPLAY_BODY = json_object(
+    ["partition", "offset"],
+    partition=PARTITION_SHAPE,
+    offset=OFFSET_SHAPE,
+    count={"type": "integer", "minimum": 1, "maximum": RECORDS_MAX},
+    to=TOPIC_SHAPE,
+)
 
 
 def dead_letter_operations(
     admin: Admin, groups: Groups, snapshots: ClusterSnapshots, readers: Readers, publisher: Publisher
 ) -> list[Operation]:
     """Operations on dead letters."""
+    routes = Routes(TAG, "/api/v1/dead-letters", (TOPIC,))
 
-    async def listing(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET",
+        "List dead-letter topics, recognized by name: dlq.orders, orders.dlq, orders-dlt and the like.",
+        answers={200: json_object(["topics"])},
+    )
+    async def listing(_: Call) -> Response:
         snapshot = await snapshots.latest()
         names = [name for name in snapshot.topics if TOPIC_NAMES.search(name)][:SHOWN_MAX]
         counted = await counts(groups, snapshot, names)
@@ -51,11 +53,16 @@ def dead_letter_operations(
         ]
         return json_response({"topics": rows})
 
+    @routes.on(
+        "POST /{topic}/replay",
+        "Replay records to their original topics, without their dead-letter headers.",
+        body=Body(REPLAY_BODY, example={"partition": 0, "offset": 17, "to": "orders"}),
+        answers={200: json_object(["replayed"])},
+    )
     async def replay(call: Call) -> Response:
         topic, body = call["topic"], call.body
         if not TOPIC_NAMES.search(topic):
             raise Problem(
-                400,
                 40003,
                 f"{topic} is not a dead-letter topic",
                 "dead-letter topics are known by their names: dlq.orders, orders-dlt",
@@ -63,13 +70,13 @@ def dead_letter_operations(
         await chosen_partitions(admin, topic, body["partition"])
         records = await readers.read(topic, body["partition"], body["offset"], body.get("count", 1))
         if not records:
-            raise Problem(404, 40402, f"no record at offset {body['offset']}", "look at the topic's messages first")
+            raise Problem(40402, f"no record at offset {body['offset']}", "look at the topic's messages first")
         by_target: dict[str, list[ReadRecord]] = {}
         for record in records:
             if left_out(record):
                 # Without its headers it would be a different record.
                 why = left_out(record)["unreadable"]
-                raise Problem(422, 42206, f"offset {record.offset} cannot be replayed: {why}", "use a Kafka client")
+                raise Problem(42206, f"offset {record.offset} cannot be replayed: {why}", "use a Kafka client")
             by_target.setdefault(_target(record, body.get("to"), topic), []).append(await whole(record))
         outcomes: list[dict[str, Any]] = []
         for target, group in by_target.items():
@@ -94,33 +101,13 @@ def dead_letter_operations(
             found = await readers.read(origin.topic, origin.partition, origin.offset, 1)
         if not found or found[0].offset != origin.offset or left_out(found[0]):
             raise Problem(
-                404,
                 40402,
                 f"the letter at offset {letter.offset} has no copy of its record, which is no longer in its topic",
                 "set errors.deadletterqueue.copy.record.enable=true for the group, so that letters have copies",
             )
         return letter._replace(key=found[0].key, value=found[0].value, headers=found[0].headers)
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/dead-letters",
-            listing,
-            "List dead-letter topics, recognized by name: dlq.orders, orders.dlq, orders-dlt and the like.",
-            TAG,
-            answers={200: {"type": "object", "required": ["topics"]}},
-        ),
-        Operation(
-            "POST",
-            "/api/v1/dead-letters/{topic}/replay",
-            replay,
-            "Replay records to their original topics, without their dead-letter headers.",
-            TAG,
-            (TOPIC,),
-            Body(REPLAY_BODY, example={"partition": 0, "offset": 17, "to": "orders"}),
-            {200: {"type": "object", "required": ["replayed"]}},
-        ),
-    ]
+    return routes
 
 
 def topic_of(name: str) -> str:
@@ -137,7 +124,7 @@ def _target(record: ReadRecord, wanted: str | None, topic: str) -> str:
     origin = origin_of(record.headers)
     target = origin.topic if origin is not None and origin.topic else topic_of(topic)
     if not target:
-        raise Problem(400, 40003, f"offset {record.offset} does not name its original topic", "give the topic as `to`")
+        raise Problem(40003, f"offset {record.offset} does not name its original topic", "give the topic as `to`")
     return target
 
 

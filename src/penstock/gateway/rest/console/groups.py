@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import Admin, ask, result_of
 from penstock.gateway.kafka.errors import checked_call, problem_of
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.rest.console.lags import LagHistory, PartitionLag, Place, group_lags, total_lag
@@ -18,7 +17,7 @@ from penstock.gateway.rest.console.share_groups import SHARE, ShareGroups
 from penstock.gateway.rest.console.topics import PAGING, matching, page_of
 from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "Groups (v1)"
@@ -26,26 +25,30 @@ BASE = "/api/v1/consumer-groups"
 LAG_TIMEOUT_S = 3.0
 LIST_TIMEOUT_S = 4.0
 GROUP_TIMEOUT_S = 6.0
-RESET_BODY = {
-    "type": "object",
-    "required": ["topic", "to"],
-    "properties": {
-        "topic": TOPIC_SHAPE,
-        "partitions": {"type": "array", "items": PARTITION_SHAPE, "minItems": 1, "maxItems": 10_000},
-        "to": {"enum": ["earliest", "latest", "offset", "time", "shift"]},
-        "value": {"type": "integer", "minimum": -INT64_MAX, "maximum": INT64_MAX},
-        "dry_run": {"type": "boolean"},
-    },
-}
+RESET_BODY = json_object(
+    ["topic", "to"],
+    topic=TOPIC_SHAPE,
+    partitions={"type": "array", "items": PARTITION_SHAPE, "minItems": 1, "maxItems": 10_000},
+    to={"enum": ["earliest", "latest", "offset", "time", "shift"]},
+    value={"type": "integer", "minimum": -INT64_MAX, "maximum": INT64_MAX},
+    dry_run={"type": "boolean"},
+)
 RESET_EXAMPLE = {"topic": "orders", "to": "time", "value": 1767225600000, "dry_run": True}
 
 
 def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[Operation]:
     """Operations that list, show and delete groups."""
+    routes = Routes(TAG, BASE, (GROUP,))
     history = LagHistory()
 
+    @routes.on(
+        "GET",
+        "List groups with their lag, one page at a time.",
+        *PAGING,
+        answers={200: json_object(["groups", "total", "page", "pages"])},
+    )
     async def listing(call: Call) -> Response:
-        answer = await result_of(checked_call(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S))
+        answer = await ask(admin.client.list_consumer_groups, request_timeout=LIST_TIMEOUT_S)
         known = {each.group_id: (_word(each.state), _word(each.type)) for each in answer.valid}
         known |= {name: (state, SHARE) for name, state in (await shares.states()).items()}
         chosen, shown = page_of(sorted(matching(known, call["search"])), call)
@@ -63,25 +66,22 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         shown["notes"] = [problem_of(error).message for error in answer.errors or ()]
         return json_response(shown)
 
-    async def describe(name: str) -> Any:
-        futures = checked_call(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)
-        return await result_of(futures[name])
-
     async def look(name: str) -> tuple[Any, list[PartitionLag]]:
-        group = await describe(name)
+        group = await ask(admin.client.describe_consumer_groups, [name])
         return group, await group_lags(admin, groups, name, owners_of(group))
 
+    @routes.on("GET /{group}", "Show a group's members, partitions and lag.")
     async def one(call: Call) -> Response:
         name = call["group"]
         try:
             group, lags = await asyncio.wait_for(look(name), GROUP_TIMEOUT_S)
         except TimeoutError:
-            raise Problem(503, 50301, f"the coordinator of group {name} did not answer", "try again") from None
+            raise Problem(50301, f"the coordinator of group {name} did not answer", "try again") from None
         if _word(group.state) in ("dead", "unknown") and not group.members and not lags:
             if (shared := await shares.one(name)) is not None:
                 described, lags = shared
                 return show(name, described, lags, {})
-            raise Problem(404, 40405, f"no consumer group {name[:100]}", "list the groups to see their names")
+            raise Problem(40405, f"no consumer group {name[:100]}", "list the groups to see their names")
         return show(name, _show(group), lags, owners_of(group))
 
     def show(name: str, described: dict[str, Any], lags: list[PartitionLag], owners: Mapping[Place, str]) -> Response:
@@ -89,34 +89,25 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         history.note(name, lags)
         return json_response({**described, "partitions": rows, "lag": total_lag(lags), "history": history.show(name)})
 
+    @routes.on("DELETE /{group}", "Delete a group that has no members.", answers=NO_CONTENT)
     async def delete(call: Call) -> Response:
-        futures = checked_call(admin.client.delete_consumer_groups, [call["group"]], request_timeout=REQUEST_TIMEOUT_S)
-        await result_of(futures[call["group"]])
+        await ask(admin.client.delete_consumer_groups, [call["group"]])
         history.forget(call["group"])
         return Response(status_code=204)
 
-    needed = {"type": "object", "required": ["groups", "total", "page", "pages"]}
-    return [
-        Operation(
-            "GET", BASE, listing, "List groups with their lag, one page at a time.", TAG, PAGING, answers={200: needed}
-        ),
-        Operation("GET", f"{BASE}/{{group}}", one, "Show a group's members, partitions and lag.", TAG, (GROUP,)),
-        Operation(
-            "DELETE",
-            f"{BASE}/{{group}}",
-            delete,
-            "Delete a group that has no members.",
-            TAG,
-            (GROUP,),
-            None,
-            {204: None},
-        ),
-    ]
+    return routes
 
 
 def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
     """Offset resets."""
+    routes = Routes(TAG, BASE, (GROUP,))
 
+    @routes.on(
+        "POST /{group}/reset",
+        "Reset the offsets of a group without members: to the start, the end, an offset, a time, or by a delta.",
+        body=Body(RESET_BODY, example=RESET_EXAMPLE),
+        answers={200: json_object(["moves"])},
+    )
     async def reset(call: Call) -> Response:
         name, body = call["group"], call.body
         targets = await _targets(admin, groups, name, body)
@@ -126,21 +117,10 @@ def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
             for (topic, partition), offset in sorted(targets.items())
         ]
         if not body.get("dry_run", False):
-            await _commit(admin, name, targets)
+            await groups.commit(name, targets)
         return json_response({"group": name, "dry_run": body.get("dry_run", False), "moves": moves})
 
-    return [
-        Operation(
-            "POST",
-            f"{BASE}/{{group}}/reset",
-            reset,
-            "Reset the offsets of a group without members: to the start, the end, an offset, a time, or by a delta.",
-            TAG,
-            (GROUP,),
-            Body(RESET_BODY, example=RESET_EXAMPLE),
-            {200: {"type": "object", "required": ["moves"]}},
-        ),
-    ]
+    return routes
 
 
 def owners_of(group: Any) -> dict[Place, str]:
@@ -205,9 +185,9 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
     count = await admin.partition_count(topic)
     numbers = sorted(set(body.get("partitions") or range(count)))
     if numbers[-1] >= count:
-        raise Problem(404, 40402, f"topic {topic} has no partition {numbers[-1]}", f"use 0 to {count - 1}")
+        raise Problem(40402, f"topic {topic} has no partition {numbers[-1]}", f"use 0 to {count - 1}")
     if to in ("offset", "time", "shift") and body.get("value") is None:
-        raise Problem(400, 40001, f"a reset to {to} needs a value", "add an integer as `value`")
+        raise Problem(40001, f"a reset to {to} needs a value", "add an integer as `value`")
     value = int(body.get("value") or 0)
     places = [(topic, number) for number in numbers]
     begins = await groups.offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
@@ -216,32 +196,16 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
         number for place, number in zip(places, numbers, strict=True) if place not in begins or place not in ends
     ]
     if missing:
-        raise Problem(503, 50301, f"the offsets of {topic} {missing[:5]} are not available", "try again in a moment")
+        raise Problem(50301, f"the offsets of {topic} {missing[:5]} are not available", "try again in a moment")
     if to == "earliest":
         return begins
     if to == "latest":
         return ends
     if to == "time":
         if value < 0:
-            raise Problem(400, 40001, "a time must not be negative", "use milliseconds since 1970")
+            raise Problem(40001, "a time must not be negative", "use milliseconds since 1970")
         timed = await groups.offsets(places, checked_call(OffsetSpec.for_timestamp, value))
         return {place: timed[place] if timed.get(place, -1) >= 0 else ends[place] for place in places}
     committed = await groups.committed(name) if to == "shift" else {}
     wanted = {place: committed.get(place, begins[place]) + value if to == "shift" else value for place in places}
     return {place: min(max(offset, begins[place]), ends[place]) for place, offset in wanted.items()}
-
-
-async def _commit(admin: Admin, name: str, targets: dict[tuple[str, int], int]) -> None:
-    """All partitions in one request. Groups with members commit their offsets themselves: 409."""
-    places = [
-        checked_call(TopicPartition, topic, partition, offset) for (topic, partition), offset in sorted(targets.items())
-    ]
-    futures = checked_call(
-        admin.client.alter_consumer_group_offsets,
-        [checked_call(ConsumerGroupTopicPartitions, name, places)],
-        request_timeout=REQUEST_TIMEOUT_S,
-    )
-    answer = await result_of(futures[name])
-    for each in answer.topic_partitions or []:
-        if each.error is not None:
-            raise problem_of(each.error)

@@ -14,7 +14,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.shapes import TOPIC
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import number
 from penstock.wire.messages.describe_hot_keys import DescribeHotKeysRequest, DescribeHotKeysResponse, HotPartition
 
@@ -24,7 +24,15 @@ TIMEOUT_MS = 11_000
 
 def hot_key_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Operation]:
     """The operation that counts keys."""
+    routes = Routes(TAG, in_paths=(TOPIC,))
 
+    @routes.on(
+        "GET /api/v1/topics/{topic}/hot-keys",
+        "Count the keys of a topic's latest records; a figure of a key is too low by at most the error.",
+        number("records", "Records that each broker looks at.", 1, maximum=1_000_000, default=50_000),
+        number("keys", "Keys to show.", 1, maximum=100, default=20),
+        answers={200: json_object(["records", "keys"])},
+    )
     async def count(call: Call) -> Response:
         name = call["topic"]
         places = {broker.address: broker.node_id for broker in (await snapshots.latest()).alive()}
@@ -53,21 +61,7 @@ def hot_key_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Op
             }
         )
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/topics/{topic}/hot-keys",
-            count,
-            "Count the keys of a topic's latest records; a figure of a key is too low by at most the error.",
-            TAG,
-            (
-                TOPIC,
-                number("records", "Records that each broker looks at.", 1, maximum=1_000_000, default=50_000),
-                number("keys", "Keys to show.", 1, maximum=100, default=20),
-            ),
-            answers={200: {"type": "object", "required": ["records", "keys"]}},
-        )
-    ]
+    return routes
 
 
 def shown(one: MergedKey) -> dict[str, Any]:

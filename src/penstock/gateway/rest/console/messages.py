@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from functools import partial
 
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response, StreamingResponse
@@ -13,12 +13,12 @@ from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.rest.native.tail import chosen_partitions
+from penstock.gateway.rest.native.tail import chosen_partitions, events
 from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, TOPIC
 from penstock.gateway.rest.values.json_text import json_bytes
 from penstock.gateway.rest.values.record_json import FORMATS
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
-from penstock.gateway.web.operations import JSON_TYPE, Call, Operation
+from penstock.gateway.web.operations import JSON_TYPE, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
@@ -30,8 +30,6 @@ SCAN_BYTES_MAX = 32 * 1024 * 1024
 PARTITION_BYTES_MIN = 256 * 1024
 READS_AT_ONCE = 8
 SEARCH_TIMEOUT_S = 9.0
-KEEP_ALIVE = b": nothing new\n\n"
-IDLE_BATCHES = 20
 STARTS = ["latest", "earliest", "offset", "time"]
 PARTITION = number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX)
 DECODING = (
@@ -44,7 +42,23 @@ def message_operations(
     admin: Admin, readers: Readers, groups: Groups, tails: LiveTails, codec: SchemaCodec
 ) -> list[Operation]:
     """Operations that search and follow records."""
+    routes = Routes(TAG, "/api/v1/topics/{topic}", (TOPIC,))
+    live = Routes("Live", "/api/v1/topics/{topic}", (TOPIC,), answer_type="text/event-stream")
 
+    @routes.on(
+        "GET /messages",
+        "Search the records of all partitions and decode them; newest first with from=latest.",
+        PARTITION,
+        query("from", "Where to start.", enum=STARTS, default="latest"),
+        number("offset", "With from=offset: the first offset to show.", maximum=INT64_MAX),
+        number("time", "With from=time: milliseconds since 1970.", maximum=INT64_MAX),
+        query("key", "Only records with this key.", maxLength=10_000),
+        query("contains", "Only records whose key or value contains this text.", maxLength=1000),
+        number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
+        number("scan", "How many records to scan at most.", 1, maximum=SCAN_MAX, default=10_000),
+        *DECODING,
+        answers={200: json_object(["messages", "scanned"])},
+    )
     async def search(call: Call) -> Response:
         topic = call["topic"]
         partitions = await chosen_partitions(admin, topic, call["partition"])
@@ -53,51 +67,29 @@ def message_operations(
             records = await asyncio.wait_for(finder.read(topic, partitions), SEARCH_TIMEOUT_S)
         except TimeoutError:
             raise Problem(
-                503, 50301, "not all partition leaders answered in time", "choose a partition, or scan fewer records"
+                50301, "not all partition leaders answered in time", "choose a partition, or scan fewer records"
             ) from None
         found = await finder.chosen(records)
         shown = await codec.show(found, call["key_format"], call["value_format"])
         answer = b'{"messages":[%b],"scanned":%d,"partitions":%b}'
         return Response(answer % (b",".join(shown), len(records), json_bytes(partitions)), media_type=JSON_TYPE)
 
+    @live.on(
+        "GET /tail",
+        "Follow a topic's decoded records as server-sent events, one per record, until the client disconnects.",
+        PARTITION,
+        *DECODING,
+    )
     async def tail(call: Call) -> Response:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
         batches = tails.follow(call["topic"], partitions, offset_number("latest"), call.caller)
         await anext(batches)
-        events = _events(batches, codec, call["key_format"], call["value_format"])
-        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        shown = partial(codec.show_live, key_format=call["key_format"], value_format=call["value_format"])
+        return StreamingResponse(
+            events(batches, shown), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
+        )
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/topics/{topic}/messages",
-            search,
-            "Search the records of all partitions and decode them; newest first with from=latest.",
-            TAG,
-            (
-                TOPIC,
-                PARTITION,
-                query("from", "Where to start.", enum=STARTS, default="latest"),
-                number("offset", "With from=offset: the first offset to show.", maximum=INT64_MAX),
-                number("time", "With from=time: milliseconds since 1970.", maximum=INT64_MAX),
-                query("key", "Only records with this key.", maxLength=10_000),
-                query("contains", "Only records whose key or value contains this text.", maxLength=1000),
-                number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
-                number("scan", "How many records to scan at most.", 1, maximum=SCAN_MAX, default=10_000),
-                *DECODING,
-            ),
-            answers={200: {"type": "object", "required": ["messages", "scanned"]}},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/topics/{topic}/tail",
-            tail,
-            "Follow a topic's decoded records as server-sent events, one per record, until the client disconnects.",
-            "Live",
-            (TOPIC, PARTITION, *DECODING),
-            answer_type="text/event-stream",
-        ),
-    ]
+    return [*routes, *live]
 
 
 class _Finder:
@@ -136,11 +128,11 @@ class _Finder:
         call = self._call
         if call["from"] == "offset":
             if call["offset"] is None:
-                raise Problem(400, 40001, "from=offset needs an offset", "add offset=…")
+                raise Problem(40001, "from=offset needs an offset", "add offset=…")
             return dict.fromkeys(partitions, call["offset"])
         if call["from"] == "time":
             if call["time"] is None:
-                raise Problem(400, 40001, "from=time needs a time", "add time=… in milliseconds since 1970")
+                raise Problem(40001, "from=time needs a time", "add time=… in milliseconds since 1970")
             spec = OffsetSpec.for_timestamp(call["time"])
             found = await self._groups.offsets([(topic, each) for each in partitions], spec)
             return {partition: offset for (_, partition), offset in found.items()}
@@ -173,17 +165,3 @@ def _by_time(records: list[ReadRecord]) -> list[ReadRecord]:
         times.append(time_ms)
     places = sorted(range(len(records)), key=lambda at: (times[at], records[at].partition, records[at].offset))
     return [records[place] for place in places]
-
-
-async def _events(
-    batches: AsyncIterator[list[ReadRecord]], codec: SchemaCodec, key_format: str, value_format: str
-) -> AsyncIterator[bytes]:
-    idle = 0
-    yield b": following\n\n"
-    async for batch in batches:
-        idle = 0 if batch else idle + 1
-        for record, shown in zip(batch, await codec.show_live(batch, key_format, value_format), strict=True):
-            yield b"id: %d-%d\ndata: %b\n\n" % (record.partition, record.offset, shown)
-        if idle >= IDLE_BATCHES:
-            idle = 0
-            yield KEEP_ALIVE

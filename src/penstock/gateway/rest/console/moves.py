@@ -11,7 +11,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.rest.shapes import INT32_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import query
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -31,34 +31,29 @@ ALTER_TIMEOUT_MS = 15_000
 DESCRIBED_MAX = 200
 MOVES_MAX = 10_000
 BROKER_SHAPE = {"type": "integer", "minimum": 0, "maximum": INT32_MAX}
-MOVE_BODY = {
-    "type": "object",
-    "required": ["moves"],
-    "properties": {
-        "moves": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MOVES_MAX,
-            "items": {
-                "type": "object",
-                "required": ["topic", "partition", "replicas"],
-                "properties": {
-                    "topic": TOPIC_SHAPE,
-                    "partition": PARTITION_SHAPE,
-                    "replicas": {"type": ["array", "null"], "items": BROKER_SHAPE, "minItems": 1, "maxItems": 100},
-                },
-            },
-        }
+MOVE_BODY = json_object(
+    ["moves"],
+    moves={
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MOVES_MAX,
+        "items": json_object(
+            ["topic", "partition", "replicas"],
+            topic=TOPIC_SHAPE,
+            partition=PARTITION_SHAPE,
+            replicas={"type": ["array", "null"], "items": BROKER_SHAPE, "minItems": 1, "maxItems": 100},
+        ),
     },
-}
+)
 MOVE_EXAMPLE = {"moves": [{"topic": "orders", "partition": 0, "replicas": [2, 3, 1]}]}
 
 
 def move_operations(wire: BrokerWire) -> list[Operation]:
     """Reassignments."""
+    routes = Routes(TAG, "/api/v1/reassignments")
 
-    async def listing(call: Call) -> Response:
-        del call
+    @routes.on("GET", "List ongoing partition reassignments.", answers={200: json_object(["reassignments"])})
+    async def listing(_: Call) -> Response:
         response: ListPartitionReassignmentsResponse = await wire.ask(ListPartitionReassignmentsRequest(topics=None))
         check(response.error_code, response.error_message, "cannot list the reassignments")
         rows = [
@@ -74,6 +69,12 @@ def move_operations(wire: BrokerWire) -> list[Operation]:
         ]
         return json_response({"reassignments": sorted(rows, key=lambda row: (row["topic"], row["partition"]))})
 
+    @routes.on(
+        "POST",
+        "Reassign replicas to other brokers; null replicas cancel an ongoing reassignment.",
+        body=Body(MOVE_BODY, example=MOVE_EXAMPLE),
+        answers={202: json_object(["accepted"])},
+    )
     async def start(call: Call) -> Response:
         topics: dict[str, list[ReassignablePartition]] = {}
         for move in call.body["moves"]:
@@ -89,31 +90,19 @@ def move_operations(wire: BrokerWire) -> list[Operation]:
                 check(each.error_code, each.error_message, f"{topic.name} {each.partition_index} cannot be moved")
         return json_response({"accepted": len(call.body["moves"])}, 202)
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/reassignments",
-            listing,
-            "List ongoing partition reassignments.",
-            TAG,
-            answers={200: {"type": "object", "required": ["reassignments"]}},
-        ),
-        Operation(
-            "POST",
-            "/api/v1/reassignments",
-            start,
-            "Reassign replicas to other brokers; null replicas cancel an ongoing reassignment.",
-            TAG,
-            (),
-            Body(MOVE_BODY, example=MOVE_EXAMPLE),
-            {202: {"type": "object", "required": ["accepted"]}},
-        ),
-    ]
+    return routes
 
 
 def transaction_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Operation]:
     """Transactions."""
+    routes = Routes(TAG)
 
+    @routes.on(
+        "GET /api/v1/transactions",
+        "List transactional ids with the state of their transactions.",
+        query("search", "Only ids that contain this text.", default="", maxLength=249),
+        answers={200: json_object(["transactions"])},
+    )
     async def listing(call: Call) -> Response:
         snapshot = await snapshots.latest()
         places = {broker.address: broker.node_id for broker in snapshot.alive()}
@@ -140,17 +129,7 @@ def transaction_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> lis
         rows.sort(key=lambda row: (row["state"] != "Ongoing", row["transactional_id"]))
         return json_response({"transactions": rows, "silent_brokers": sorted(silent)})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/transactions",
-            listing,
-            "List transactional ids with the state of their transactions.",
-            TAG,
-            (query("search", "Only ids that contain this text.", default="", maxLength=249),),
-            answers={200: {"type": "object", "required": ["transactions"]}},
-        )
-    ]
+    return routes
 
 
 async def _details(wire: BrokerWire, address: Address, ids: list[str]) -> dict[str, dict[str, Any]]:

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.broker_requests import BrokerWire
-from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.kafka.live_tails import LiveTails
-from penstock.gateway.kafka.publisher import Publisher
-from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.registry.api.application import registry_operations
 from penstock.gateway.registry.api.shapes import REGISTRY_TYPE
-from penstock.gateway.registry.rights import SubjectRights
-from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.console.audit import audit_operations
 from penstock.gateway.rest.console.clients import client_operations
 from penstock.gateway.rest.console.cluster import cluster_operations
@@ -28,41 +20,28 @@ from penstock.gateway.rest.console.share_groups import ShareGroups
 from penstock.gateway.rest.console.tenants import tenant_operations
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.rest.console.topics import topic_operations
-from penstock.gateway.rest.values.schema_codec import SchemaCodec
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.web.operations import Operation
 
 REGISTRY_PREFIX = "/registry"
 
 
-def console_operations(
-    admin: Admin,
-    groups: Groups,
-    readers: Readers,
-    tails: LiveTails,
-    publisher: Publisher,
-    registry: Registry,
-    cluster_id: str,
-    wire: BrokerWire,
-    codec: SchemaCodec,
-    rights: SubjectRights,
-) -> list[Operation]:
-    """Operations under `/api/v1`, and the registry's under `/registry`, so that the console can call them.
-
-    The caller stops `wire`.
-    """
+def console_operations(services: RestServices) -> list[Operation]:
+    """Operations under `/api/v1`, and the registry's under `/registry`, so that the console can call them."""
+    admin, groups, readers, wire = services.admin, services.groups, services.readers, services.wire
     snapshots = ClusterSnapshots(admin, wire)
     return [
-        *cluster_operations(cluster_id, snapshots, Throughput(snapshots, wire), wire),
+        *cluster_operations(services.cluster_id, snapshots, Throughput(snapshots, wire), wire),
         *topic_operations(snapshots, groups, wire),
         *hot_key_operations(snapshots, wire),
-        *message_operations(admin, readers, groups, tails, codec),
+        *message_operations(admin, readers, groups, services.tails, services.console_codec),
         *group_operations(admin, groups, ShareGroups(groups, snapshots, wire)),
         *reset_operations(admin, groups),
         *move_operations(wire),
         *transaction_operations(snapshots, wire),
         *tenant_operations(snapshots, wire),
         *client_operations(snapshots, wire),
-        *dead_letter_operations(admin, groups, snapshots, readers, publisher),
+        *dead_letter_operations(admin, groups, snapshots, readers, services.publisher),
         *pipeline_operations(readers),
         *audit_operations(readers),
         *(
@@ -72,6 +51,6 @@ def console_operations(
                 tag=f"Registry: {operation.tag}",
                 answer_type=REGISTRY_TYPE,
             )
-            for operation in registry_operations(registry, cluster_id, rights)
+            for operation in registry_operations(services.registry, services.cluster_id, services.rights)
         ),
     ]

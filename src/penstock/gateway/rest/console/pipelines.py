@@ -14,7 +14,7 @@ from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.values.json_text import json_bytes
 from penstock.gateway.web.application import finite, json_response
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "Pipelines (v1)"
@@ -29,22 +29,18 @@ RECORDS_AT_ONCE = 20
 
 def pipeline_operations(readers: Readers) -> list[Operation]:
     """Pipelines."""
+    routes = Routes(TAG)
     board = PipelineReports(readers)
 
-    async def listing(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET /api/v1/pipelines",
+        "List the pipelines of the last week with their queries: state, rows, speed, lag, dead letters.",
+        answers={200: json_object(["pipelines"])},
+    )
+    async def listing(_: Call) -> Response:
         return json_response({"pipelines": await board.latest()})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/pipelines",
-            listing,
-            "List the pipelines of the last week with their queries: state, rows, speed, lag, dead letters.",
-            TAG,
-            answers={200: {"type": "object", "required": ["pipelines"]}},
-        )
-    ]
+    return routes
 
 
 class PipelineReports:

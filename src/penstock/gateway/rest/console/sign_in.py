@@ -18,22 +18,18 @@ from penstock.gateway.callers.credentials import BASIC, CERTIFICATE, SECRET_LENG
 from penstock.gateway.callers.session import CallerSession
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.connection_policy import CERTIFICATE_KEY
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, closed_object
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import address_of
 from penstock.model.access import USER_PREFIX
 
 TAG = "Console"
 PATH = "/console/session"
-SIGN_IN_BODY = {
-    "type": "object",
-    "required": ["username", "password"],
-    "additionalProperties": False,
-    "properties": {
-        "username": {"type": "string", "minLength": 1, "maxLength": 255},
-        "password": {"type": "string", "maxLength": SECRET_LENGTH_MAX},
-    },
-}
+SIGN_IN_BODY = closed_object(
+    ["username", "password"],
+    username={"type": "string", "minLength": 1, "maxLength": 255},
+    password={"type": "string", "maxLength": SECRET_LENGTH_MAX},
+)
 NO_STORE = {"Cache-Control": "no-store"}
 
 SignIn = Callable[[Presented, str], Awaitable[CallerSession]]
@@ -43,7 +39,9 @@ def sign_in_operations(
     sign_in: SignIn | None, sessions: ConsoleSessions, methods: Collection[str] = ()
 ) -> list[Operation]:
     """Operations on the caller's own session. Without `sign_in`, nobody has to sign in."""
+    routes = Routes(TAG, "/console/session")
 
+    @routes.on("GET", "Show who is signed in to the console.")
     async def show(call: Call) -> Response:
         if sign_in is None:
             return json_response({"required": False}, headers=NO_STORE)
@@ -58,25 +56,27 @@ def sign_in_operations(
         name, session = sessions.create(Presented(CERTIFICATE, certificate), time.monotonic())
         return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
+    @routes.on("POST", "Sign in to the console.", body=Body(SIGN_IN_BODY))
     async def create(call: Call) -> Response:
         if sign_in is None or BASIC not in methods:
-            raise Problem(404, 40411, "nobody signs in here with a password", "use a certificate instead")
+            raise Problem(40411, "nobody signs in here with a password", "use a certificate instead")
         user, password = call.body["username"], call.body["password"]
         if not is_user(user) or "\0" in password:
-            raise Problem(400, 40001, "this cannot be a user and a password", "correct them")
+            raise Problem(40001, "this cannot be a user and a password", "correct them")
         presented = Presented(BASIC, user, password)
         try:
             await sign_in(presented, address_of(call.request.scope))
         except Problem as problem:
             if problem.status != 401:
                 raise
-            raise Problem(401, problem.code, "wrong user or password", "try again") from None
+            raise Problem(problem.code, "wrong user or password", "try again") from None
         old = _name_of(call)
         if old is not None:
             sessions.drop(old)
         name, session = sessions.create(presented, time.monotonic())
         return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
+    @routes.on("DELETE", "Sign out of the console.", answers=NO_CONTENT)
     async def end(call: Call) -> Response:
         name = _name_of(call)
         session = sessions.find(name, time.monotonic()) if name is not None else None
@@ -85,11 +85,7 @@ def sign_in_operations(
             sessions.drop(name)
         return Response(status_code=204, headers={**NO_STORE, "Set-Cookie": set_cookie(None, tls=_is_tls(call))})
 
-    return [
-        Operation("GET", PATH, show, "Show who is signed in to the console.", TAG),
-        Operation("POST", PATH, create, "Sign in to the console.", TAG, body=Body(SIGN_IN_BODY)),
-        Operation("DELETE", PATH, end, "Sign out of the console.", TAG, answers={204: None}),
-    ]
+    return routes
 
 
 def _shown(session: ConsoleSession, headers: Mapping[str, str]) -> Response:

@@ -18,7 +18,7 @@ from penstock.core.security.scram import MECHANISMS
 from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, closed_object, json_object
 from penstock.gateway.web.parameters import Parameter
 from penstock.gateway.web.problem import Problem
 from penstock.model.tenants import TENANT_LIMITS, TENANT_PARTITIONS, TENANT_STORAGE_BYTES, TENANT_TOPICS
@@ -56,25 +56,23 @@ LIMITS_SHAPE = {
         for name, key in KEYS.items()
     },
 }
-NEW_TENANT = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["name", "limits"],
-    "properties": {"name": NAME_SHAPE, "limits": LIMITS_SHAPE},
-}
+NEW_TENANT = closed_object(["name", "limits"], name=NAME_SHAPE, limits=LIMITS_SHAPE)
 EXAMPLE = {"topics": 100, "partitions": 1000, "storage_bytes": 50_000_000_000, "produce_rate": 20_000_000}
 
 
 def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Operation]:
     """Operations that list, create and change tenants."""
+    routes = Routes(TAG, "/api/v1/tenants")
 
     async def find(names: list[str] | None = None) -> list[DescribedTenant]:
         response: DescribeTenantsResponse = await wire.ask(DescribeTenantsRequest(names))
         check(response.error_code, response.error_message, "cannot list the tenants")
         return list(response.tenants)
 
-    async def listing(call: Call) -> Response:
-        del call
+    @routes.on(
+        "GET", "List tenants with what they have and may have.", answers={200: json_object(["tenants", "brokers"])}
+    )
+    async def listing(_: Call) -> Response:
         found = await find()
         brokers = len((await snapshots.latest()).alive())
         return json_response({"tenants": [shown(tenant) for tenant in found], "brokers": brokers})
@@ -85,6 +83,12 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         for entry in response.entries:
             check(entry.error_code, entry.error_message, what)
 
+    @routes.on(
+        "POST",
+        "Create a tenant; the answer has its password, which nobody can ask for again.",
+        body=Body(NEW_TENANT, example={"name": "acme", "limits": EXAMPLE}),
+        answers={201: json_object(["name", "prefix", "password"])},
+    )
     async def create(call: Call) -> Response:
         name, limits = call.body["name"], call.body["limits"]
         require_limit(limits)
@@ -92,7 +96,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         users: DescribeUserScramCredentialsResponse = await wire.ask(request)
         check(users.error_code, users.error_message, "cannot look for the user")
         if await find([name]) or any(user.credential_infos for user in users.results):
-            raise Problem(409, 40901, f"there is a user {name} already", "choose another name")
+            raise Problem(40901, f"there is a user {name} already", "choose another name")
         given = {key: value for key, value in limits.items() if value is not None}
         await limit(name, given, f"tenant {name} cannot be created")
         password = secrets.token_urlsafe(PASSWORD_BYTES)
@@ -113,52 +117,30 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         for answer in signed.results:
             check(answer.error_code, answer.error_message, f"tenant {name} cannot be given a password")
 
+    @routes.on(
+        "PUT /{tenant}/limits",
+        "Change limits of a tenant; those that are not named stay, null removes one.",
+        Parameter("tenant", "path", "The tenant's name.", NAME_SHAPE, required=True),
+        body=Body(LIMITS_SHAPE, example=EXAMPLE),
+        answers={200: json_object(["name", "limits"])},
+    )
     async def alter(call: Call) -> Response:
         name = call["tenant"]
         found = await find([name])
         if not found:
-            raise Problem(404, 40401, f"no tenant {name}", "GET /api/v1/tenants lists the tenants")
+            raise Problem(40401, f"no tenant {name}", "GET /api/v1/tenants lists the tenants")
         before = {row.key: row.value for row in found[0].limits}
         require_limit({**{key: before.get(known) for key, known in KEYS.items()}, **call.body})
         await limit(name, call.body, f"tenant {name} cannot be changed")
         return json_response({"name": name, "limits": call.body})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/tenants",
-            listing,
-            "List tenants with what they have and may have.",
-            TAG,
-            answers={200: {"type": "object", "required": ["tenants", "brokers"]}},
-        ),
-        Operation(
-            "POST",
-            "/api/v1/tenants",
-            create,
-            "Create a tenant; the answer has its password, which nobody can ask for again.",
-            TAG,
-            (),
-            Body(NEW_TENANT, example={"name": "acme", "limits": EXAMPLE}),
-            {201: {"type": "object", "required": ["name", "prefix", "password"]}},
-        ),
-        Operation(
-            "PUT",
-            "/api/v1/tenants/{tenant}/limits",
-            alter,
-            "Change limits of a tenant; those that are not named stay, null removes one.",
-            TAG,
-            (Parameter("tenant", "path", "The tenant's name.", NAME_SHAPE, required=True),),
-            Body(LIMITS_SHAPE, example=EXAMPLE),
-            {200: {"type": "object", "required": ["name", "limits"]}},
-        ),
-    ]
+    return routes
 
 
 def require_limit(limits: Mapping[str, float | None]) -> None:
     """Raises Problem if nothing is left that makes a tenant of a user."""
     if all(limits.get(name) is None for name, key in KEYS.items() if key in TENANT_LIMITS):
-        raise Problem(400, 40002, "a tenant needs a limit of topics, partitions or storage", "limit one of them")
+        raise Problem(40002, "a tenant needs a limit of topics, partitions or storage", "limit one of them")
 
 
 def shown(tenant: DescribedTenant) -> dict[str, Any]:

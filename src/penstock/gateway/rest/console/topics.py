@@ -14,7 +14,7 @@ from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.shapes import TOPIC
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import flag, number, query
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.describe_log_dirs import (
@@ -38,7 +38,17 @@ PAGING = (
 
 def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWire) -> list[Operation]:
     """Operations that list and show topics."""
+    routes = Routes(TAG, "/api/v1/topics", (TOPIC,))
 
+    @routes.on(
+        "GET",
+        "List topics, a page at a time.",
+        *PAGING,
+        query("sort", "What to sort by; a leading hyphen reverses the order.", enum=SORTS, default="name"),
+        flag("internal", "Include internal topics."),
+        flag("records", "Count the records of the topics on the page, as the difference of their offsets."),
+        answers={200: json_object(["topics", "total", "page", "pages"])},
+    )
     async def listing(call: Call) -> Response:
         snapshot = await snapshots.latest()
         names = [
@@ -49,6 +59,11 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
         shown["topics"] = [{**show(name, snapshot.topics[name]), **counted.get(name, {})} for name in chosen]
         return json_response({**shown, "taken_ms": snapshot.taken_ms})
 
+    @routes.on(
+        "GET /{topic}",
+        "Show a topic: partitions with leader, replicas, offsets and size.",
+        answers={200: json_object(["name", "partition_list"])},
+    )
     async def one(call: Call) -> Response:
         name = call["topic"]
         snapshot = await snapshots.latest()
@@ -59,7 +74,7 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
             snapshot = await snapshots.latest()
             partitions = snapshot.topics.get(name)
         if partitions is None:
-            raise Problem(404, 40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
+            raise Problem(40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
         places = [(name, index) for index in range(len(partitions))]
         begins, ends, sizes = await asyncio.gather(
             _offsets(groups, places, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
@@ -80,31 +95,7 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
         ]
         return json_response({**show(name, partitions), "partition_list": rows, "taken_ms": snapshot.taken_ms})
 
-    return [
-        Operation(
-            "GET",
-            "/api/v1/topics",
-            listing,
-            "List topics, a page at a time.",
-            TAG,
-            (
-                *PAGING,
-                query("sort", "What to sort by; a leading hyphen reverses the order.", enum=SORTS, default="name"),
-                flag("internal", "Include internal topics."),
-                flag("records", "Count the records of the topics on the page, as the difference of their offsets."),
-            ),
-            answers={200: {"type": "object", "required": ["topics", "total", "page", "pages"]}},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/topics/{topic}",
-            one,
-            "Show a topic: partitions with leader, replicas, offsets and size.",
-            TAG,
-            (TOPIC,),
-            answers={200: {"type": "object", "required": ["name", "partition_list"]}},
-        ),
-    ]
+    return routes
 
 
 def is_internal(name: str) -> bool:

@@ -28,58 +28,50 @@ from penstock.gateway.kafka.share.routes import Delivery
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     HEADERS_SHAPE,
+    IDEMPOTENCY_KEY,
     NULLABLE_TEXT,
+    REPLAYED,
     TOPIC,
     left_out,
     put_text,
+    show_delivered,
     show_headers,
 )
 from penstock.gateway.rest.values.json_verbatim import exact_value
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation
-from penstock.gateway.web.parameters import header, number, query
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
+from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
 TAG = "Topics and messages"
 WAIT_MS = 10_000
-REPLAYED = {"Idempotent-Replayed": "true"}
-KEY = header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255)
 
-PUBLISH_BODY = {
-    "type": "object",
-    "required": ["value"],
-    "properties": {
-        "key": NULLABLE_TEXT,
-        "value": {"description": "Text; anything else is stored as JSON, null as a tombstone."},
-        "headers": {**HEADERS_SHAPE, "type": ["object", "null"]},
+PUBLISH_BODY = json_object(
+    ["value"],
+    key=NULLABLE_TEXT,
+    value={"description": "Text; anything else is stored as JSON, null as a tombstone."},
+    headers={**HEADERS_SHAPE, "type": ["object", "null"]},
+)
+MESSAGE_SHAPE = json_object(
+    ["messageId", "key", "value", "headers"],
+    messageId={"type": "string"},
+    key=NULLABLE_TEXT,
+    value=NULLABLE_TEXT,
+    attempt={
+        "type": "integer",
+        "description": "How often the group was given this message, counting this time.",
     },
-}
-MESSAGE_SHAPE = {
-    "type": "object",
-    "required": ["messageId", "key", "value", "headers"],
-    "properties": {
-        "messageId": {"type": "string"},
-        "key": NULLABLE_TEXT,
-        "value": NULLABLE_TEXT,
-        "attempt": {
-            "type": "integer",
-            "description": "How often the group was given this message, counting this time.",
-        },
-        "lockMs": {"type": "integer", "description": "For how long the message is held for its receiver."},
-    },
-}
+    lockMs={"type": "integer", "description": "For how long the message is held for its receiver."},
+)
 MESSAGE_ID = {"messageId": {"type": "string", "maxLength": 1000, "description": "As it came with the message."}}
-SETTLE_BODY = {"type": "object", "required": ["messageId"], "properties": MESSAGE_ID}
-NACK_BODY = {
-    "type": "object",
-    "required": ["messageId"],
-    "properties": {
-        **MESSAGE_ID,
-        "deadLetter": {"type": "boolean", "description": "Give it up instead of delivering it again."},
-    },
-}
-EXAMPLE_ID = "0-42-1-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"
+SETTLE_BODY = json_object(["messageId"], **MESSAGE_ID)
+NACK_BODY = json_object(
+    ["messageId"],
+    **MESSAGE_ID,
+    deadLetter={"type": "boolean", "description": "Give it up instead of delivering it again."},
+)
+EXAMPLE = {"messageId": "0-42-1-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"}
 # Partition, offset, and for a message that was delivered to a group also the attempt, the member, and the group.
 _MESSAGE_ID = re.compile(r"([0-9]{1,10})-([0-9]{1,19})(?:-([0-9]{1,5})-([0-9a-f]{32})-([0-9A-Za-z_-]+))?")
 
@@ -99,20 +91,20 @@ def parse_message_id(text: str) -> Delivery:
         group = found[5] or ""
         name = base64.b64decode(group + "=" * (-len(group) % 4), b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
-        raise Problem(
-            400, 40002, f"{text[:80]!r} is not a messageId", "send the one that came with the message"
-        ) from None
+        raise Problem(40002, f"{text[:80]!r} is not a messageId", "send the one that came with the message") from None
     if not name:
         raise Problem(
-            400, 40002, "this message was not delivered to a group", "send the messageId that `subscribe` returned"
+            40002, "this message was not delivered to a group", "send the messageId that `subscribe` returned"
         )
     return Delivery(name, found[4], int(found[1]), int(found[2]), int(found[3]))
 
 
 def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: BodyReader) -> list[Operation]:
     """Operations that publish one message."""
+    routes = Routes(TAG, "/topics/{topic}", (TOPIC,))
     body = Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}})
 
+    @routes.on("POST /publish", "Publish a message.", IDEMPOTENCY_KEY, body=body, answers={200: DELIVERED_SHAPE})
     async def publish(call: Call) -> Response:
         topic = call["topic"]
         fields = await bodies.read(call.raw, body, 400)
@@ -120,27 +112,10 @@ def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], b
         delivered, again = await keys.once(
             f"publish {topic}", call["Idempotency-Key"], call.raw, lambda: publisher.publish(topic, record)
         )
-        shown = {
-            "messageId": f"{delivered.partition}-{delivered.offset}",
-            "topic": topic,
-            "partition": delivered.partition,
-            "offset": delivered.offset,
-            "timestamp": delivered.timestamp_ms,
-        }
+        shown = {"messageId": f"{delivered.partition}-{delivered.offset}", **show_delivered(delivered)}
         return json_response(shown, headers=REPLAYED if again else None)
 
-    return [
-        Operation(
-            "POST",
-            "/topics/{topic}/publish",
-            publish,
-            "Publish a message.",
-            TAG,
-            (TOPIC, KEY),
-            body,
-            {200: DELIVERED_SHAPE},
-        )
-    ]
+    return routes
 
 
 def has_json_value(body: Any) -> bool:
@@ -155,19 +130,15 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
     """
     if not isinstance(body, dict) or "value" not in body:
         raise Problem(
-            400, 40002, "the body does not match the schema at $: `value` is required", 'send {"key": …, "value": …}'
+            40002, "the body does not match the schema at $: `value` is required", 'send {"key": …, "value": …}'
         )
     key, value, headers = body.get("key"), body["value"], body.get("headers")
     if not (key is None or isinstance(key, str)):
         raise Problem(
-            400,
-            40002,
-            "the body does not match the schema at $.key: it must be a string",
-            "send a string, or leave it out",
+            40002, "the body does not match the schema at $.key: it must be a string", "send a string, or leave it out"
         )
     if not (headers is None or (isinstance(headers, dict) and all(isinstance(x, str) for x in headers.values()))):
         raise Problem(
-            400,
             40002,
             "the body does not match the schema at $.headers: values must be strings",
             "send an object with string values",
@@ -180,12 +151,26 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
             [(name, text.encode()) for name, text in headers.items()] if headers else (),
         )
     except UnicodeEncodeError:
-        raise Problem(400, 40002, "the body has an unpaired surrogate", "send valid Unicode") from None
+        raise Problem(40002, "the body has an unpaired surrogate", "send valid Unicode") from None
 
 
 def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) -> list[Operation]:
     """Operations that deliver messages one by one, and say what becomes of them."""
+    routes = Routes(TAG, "/topics/{topic}", (TOPIC,))
 
+    @routes.on(
+        "GET /subscribe",
+        "Get a share group's next message, or the one at an offset; 204 if there is none.",
+        query("group", "The share group.", minLength=1, maxLength=249, default="default"),
+        query(
+            "offset",
+            "Where a new group starts (earliest or latest), unless its settings say; a number reads the "
+            "message at that offset again, for no group.",
+            default="earliest",
+        ),
+        number("timeout", "How many milliseconds to wait.", maximum=60_000, default=WAIT_MS),
+        answers={200: MESSAGE_SHAPE, 204: None},
+    )
     async def subscribe(call: Call) -> Response:
         topic, group = call["topic"], call["group"]
         count = await admin.partition_count(topic)
@@ -221,52 +206,35 @@ def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) 
         await admin.partition_count(topic)
         return await members.settle(topic, delivery, kind)
 
+    @routes.on(
+        "POST /ack",
+        "Acknowledge a message, so that it is not delivered to the group again.",
+        body=Body(SETTLE_BODY, example=EXAMPLE),
+    )
     async def acknowledge(call: Call) -> Response:
         await settle(call, AckType.ACCEPT)
         return json_response({"acknowledged": True, "messageId": call.body["messageId"]})
 
+    @routes.on(
+        "POST /nack",
+        "Give a message back: it is delivered again, or becomes a dead letter.",
+        body=Body(NACK_BODY, example=EXAMPLE),
+    )
     async def release(call: Call) -> Response:
         is_given_up = bool(call.body.get("deadLetter"))
         await settle(call, AckType.REJECT if is_given_up else AckType.RELEASE)
         return json_response({"messageId": call.body["messageId"], "deadLetter": is_given_up})
 
+    @routes.on(
+        "POST /extend",
+        "Extend the lock of a message, for as long again from now.",
+        body=Body(SETTLE_BODY, example=EXAMPLE),
+    )
     async def extend(call: Call) -> Response:
         lock_ms = await settle(call, AckType.RENEW)
         return json_response({"messageId": call.body["messageId"], "lockMs": lock_ms})
 
-    example = {"messageId": EXAMPLE_ID}
-    settling = (
-        ("ack", acknowledge, "Acknowledge a message, so that it is not delivered to the group again.", SETTLE_BODY),
-        ("nack", release, "Give a message back: it is delivered again, or becomes a dead letter.", NACK_BODY),
-        ("extend", extend, "Extend the lock of a message, for as long again from now.", SETTLE_BODY),
-    )
-    return [
-        Operation(
-            "GET",
-            "/topics/{topic}/subscribe",
-            subscribe,
-            "Get a share group's next message, or the one at an offset; 204 if there is none.",
-            TAG,
-            (
-                TOPIC,
-                query("group", "The share group.", minLength=1, maxLength=249, default="default"),
-                query(
-                    "offset",
-                    "Where a new group starts (earliest or latest), unless its settings say; a number reads the "
-                    "message at that offset again, for no group.",
-                    default="earliest",
-                ),
-                number("timeout", "How many milliseconds to wait.", maximum=60_000, default=WAIT_MS),
-            ),
-            answers={200: MESSAGE_SHAPE, 204: None},
-        ),
-        *(
-            Operation(
-                "POST", f"/topics/{{topic}}/{name}", handler, summary, TAG, (TOPIC,), Body(shape, example=example)
-            )
-            for name, handler, summary, shape in settling
-        ),
-    ]
+    return routes
 
 
 async def has_gone(call: Call) -> bool:

@@ -22,52 +22,56 @@ from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     GROUP,
+    IDEMPOTENCY_KEY,
     OFFSET_SHAPE,
     PARTITION,
     PARTITION_SHAPE,
+    REPLAYED,
     TIMEOUT,
     TOPIC,
     TOPIC_SHAPE,
     left_out,
     put_text,
+    show_delivered,
     show_headers,
 )
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import header, number, query
-from penstock.gateway.web.problem import Problem
 
 TAG = "Messages (v1)"
 LIMIT_MAX = 10_000
-REPLAYED = {"Idempotent-Replayed": "true"}
 HEADER_PREFIX = "x-header-"
-OFFSET_BODY = {
-    "type": "object",
-    "required": ["topic", "partition", "offset"],
-    "properties": {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE, "offset": OFFSET_SHAPE},
-}
-MESSAGES_SHAPE = {
-    "type": "object",
-    "required": ["messages", "next_offset"],
-    "properties": {
-        "messages": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["offset", "key", "value", "timestamp", "headers"],
-                "properties": {"value": {"type": ["string", "null"], "contentEncoding": "base64"}},
-            },
-        },
-        "next_offset": {"type": "integer"},
+OFFSET_BODY = json_object(
+    ["topic", "partition", "offset"], topic=TOPIC_SHAPE, partition=PARTITION_SHAPE, offset=OFFSET_SHAPE
+)
+MESSAGES_SHAPE = json_object(
+    ["messages", "next_offset"],
+    messages={
+        "type": "array",
+        "items": json_object(
+            ["offset", "key", "value", "timestamp", "headers"],
+            value={"type": ["string", "null"], "contentEncoding": "base64"},
+        ),
     },
-}
+    next_offset={"type": "integer"},
+)
 
 
 def plain_message_operations(
     admin: Admin, publisher: Publisher, readers: Readers, groups: Groups, keys: IdempotencyKeys[Delivered]
 ) -> list[Operation]:
     """Producing, reading and committing by partition and offset."""
+    routes = Routes(TAG, "/api/v1", (TOPIC, PARTITION, GROUP))
 
+    @routes.on(
+        "POST /topics/{topic}/messages",
+        "Publish the request body as it is. Request headers named X-Header-… become record headers.",
+        header("X-Partition-Key", "The record's key, which determines its partition."),
+        IDEMPOTENCY_KEY,
+        body=Body(None, ("*/*",), required=False),
+        answers={200: DELIVERED_SHAPE},
+    )
     async def produce(call: Call) -> Response:
         topic, key = call["topic"], call["X-Partition-Key"]
         headers = [
@@ -80,18 +84,20 @@ def plain_message_operations(
         delivered, again = await keys.once(
             f"messages {topic}", call["Idempotency-Key"], identity, lambda: publisher.publish(topic, record)
         )
-        shown = {
-            "topic": topic,
-            "partition": delivered.partition,
-            "offset": delivered.offset,
-            "timestamp": delivered.timestamp_ms,
-        }
-        return json_response(shown, headers=REPLAYED if again else None)
+        return json_response(show_delivered(delivered), headers=REPLAYED if again else None)
 
+    @routes.on(
+        "GET /topics/{topic}/partitions/{partition}/messages",
+        "Read a partition's records; values are in base64.",
+        query("offset", "Where to start: a number, earliest or latest; the group's committed offset if omitted."),
+        number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=100),
+        TIMEOUT,
+        header("X-Consumer-Group", "The group whose committed offset is used if no offset is given."),
+        answers={200: MESSAGES_SHAPE},
+    )
     async def read(call: Call) -> Response:
         topic, partition = call["topic"], call["partition"]
-        if partition >= await admin.partition_count(topic):
-            raise Problem(404, 40402, f"topic {topic} has no partition {partition}", "partitions count from 0")
+        await admin.check_partition(topic, partition)
         start = call["offset"]
         if start is None and call["X-Consumer-Group"]:
             committed = await groups.committed(call["X-Consumer-Group"])
@@ -107,57 +113,19 @@ def plain_message_operations(
             next_offset = min(max(offset, marks.beginning), marks.end) if offset >= 0 else marks.end
         return json_response({"messages": [show(record) for record in records], "next_offset": next_offset})
 
+    @routes.on(
+        "POST /consumer-groups/{group}/offsets",
+        "Commit the next offset that a group reads.",
+        body=Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),
+        answers={200: json_object(["committed"])},
+    )
     async def commit(call: Call) -> Response:
         topic, partition, offset = call.body["topic"], call.body["partition"], call.body["offset"]
-        if partition >= await admin.partition_count(topic):
-            raise Problem(404, 40402, f"topic {topic} has no partition {partition}", "partitions count from 0")
-        await groups.commit(call["group"], topic, partition, offset)
+        await admin.check_partition(topic, partition)
+        await groups.commit(call["group"], {(topic, partition): offset})
         return json_response({"committed": True})
 
-    return [
-        Operation(
-            "POST",
-            "/api/v1/topics/{topic}/messages",
-            produce,
-            "Publish the request body as it is. Request headers named X-Header-… become record headers.",
-            TAG,
-            (
-                TOPIC,
-                header("X-Partition-Key", "The record's key, which determines its partition."),
-                header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255),
-            ),
-            Body(None, ("*/*",), required=False),
-            {200: DELIVERED_SHAPE},
-        ),
-        Operation(
-            "GET",
-            "/api/v1/topics/{topic}/partitions/{partition}/messages",
-            read,
-            "Read a partition's records; values are in base64.",
-            TAG,
-            (
-                TOPIC,
-                PARTITION,
-                query(
-                    "offset", "Where to start: a number, earliest or latest; the group's committed offset if omitted."
-                ),
-                number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=100),
-                TIMEOUT,
-                header("X-Consumer-Group", "The group whose committed offset is used if no offset is given."),
-            ),
-            answers={200: MESSAGES_SHAPE},
-        ),
-        Operation(
-            "POST",
-            "/api/v1/consumer-groups/{group}/offsets",
-            commit,
-            "Commit the next offset that a group reads.",
-            TAG,
-            (GROUP,),
-            Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),
-            {200: {"type": "object", "required": ["committed"]}},
-        ),
-    ]
+    return routes
 
 
 def show(record: ReadRecord) -> dict[str, Any]:

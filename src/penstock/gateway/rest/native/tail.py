@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from starlette.responses import Response, StreamingResponse
@@ -16,13 +16,13 @@ from penstock.gateway.kafka.reader import offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, left_out, put_text, show_headers
 from penstock.gateway.web.application import SocketHandler
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import caller_of
 
 PATH = "/topics/{topic}/tail"
-KEEP_ALIVE = ": nothing new\n\n"
+KEEP_ALIVE = b": nothing new\n\n"
 IDLE_BATCHES = 20
 SOCKET_ERROR = 1008
 GOING_AWAY = 1001
@@ -30,29 +30,23 @@ GOING_AWAY = 1001
 
 def tail_operations(admin: Admin, tails: LiveTails) -> list[Operation]:
     """Live tails as server-sent events, for browsers and curl."""
+    routes = Routes("Live", in_paths=(TOPIC,))
 
+    @routes.on(
+        f"GET {PATH}",
+        "Follow a topic as server-sent events, one per record, until the client disconnects. WebSockets work too.",
+        number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX),
+        query("offset", "Where to start: latest, earliest or a number.", default="latest"),
+        answer_type="text/event-stream",
+    )
     async def tail(call: Call) -> Response:
         partitions = await chosen_partitions(admin, call["topic"], call["partition"])
         offset = offset_number(call["offset"])
         batches = tails.follow(call["topic"], partitions, offset, call.caller)
         await anext(batches)
-        return StreamingResponse(_events(batches), media_type="text/event-stream")
+        return StreamingResponse(events(batches, _texts), media_type="text/event-stream")
 
-    return [
-        Operation(
-            "GET",
-            PATH,
-            tail,
-            "Follow a topic as server-sent events, one per record, until the client disconnects. WebSockets work too.",
-            "Live",
-            (
-                TOPIC,
-                number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX),
-                query("offset", "Where to start: latest, earliest or a number.", default="latest"),
-            ),
-            answer_type="text/event-stream",
-        )
-    ]
+    return routes
 
 
 def tail_sockets(admin: Admin, tails: LiveTails) -> dict[str, SocketHandler]:
@@ -80,9 +74,7 @@ async def chosen_partitions(admin: Admin, topic: str, partition: int | None) -> 
     """The partitions to follow; raises Problem if the topic does not have them."""
     count = await admin.partition_count(topic)
     if partition is not None and partition >= count:
-        raise Problem(
-            404, 40402, f"topic {topic} has no partition {partition}", f"use 0 to {count - 1}, or leave it out"
-        )
+        raise Problem(40402, f"topic {topic} has no partition {partition}", f"use 0 to {count - 1}, or leave it out")
     return list(range(count)) if partition is None else [partition]
 
 
@@ -90,25 +82,27 @@ def _partition(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text) > INT32_MAX:
-        raise Problem(400, 40001, f"{text[:20]!r} is not a partition number", "use a number, 0 or above")
+        raise Problem(40001, f"{text[:20]!r} is not a partition number", "use a number, 0 or above")
     return int(text)
 
 
-async def _events(batches: AsyncIterator[list[ReadRecord]]) -> AsyncIterator[str]:
+async def events(
+    batches: AsyncIterator[list[ReadRecord]], show_all: Callable[[list[ReadRecord]], Awaitable[Sequence[bytes]]]
+) -> AsyncIterator[bytes]:
     """Events whose id is the record's position, so that a browser that reconnects can continue from there."""
     idle = 0
-    yield ": following\n\n"
+    yield b": following\n\n"
     async for batch in batches:
         idle = 0 if batch else idle + 1
-        for record in batch:
-            yield _event(record)
+        for record, shown in zip(batch, await show_all(batch), strict=True):
+            yield b"id: %d-%d\ndata: %b\n\n" % (record.partition, record.offset, shown)
         if idle >= IDLE_BATCHES:
             idle = 0
             yield KEEP_ALIVE
 
 
-def _event(record: ReadRecord) -> str:
-    return f"id: {record.partition}-{record.offset}\ndata: {json.dumps(show(record))}\n\n"
+async def _texts(records: list[ReadRecord]) -> list[bytes]:
+    return [json.dumps(show(record)).encode() for record in records]
 
 
 async def _push(socket: WebSocket, batches: AsyncIterator[list[ReadRecord]]) -> None:

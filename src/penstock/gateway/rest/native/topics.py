@@ -14,7 +14,7 @@ from starlette.responses import Response
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.rest.shapes import INT32_MAX, REPLICATION_FACTOR_MAX, TOPIC, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, closed_object, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "Topics and messages"
@@ -23,37 +23,37 @@ UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w"
 DURATION = re.compile(r"(\d{1,15})\s*(ms|s|m|h|d|w)")
 FOREVER = ("forever", "unlimited", "infinite", "none")
 
-TOPIC_BODY = {
-    "type": "object",
-    "required": ["name"],
-    "properties": {
-        "name": TOPIC_SHAPE,
-        "partitions": {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX, "default": 1},
-        "replicationFactor": {"type": "integer", "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
-        "retentionPolicy": {
-            "description": "A duration (7d, 12h, 30m), forever, compact, or an object.",
-            "oneOf": [
-                {"type": "string", "pattern": r"^(\d{1,15}\s*(ms|s|m|h|d|w)|forever|unlimited|infinite|none|compact)$"},
-                {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {
-                        "timeMs": {"type": "integer", "minimum": -1, "maximum": (1 << 63) - 1},
-                        "sizeBytes": {"type": "integer", "minimum": -1, "maximum": (1 << 63) - 1},
-                        "compact": {"type": "boolean"},
-                    },
-                },
-            ],
-        },
-        "configs": {"type": "object", "additionalProperties": {"type": "string"}},
+TOPIC_BODY = json_object(
+    ["name"],
+    name=TOPIC_SHAPE,
+    partitions={"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX, "default": 1},
+    replicationFactor={"type": "integer", "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
+    retentionPolicy={
+        "description": "A duration (7d, 12h, 30m), forever, compact, or an object.",
+        "oneOf": [
+            {"type": "string", "pattern": r"^(\d{1,15}\s*(ms|s|m|h|d|w)|forever|unlimited|infinite|none|compact)$"},
+            closed_object(
+                timeMs={"type": "integer", "minimum": -1, "maximum": (1 << 63) - 1},
+                sizeBytes={"type": "integer", "minimum": -1, "maximum": (1 << 63) - 1},
+                compact={"type": "boolean"},
+            ),
+        ],
     },
-}
-CREATED = {"type": "object", "required": ["name", "partitions"]}
+    configs={"type": "object", "additionalProperties": {"type": "string"}},
+)
+CREATED = json_object(["name", "partitions"])
 
 
 def simple_topic_operations(admin: Admin) -> list[Operation]:
     """Operations that create and delete topics."""
+    routes = Routes(TAG, "/topics", (TOPIC,))
 
+    @routes.on(
+        "POST",
+        "Create a topic.",
+        body=Body(TOPIC_BODY, example={"name": "orders", "partitions": 3, "retentionPolicy": "7d"}),
+        answers={201: CREATED},
+    )
     async def create(call: Call) -> Response:
         body = call.body
         configs = {**retention_configs(body.get("retentionPolicy")), **body.get("configs", {})}
@@ -64,23 +64,12 @@ def simple_topic_operations(admin: Admin) -> list[Operation]:
             shown["retentionPolicy"] = body["retentionPolicy"]
         return json_response(shown, 201, headers={"Location": f"/topics/{body['name']}"})
 
+    @routes.on("DELETE /{topic}", "Delete a topic and its records.")
     async def delete(call: Call) -> Response:
         await admin.delete([call["topic"]])
         return json_response({"name": call["topic"], "deleted": True})
 
-    return [
-        Operation(
-            "POST",
-            "/topics",
-            create,
-            "Create a topic.",
-            TAG,
-            (),
-            Body(TOPIC_BODY, example={"name": "orders", "partitions": 3, "retentionPolicy": "7d"}),
-            {201: CREATED},
-        ),
-        Operation("DELETE", "/topics/{topic}", delete, "Delete a topic and its records.", TAG, (TOPIC,)),
-    ]
+    return routes
 
 
 def retention_configs(policy: Any) -> dict[str, str]:
@@ -102,8 +91,8 @@ def retention_configs(policy: Any) -> dict[str, str]:
         return {"retention.ms": "-1"}
     match = DURATION.fullmatch(policy)
     if match is None:
-        raise Problem(400, 40002, f"{policy!r} is not a retention policy", "use 7d, 12h, forever or compact")
+        raise Problem(40002, f"{policy!r} is not a retention policy", "use 7d, 12h, forever or compact")
     milliseconds = int(match[1]) * UNIT_MS[match[2]]
     if milliseconds > INT32_MAX * 1_000_000:
-        raise Problem(400, 40002, f"{policy!r} is too long", "use forever")
+        raise Problem(40002, f"{policy!r} is too long", "use forever")
     return {"retention.ms": str(milliseconds)}

@@ -6,7 +6,6 @@ An instance lives in the gateway that created it, so `base_uri` points to that g
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
@@ -18,16 +17,15 @@ from penstock.gateway.rest.shapes import GROUP, OFFSET_SHAPE, PARTITION_SHAPE, T
 from penstock.gateway.rest.v2.media import FORMATS, PLAIN_TYPES, V2_TYPE, accepted_format, answer, nothing
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, closed_object
 from penstock.gateway.web.parameters import number, path
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: consumers"
+BASE = "/consumers/{group}"
 INSTANCE = path("instance", "The consumer instance's name.")
 REQUEST_TIMEOUT_MS = 1000
 RECORDS_MAX = 10_000
-EMPTY: Mapping[int, Any] = {}
-NOTHING: Mapping[int, Any] = {204: None}
 
 NAME_SHAPE = {"type": ["string", "null"], "pattern": r"^[a-zA-Z0-9._-]{1,200}$"}
 INSTANCE_BODY = {
@@ -44,66 +42,45 @@ INSTANCE_BODY = {
     },
 }
 PLACE = {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE}
-PLACES_BODY = {
-    "type": "object",
-    "required": ["partitions"],
-    "additionalProperties": False,
-    "properties": {
-        "partitions": {
-            "type": "array",
-            "maxItems": 10_000,
-            "items": {
-                "type": "object",
-                "required": ["topic", "partition"],
-                "additionalProperties": False,
-                "properties": PLACE,
-            },
-        }
+PLACES_BODY = closed_object(
+    ["partitions"],
+    partitions={
+        "type": "array",
+        "maxItems": 10_000,
+        "items": closed_object(["topic", "partition"], **PLACE),
     },
-}
-OFFSETS_BODY = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "offsets": {
-            "type": ["array", "null"],
-            "maxItems": 10_000,
-            "items": {
-                "type": "object",
-                "required": ["topic", "partition", "offset"],
-                "additionalProperties": False,
-                "properties": {
-                    **PLACE,
-                    "offset": {**OFFSET_SHAPE, "maximum": (1 << 62)},
-                    "metadata": {"type": ["string", "null"], "maxLength": 4096},
-                },
-            },
-        }
-    },
-}
-SUBSCRIPTION_BODY = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "topics": {"type": ["array", "null"], "items": TOPIC_SHAPE, "maxItems": 1000},
-        "topic_pattern": {"type": ["string", "null"], "minLength": 1, "maxLength": 500},
-    },
-}
+)
+OFFSETS_BODY = closed_object(
+    offsets={
+        "type": ["array", "null"],
+        "maxItems": 10_000,
+        "items": closed_object(
+            ["topic", "partition", "offset"],
+            **PLACE,
+            offset={**OFFSET_SHAPE, "maximum": (1 << 62)},
+            metadata={"type": ["string", "null"], "maxLength": 4096},
+        ),
+    }
+)
+SUBSCRIPTION_BODY = closed_object(
+    topics={"type": ["array", "null"], "items": TOPIC_SHAPE, "maxItems": 1000},
+    topic_pattern={"type": ["string", "null"], "minLength": 1, "maxLength": 500},
+)
 
 
 def v2_consumer_operations(
     instances: ConsumerInstances, codec: SchemaCodec, settings: GatewaySettings
 ) -> list[Operation]:
     """Operations that create, subscribe, read from, commit with and delete consumer instances."""
+    routes = Routes(TAG, BASE, (GROUP, INSTANCE), answer_type=V2_TYPE)
 
     def instance_of(call: Call) -> Instance:
         found = instances.get(call["group"], call["instance"])
-        if found is None or found.name.startswith("/"):
-            raise Problem(
-                404, 40403, f"group {call['group']} has no instance {call['instance']}", "POST /consumers/{group}"
-            )
+        if found is None:
+            raise Problem(40403, f"group {call['group']} has no instance {call['instance']}", "POST /consumers/{group}")
         return found
 
+    @routes.on("POST", "Create a consumer instance.", body=Body(INSTANCE_BODY, PLAIN_TYPES, required=False))
     async def create(call: Call) -> Response:
         body = call.body or {}
         name = body.get("name") or body.get("id") or f"rest-consumer-{uuid.uuid4()}"
@@ -121,43 +98,58 @@ def v2_consumer_operations(
         uri = f"{base}/consumers/{call['group']}/instances/{name}"
         return answer({"instance_id": name, "base_uri": uri})
 
+    @routes.on("DELETE /instances/{instance}", "Delete a consumer instance.", answers=NO_CONTENT)
     async def delete(call: Call) -> Response:
         await instances.remove(instance_of(call))
         return nothing()
 
+    @routes.on(
+        "POST /instances/{instance}/subscription",
+        "Subscribe to topics.",
+        body=Body(SUBSCRIPTION_BODY, PLAIN_TYPES),
+        answers=NO_CONTENT,
+    )
     async def subscribe(call: Call) -> Response:
         instance = instance_of(call)
         topics, pattern = call.body.get("topics") or [], call.body.get("topic_pattern")
         if bool(topics) is bool(pattern):
-            raise Problem(422, 42204, "either topics or topic_pattern is required", "send one of the two")
+            raise Problem(42204, "either topics or topic_pattern is required", "send one of the two")
         if instance.manual:
-            raise Problem(409, 40903, "this instance has manually assigned partitions", "delete the assignment first")
+            raise Problem(40903, "this instance has manually assigned partitions", "delete the assignment first")
         try:
             if topics:
                 await instances.use(instance, lambda consumer: consumer.subscribe(topics))
             else:
                 await instances.use(instance, lambda consumer: consumer.subscribe_pattern(pattern))
         except PatternUnusable as error:
-            raise Problem(422, 42204, f"the topic_pattern {pattern!r} cannot be used", str(error)) from None
+            raise Problem(42204, f"the topic_pattern {pattern!r} cannot be used", str(error)) from None
         instance.subscribed = True
         return nothing()
 
+    @routes.on("GET /instances/{instance}/subscription", "Show the subscription.")
     async def subscription(call: Call) -> Response:
         found = await instances.use(instance_of(call), lambda consumer: consumer.subscription())
         return answer({"topics": found})
 
+    @routes.on("DELETE /instances/{instance}/subscription", "Unsubscribe from all topics.", answers=NO_CONTENT)
     async def unsubscribe(call: Call) -> Response:
         instance = instance_of(call)
         instance.subscribed = False
         await instances.use(instance, lambda consumer: consumer.unsubscribe())
         return nothing()
 
+    @routes.on(
+        "GET /instances/{instance}/records",
+        "Get the next records.",
+        number("timeout", "How many milliseconds to wait.", maximum=60_000),
+        number("max_bytes", "How many bytes at most.", -1),
+        answer_type="application/vnd.kafka.binary.v2+json",
+    )
     async def records(call: Call) -> Response:
         instance = instance_of(call)
         form = accepted_format(call.request, instance.options["format"])
         if form != instance.options["format"]:
             raise Problem(
-                406,
                 40601,
                 f"this instance reads the format {instance.options['format']}, not {form}",
                 "accept that format, or create another instance",
@@ -177,64 +169,46 @@ def v2_consumer_operations(
             await instances.use(instance, lambda consumer: consumer.commit(None))
         return Response(shown, media_type=f"application/vnd.kafka.{form}.v2+json")
 
-    return [
-        _operation("POST", "", create, "Create a consumer instance.", INSTANCE_BODY, required=False),
-        _operation("DELETE", "/instances/{instance}", delete, "Delete a consumer instance.", answers=NOTHING),
-        _operation(
-            "POST",
-            "/instances/{instance}/subscription",
-            subscribe,
-            "Subscribe to topics.",
-            SUBSCRIPTION_BODY,
-            answers=NOTHING,
-        ),
-        _operation("GET", "/instances/{instance}/subscription", subscription, "Show the subscription."),
-        _operation(
-            "DELETE", "/instances/{instance}/subscription", unsubscribe, "Unsubscribe from all topics.", answers=NOTHING
-        ),
-        Operation(
-            "GET",
-            "/consumers/{group}/instances/{instance}/records",
-            records,
-            "Get the next records.",
-            TAG,
-            (
-                GROUP,
-                INSTANCE,
-                number("timeout", "How many milliseconds to wait.", maximum=60_000),
-                number("max_bytes", "How many bytes at most.", -1),
-            ),
-            answer_type="application/vnd.kafka.binary.v2+json",
-        ),
-        *_position_operations(instances, instance_of),
-    ]
+    return [*routes, *_position_operations(instances, instance_of)]
 
 
 def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list[Operation]:
     """Operations on positions: assignments, seeks, committed offsets."""
+    routes = Routes(TAG, f"{BASE}/instances/{{instance}}", (GROUP, INSTANCE), answer_type=V2_TYPE)
 
+    @routes.on(
+        "POST /assignments", "Assign partitions manually.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT
+    )
     async def assign(call: Call) -> Response:
         instance = instance_of(call)
         if instance.subscribed:
-            raise Problem(409, 40903, "this instance is subscribed to topics", "delete the subscription first")
+            raise Problem(40903, "this instance is subscribed to topics", "delete the subscription first")
         places = _places(call.body)
         instance.manual = bool(places)
         await instances.use(instance, lambda consumer: consumer.assign(places))
         return nothing()
 
+    @routes.on("GET /assignments", "Show the assigned partitions.")
     async def assignment(call: Call) -> Response:
         found = await instances.use(instance_of(call), lambda consumer: consumer.assignment())
         return answer({"partitions": [{"topic": topic, "partition": number} for topic, number in found]})
 
+    @routes.on(
+        "POST /positions", "Seek to the given offsets.", body=Body(OFFSETS_BODY, PLAIN_TYPES), answers=NO_CONTENT
+    )
     async def seek(call: Call) -> Response:
         offsets = [(each["topic"], each["partition"], each["offset"]) for each in call.body.get("offsets") or ()]
         await _seek_all(call, offsets)
         return nothing()
 
+    @routes.on(
+        "POST /positions/beginning", "Seek to the beginning.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT
+    )
     async def seek_beginning(call: Call) -> Response:
         await _seek_all(call, [(*place, OFFSET_BEGINNING) for place in _places(call.body)])
         return nothing()
 
+    @routes.on("POST /positions/end", "Seek to the end.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT)
     async def seek_end(call: Call) -> Response:
         await _seek_all(call, [(*place, OFFSET_END) for place in _places(call.body)])
         return nothing()
@@ -245,12 +219,13 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
             for topic, partition, _ in offsets:
                 if (topic, partition) not in assigned:
                     raise Problem(
-                        409, 40903, f"partition {partition} of {topic} is not assigned", "assign it, or read first"
+                        40903, f"partition {partition} of {topic} is not assigned", "assign it, or read first"
                     )
             consumer.seek(offsets)
 
         await instances.use(instance_of(call), work)
 
+    @routes.on("POST /offsets", "Commit offsets.", body=Body(OFFSETS_BODY, PLAIN_TYPES, required=False))
     async def commit(call: Call) -> Response:
         listed = (call.body or {}).get("offsets") or ()
         # v2 names the last record that was processed; Kafka stores the next one to read.
@@ -259,6 +234,7 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
         await instances.use(instance_of(call), lambda consumer: consumer.commit(offsets, notes))
         return answer({})
 
+    @routes.on("GET /offsets", "Show committed offsets.", body=Body(PLACES_BODY, PLAIN_TYPES, required=False))
     async def committed(call: Call) -> Response:
         places = _places(call.body or {"partitions": []})
         found = await instances.use(instance_of(call), lambda consumer: consumer.committed(places))
@@ -269,39 +245,8 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
         ]
         return answer({"offsets": shown})
 
-    base = "/instances/{instance}"
-    return [
-        _operation("POST", f"{base}/assignments", assign, "Assign partitions manually.", PLACES_BODY, answers=NOTHING),
-        _operation("GET", f"{base}/assignments", assignment, "Show the assigned partitions."),
-        _operation("POST", f"{base}/positions", seek, "Seek to the given offsets.", OFFSETS_BODY, answers=NOTHING),
-        _operation(
-            "POST",
-            f"{base}/positions/beginning",
-            seek_beginning,
-            "Seek to the beginning.",
-            PLACES_BODY,
-            answers=NOTHING,
-        ),
-        _operation("POST", f"{base}/positions/end", seek_end, "Seek to the end.", PLACES_BODY, answers=NOTHING),
-        _operation("POST", f"{base}/offsets", commit, "Commit offsets.", OFFSETS_BODY, required=False),
-        _operation("GET", f"{base}/offsets", committed, "Show committed offsets.", PLACES_BODY, required=False),
-    ]
+    return routes
 
 
 def _places(body: Any) -> list[tuple[str, int]]:
     return [(each["topic"], each["partition"]) for each in body["partitions"]]
-
-
-def _operation(
-    method: str,
-    tail: str,
-    handler: Any,
-    summary: str,
-    shape: Any = None,
-    *,
-    required: bool = True,
-    answers: Mapping[int, Any] = EMPTY,
-) -> Operation:
-    parameters = (GROUP, INSTANCE) if "{instance}" in tail else (GROUP,)
-    body = Body(shape, PLAIN_TYPES, required=required) if shape is not None else None
-    return Operation(method, f"/consumers/{{group}}{tail}", handler, summary, TAG, parameters, body, answers, V2_TYPE)

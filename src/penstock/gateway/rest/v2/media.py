@@ -51,9 +51,7 @@ def accepted_format(request: Request, default: str) -> str:
             return found
         if word.partition(";")[0].strip() in ("*/*", "application/*", *PLAIN_TYPES):
             return default
-    raise Problem(
-        406, 406, f"records cannot be returned as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}"
-    )
+    raise Problem(406, f"records cannot be returned as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}")
 
 
 def to_bytes(value: Any, place: str) -> bytes | None:
@@ -61,5 +59,5 @@ def to_bytes(value: Any, place: str) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise Problem(422, 422, f"{place} is not base64 text", "send a base64 string, or use the json media type")
+        raise Problem(422, f"{place} is not base64 text", "send a base64 string, or use the json media type")
     return from_base64(value, place, 422)

@@ -22,7 +22,7 @@ from penstock.gateway.rest.values.json_verbatim import exact_records
 from penstock.gateway.rest.values.schema_codec import TYPE_OF_FORMAT, SchemaCodec
 from penstock.gateway.rest.values.schema_values import PREFIX
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, Routes, closed_object, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: producing"
@@ -39,30 +39,27 @@ def _body(record: dict[str, Any], records_max: int) -> Body:
         "minItems": 1,
         "maxItems": records_max,
         "x-limit": "produce_records_max",
-        "items": {"type": "object", "additionalProperties": False, "properties": record},
+        "items": closed_object(**record),
     }
-    shape = {
-        "type": "object",
-        "required": ["records"],
-        "additionalProperties": False,
-        "properties": {
-            "key_schema": NULLABLE_TEXT,
-            "key_schema_id": ID_SHAPE,
-            "value_schema": NULLABLE_TEXT,
-            "value_schema_id": ID_SHAPE,
-            "records": records,
-        },
-    }
+    shape = closed_object(
+        ["records"],
+        key_schema=NULLABLE_TEXT,
+        key_schema_id=ID_SHAPE,
+        value_schema=NULLABLE_TEXT,
+        value_schema_id=ID_SHAPE,
+        records=records,
+    )
     return Body(shape, (*PRODUCE_TYPES, *PLAIN_TYPES), example={"records": [{"value": "aGVsbG8="}]})
 
 
-OFFSETS = {"type": "object", "required": ["offsets", "key_schema_id", "value_schema_id"]}
+OFFSETS = json_object(["offsets", "key_schema_id", "value_schema_id"])
 
 
 def v2_produce_operations(
     publisher: Publisher, codec: SchemaCodec, records_max: int, bodies: BodyReader
 ) -> list[Operation]:
     """Operations that produce up to `records_max` records per request."""
+    routes = Routes(TAG, "/topics/{topic}", (TOPIC, PARTITION))
 
     async def schema_of(call: Call, form: str, part: str) -> StoredSchema | None:
         body, used = call.body, any(record.get(part) is not None for record in call.body["records"])
@@ -70,7 +67,7 @@ def v2_produce_operations(
         if form not in SCHEMA_FORMATS or not used:
             return None
         if text is None and schema_id is None and part == "key":
-            raise Problem(422, 42201, "the records have keys, but no key schema is given", "send key_schema or its id")
+            raise Problem(42201, "the records have keys, but no key schema is given", "send key_schema or its id")
         return await codec.schema(f"{call['topic']}-{part}", TYPE_OF_FORMAT[form], text, schema_id)
 
     async def parts(
@@ -94,6 +91,13 @@ def v2_produce_operations(
             found.append(data)
         return found
 
+    @routes.on(
+        "POST /partitions/{partition}",
+        "Produce records to a partition.",
+        body=_body(PARTITION_RECORD, records_max),
+        answers={200: OFFSETS},
+    )
+    @routes.on("POST", "Produce records to a topic.", body=_body(TOPIC_RECORD, records_max), answers={200: OFFSETS})
     async def produce(call: Call) -> Response:
         form = produce_format(call.request)
         schemas = {part: await schema_of(call, form, part) for part in ("key", "value")}
@@ -124,28 +128,7 @@ def v2_produce_operations(
         ids = {f"{part}_schema_id": schema.id if schema is not None else None for part, schema in schemas.items()}
         return answer({"offsets": offsets, **ids})
 
-    return [
-        Operation(
-            "POST",
-            "/topics/{topic}",
-            produce,
-            "Produce records to a topic.",
-            TAG,
-            (TOPIC,),
-            _body(TOPIC_RECORD, records_max),
-            {200: OFFSETS},
-        ),
-        Operation(
-            "POST",
-            "/topics/{topic}/partitions/{partition}",
-            produce,
-            "Produce records to a partition.",
-            TAG,
-            (TOPIC, PARTITION),
-            _body(PARTITION_RECORD, records_max),
-            {200: OFFSETS},
-        ),
-    ]
+    return routes
 
 
 def _first(*values: int | None) -> int:

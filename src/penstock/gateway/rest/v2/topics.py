@@ -9,15 +9,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin._config import ConfigResource
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
-from penstock.gateway.kafka.errors import checked_call, problem_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask
+from penstock.gateway.kafka.errors import problem_of
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.rest.shapes import PARTITION, TIMEOUT, TOPIC
 from penstock.gateway.rest.v2.media import V2_TYPE, accepted_format, answer
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
-from penstock.gateway.web.operations import Call, Operation
+from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.parameters import number, query
-from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v2: topics"
 READ_MAX = 10_000
@@ -25,25 +24,25 @@ READ_MAX = 10_000
 
 def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> list[Operation]:
     """Operations that show topics and read records by offset."""
+    routes = Routes(TAG, in_paths=(TOPIC, PARTITION), answer_type=V2_TYPE)
 
-    async def brokers(call: Call) -> Response:
-        del call
+    @routes.on("GET /brokers", "List the brokers.")
+    async def brokers(_: Call) -> Response:
         try:
             metadata = await asyncio.to_thread(admin.client.list_topics, "_schemas", REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise problem_of(error) from None
         return answer({"brokers": sorted(metadata.brokers)})
 
-    async def topics(call: Call) -> Response:
-        del call
+    @routes.on("GET /topics", "List the topics.")
+    async def topics(_: Call) -> Response:
         return answer(await admin.names())
 
+    @routes.on("GET /topics/{topic}", "Show a topic.")
     async def topic(call: Call) -> Response:
         resource = ConfigResource(ConfigResource.Type.TOPIC, call["topic"])
         described = await admin.describe(call["topic"])
-        configs = await result_of(
-            checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
-        )
+        configs = await ask(admin.client.describe_configs, [resource])
         return answer(
             {
                 "name": call["topic"],
@@ -52,27 +51,30 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
             }
         )
 
+    @routes.on("GET /topics/{topic}/partitions", "List partitions.")
     async def partitions(call: Call) -> Response:
         return answer([show_partition(each) for each in (await admin.describe(call["topic"])).partitions])
 
-    async def find(call: Call) -> Any:
-        for each in (await admin.describe(call["topic"])).partitions:
-            if each.id == call["partition"]:
-                return each
-        raise Problem(
-            404, 40402, f"topic {call['topic']} has no partition {call['partition']}", "partitions count from 0"
-        )
-
+    @routes.on("GET /topics/{topic}/partitions/{partition}", "Show a partition.")
     async def partition(call: Call) -> Response:
-        return answer(show_partition(await find(call)))
+        return answer(show_partition(await admin.partition(call["topic"], call["partition"])))
 
+    @routes.on("GET /topics/{topic}/partitions/{partition}/offsets", "Show a partition's beginning and end offsets.")
     async def offsets(call: Call) -> Response:
-        await find(call)
+        await admin.partition(call["topic"], call["partition"])
         marks = await readers.watermarks(call["topic"], call["partition"])
         return answer({"beginning_offset": marks.beginning, "end_offset": marks.end})
 
+    @routes.on(
+        "GET /topics/{topic}/partitions/{partition}/records",
+        "Read a partition's records from an offset on.",
+        query("offset", "A number, earliest or latest.", default="earliest"),
+        TIMEOUT,
+        number("max_bytes", "How many bytes at most.", 1, default=1024 * 1024),
+        answer_type="application/vnd.kafka.binary.v2+json",
+    )
     async def records(call: Call) -> Response:
-        await find(call)
+        await admin.partition(call["topic"], call["partition"])
         form = accepted_format(call.request, "binary")
         found = await readers.read(
             call["topic"],
@@ -85,38 +87,7 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
         )
         return Response(await codec.v2(found, form), media_type=f"application/vnd.kafka.{form}.v2+json")
 
-    one = (TOPIC, PARTITION)
-    path = "/topics/{topic}/partitions"
-    return [
-        Operation("GET", "/brokers", brokers, "List the brokers.", TAG, answer_type=V2_TYPE),
-        Operation("GET", "/topics", topics, "List the topics.", TAG, answer_type=V2_TYPE),
-        Operation("GET", "/topics/{topic}", topic, "Show a topic.", TAG, (TOPIC,), answer_type=V2_TYPE),
-        Operation("GET", path, partitions, "List partitions.", TAG, (TOPIC,), answer_type=V2_TYPE),
-        Operation("GET", f"{path}/{{partition}}", partition, "Show a partition.", TAG, one, answer_type=V2_TYPE),
-        Operation(
-            "GET",
-            f"{path}/{{partition}}/offsets",
-            offsets,
-            "Show a partition's beginning and end offsets.",
-            TAG,
-            one,
-            answer_type=V2_TYPE,
-        ),
-        Operation(
-            "GET",
-            f"{path}/{{partition}}/records",
-            records,
-            "Read a partition's records from an offset on.",
-            TAG,
-            (
-                *one,
-                query("offset", "A number, earliest or latest.", default="earliest"),
-                TIMEOUT,
-                number("max_bytes", "How many bytes at most.", 1, default=1024 * 1024),
-            ),
-            answer_type="application/vnd.kafka.binary.v2+json",
-        ),
-    ]
+    return routes
 
 
 def show_partition(partition: Any) -> dict[str, Any]:

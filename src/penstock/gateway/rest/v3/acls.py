@@ -9,16 +9,15 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask, result_of
 from penstock.gateway.kafka.errors import checked_call
-from penstock.gateway.rest.v3.shapes import CLUSTER, LIST_SHAPE, V3
+from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import Body, Call, Operation, json_object
 from penstock.gateway.web.parameters import query
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: access lists"
-BASE = "/v3/clusters/{cluster_id}/acls"
 NOT_SERVED_CODE = 40010
 # librdkafka uses an older name for the cluster resource type.
 RESOURCE_TYPES = {
@@ -41,43 +40,28 @@ FILTER = (
     query("operation", "The operation.", enum=list(OPERATIONS), default="ANY"),
     query("permission", "ALLOW or DENY.", enum=list(PERMISSIONS), default="ANY"),
 )
-ACL_BODY = {
-    "type": "object",
-    "required": [
-        "resource_type",
-        "resource_name",
-        "pattern_type",
-        "principal",
-        "host",
-        "operation",
-        "permission",
-    ],
-    "properties": {
-        "resource_type": {"enum": [name for name in RESOURCE_TYPES if name != "ANY"]},
-        "resource_name": {"type": "string", "minLength": 1, "maxLength": 249},
-        "pattern_type": {"enum": ["LITERAL", "PREFIXED"]},
-        "principal": {"type": "string", "pattern": r"^[^:]+:.+$", "maxLength": 1000},
-        "host": {"type": "string", "minLength": 1, "maxLength": 255},
-        "operation": {"enum": [name for name in OPERATIONS if name != "ANY"]},
-        "permission": {"enum": ["ALLOW", "DENY"]},
-    },
-}
-BATCH_BODY = {
-    "type": "object",
-    "required": ["data"],
-    "properties": {"data": {"type": "array", "minItems": 1, "maxItems": 1000, "items": ACL_BODY}},
-}
+ACL_BODY = json_object(
+    [each.name for each in FILTER],
+    resource_type={"enum": [name for name in RESOURCE_TYPES if name != "ANY"]},
+    resource_name={"type": "string", "minLength": 1, "maxLength": 249},
+    pattern_type={"enum": ["LITERAL", "PREFIXED"]},
+    principal={"type": "string", "pattern": r"^[^:]+:.+$", "maxLength": 1000},
+    host={"type": "string", "minLength": 1, "maxLength": 255},
+    operation={"enum": [name for name in OPERATIONS if name != "ANY"]},
+    permission={"enum": ["ALLOW", "DENY"]},
+)
+BATCH_BODY = json_object(["data"], data={"type": "array", "minItems": 1, "maxItems": 1000, "items": ACL_BODY})
 
 
 def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
     """Operations on ACLs."""
+    routes = v3.routes(TAG, "/acls")
 
     def show(call: Call, binding: Any) -> dict[str, Any]:
         return v3.resource(
             call,
             "KafkaAcl",
             ("acls",),
-            "acls",
             resource_type=TYPE_NAMES.get(binding.restype, "UNKNOWN"),
             resource_name=binding.name,
             pattern_type=binding.resource_pattern_type.name,
@@ -87,8 +71,8 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
             permission=binding.permission_type.name,
         )
 
+    @routes.on("GET", "List ACLs.", *FILTER, answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
-        v3.check(call)
         future = checked_call(admin.client.describe_acls, wanted(call), request_timeout=REQUEST_TIMEOUT_S)
         found = await acl_result(future)
         if not found:
@@ -97,20 +81,19 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
 
     async def check_authorizer() -> None:
         """Distinguish ACLs that are disabled from an empty list: librdkafka drops the error of this one call."""
-        cluster = await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+        cluster = await ask(admin.client.describe_cluster)
         resource = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
-        futures = checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)
-        settings = await result_of(futures[resource])
+        settings = await ask(admin.client.describe_configs, [resource])
         if "authorizer.class.name" in settings and not settings["authorizer.class.name"].value:
             raise access_lists_are_off("No Authorizer is configured.")
 
+    @routes.on("POST", "Create an ACL.", body=Body(ACL_BODY), answers={201: None})
     async def create(call: Call) -> Response:
-        v3.check(call)
         await add([call.body])
         return Response(status_code=201)
 
+    @routes.on("POST :batch", "Create several ACLs.", body=Body(BATCH_BODY), answers={201: None})
     async def batch(call: Call) -> Response:
-        v3.check(call)
         await add(call.body["data"])
         return Response(status_code=201)
 
@@ -122,8 +105,8 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
         for future in futures.values():
             await acl_result(future)
 
+    @routes.on("DELETE", "Delete ACLs.", *FILTER, answers={200: json_object(["data"])})
     async def delete(call: Call) -> Response:
-        v3.check(call)
         futures = checked_call(admin.client.delete_acls, [wanted(call)], request_timeout=REQUEST_TIMEOUT_S)
         gone = [binding for future in futures.values() for binding in await acl_result(future)]
         return json_response({"data": [show(call, binding) for binding in gone]})
@@ -131,15 +114,7 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
     def wanted(call: Call) -> AclBindingFilter:
         return checked_call(AclBindingFilter, *_analyses({each.name: call[each.name] for each in FILTER}))
 
-    place = (CLUSTER,)
-    done: dict[int, Any] = {201: None}
-    deleted = {"type": "object", "required": ["data"]}
-    return [
-        Operation("GET", BASE, listing, "List ACLs.", TAG, (*place, *FILTER), answers={200: LIST_SHAPE}),
-        Operation("POST", BASE, create, "Create an ACL.", TAG, place, Body(ACL_BODY), done),
-        Operation("POST", f"{BASE}:batch", batch, "Create several ACLs.", TAG, place, Body(BATCH_BODY), done),
-        Operation("DELETE", BASE, delete, "Delete ACLs.", TAG, (*place, *FILTER), answers={200: deleted}),
-    ]
+    return routes
 
 
 def _analyses(named: dict[str, Any]) -> tuple[Any, ...]:
@@ -168,7 +143,6 @@ async def acl_result(future: Any) -> Any:
 def access_lists_are_off(why: str) -> Problem:
     """The Problem for every call about ACLs in a cluster without an authorizer."""
     return Problem(
-        400,
         NOT_SERVED_CODE,
         f"ACLs are disabled in this cluster: {why}",
         "configure an authorizer on the brokers (authorizer.class.name)",

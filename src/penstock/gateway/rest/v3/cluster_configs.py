@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigSource
+from confluent_kafka.admin._config import AlterConfigOpType
 from starlette.responses import Response
 
 from penstock.gateway.kafka.broker_requests import BrokerWire, check
-from penstock.gateway.rest.v3.configs import ALTER_BODY, TAG, VALUE_BODY, changes_of
-from penstock.gateway.rest.v3.shapes import CLUSTER, CONFIG_NAME, LIST_SHAPE, V3
+from penstock.gateway.rest.v3.configs import ALTER_BODY, TAG, VALUE_BODY, changes_of, source_name
+from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -31,14 +31,13 @@ from penstock.wire.messages.incremental_alter_configs import (
 
 BROKER_TYPE = 4
 ALL_BROKERS = ""
-PATH = "/v3/clusters/{cluster_id}/broker-configs"
 
 
 def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
     """Operations on cluster-wide broker settings."""
+    routes = v3.routes(TAG, "/broker-configs")
 
-    async def entries(call: Call) -> dict[str, DescribeConfigsResourceResult]:
-        v3.check(call)
+    async def entries() -> dict[str, DescribeConfigsResourceResult]:
         resource = DescribeConfigsResource(BROKER_TYPE, ALL_BROKERS, None)
         response: DescribeConfigsResponse = await wire.ask(DescribeConfigsRequest([resource], include_synonyms=True))
         [result] = response.results
@@ -50,32 +49,32 @@ def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
             call,
             "KafkaClusterConfig",
             ("broker-configs", entry.name),
-            f"broker-config={entry.name}",
             config_type="BROKER",
             name=entry.name,
             value=entry.value,
             is_default=False,
             is_read_only=entry.read_only,
             is_sensitive=entry.is_sensitive,
-            source=_source(entry.config_source),
+            source=source_name(entry.config_source),
             synonyms=[
-                {"name": each.name, "value": each.value, "source": _source(each.source)} for each in entry.synonyms
+                {"name": each.name, "value": each.value, "source": source_name(each.source)} for each in entry.synonyms
             ],
         )
 
+    @routes.on("GET", "List cluster-wide broker settings.", answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
-        found = await entries(call)
+        found = await entries()
         data = [show(call, found[name]) for name in sorted(found)]
         return v3.listed(call, "KafkaClusterConfigList", ("broker-configs",), data)
 
+    @routes.on("GET /{name}", "Show a cluster-wide broker setting.")
     async def one(call: Call) -> Response:
-        found = (await entries(call)).get(call["name"])
+        found = (await entries()).get(call["name"])
         if found is None:
-            raise Problem(404, 40405, f"{call['name'][:100]!r} is not set cluster-wide", "PUT sets it")
+            raise Problem(40405, f"{call['name'][:100]!r} is not set cluster-wide", "PUT sets it")
         return json_response(show(call, found))
 
-    async def alter(call: Call, changes: list[tuple[str, str | None]], *, validate: bool = False) -> Response:
-        v3.check(call)
+    async def alter(changes: list[tuple[str, str | None]], *, validate: bool = False) -> Response:
         configs = [
             AlterableConfig(name, (AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET).value, value)
             for name, value in changes
@@ -86,43 +85,16 @@ def v3_cluster_config_operations(wire: BrokerWire, v3: V3) -> list[Operation]:
             check(result.error_code, result.error_message, "cannot change the settings")
         return Response(status_code=204)
 
+    @routes.on("PUT /{name}", "Change a cluster-wide broker setting.", body=Body(VALUE_BODY), answers=NO_CONTENT)
     async def put(call: Call) -> Response:
-        return await alter(call, [(call["name"], call.body["value"])])
+        return await alter([(call["name"], call.body["value"])])
 
+    @routes.on("DELETE /{name}", "Remove a cluster-wide broker setting.", answers=NO_CONTENT)
     async def reset(call: Call) -> Response:
-        return await alter(call, [(call["name"], None)])
+        return await alter([(call["name"], None)])
 
+    @routes.on("POST :alter", "Change cluster-wide broker settings.", body=Body(ALTER_BODY), answers=NO_CONTENT)
     async def batch(call: Call) -> Response:
-        return await alter(call, changes_of(call.body["data"]), validate=call.body.get("validate_only", False))
+        return await alter(changes_of(call.body["data"]), validate=call.body.get("validate_only", False))
 
-    single = (CLUSTER, CONFIG_NAME)
-    gone: dict[int, Any] = {204: None}
-    return [
-        Operation(
-            "GET", PATH, listing, "List cluster-wide broker settings.", TAG, (CLUSTER,), answers={200: LIST_SHAPE}
-        ),
-        Operation(
-            "POST",
-            f"{PATH}:alter",
-            batch,
-            "Change cluster-wide broker settings.",
-            TAG,
-            (CLUSTER,),
-            Body(ALTER_BODY),
-            gone,
-        ),
-        Operation("GET", f"{PATH}/{{name}}", one, "Show a cluster-wide broker setting.", TAG, single),
-        Operation(
-            "PUT", f"{PATH}/{{name}}", put, "Change a cluster-wide broker setting.", TAG, single, Body(VALUE_BODY), gone
-        ),
-        Operation(
-            "DELETE", f"{PATH}/{{name}}", reset, "Remove a cluster-wide broker setting.", TAG, single, answers=gone
-        ),
-    ]
-
-
-def _source(number: int) -> str:
-    try:
-        return ConfigSource(number).name
-    except ValueError:
-        return "UNKNOWN"
+    return routes

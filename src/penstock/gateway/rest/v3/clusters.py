@@ -6,9 +6,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
-from penstock.gateway.kafka.errors import checked_call
-from penstock.gateway.rest.v3.shapes import ANY_OBJECT, BROKER_ID, CLUSTER, LIST_SHAPE, V3
+from penstock.gateway.kafka.admin import Admin, ask
+from penstock.gateway.rest.v3.shapes import ANY_OBJECT, LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
@@ -18,9 +17,7 @@ TAG = "REST Proxy v3: cluster"
 
 def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
     """Operations on the cluster and its brokers."""
-
-    async def described() -> Any:
-        return await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+    routes = v3.routes(TAG)
 
     def show_cluster(call: Call, cluster: Any) -> dict[str, Any]:
         controller = cluster.controller.id if cluster.controller is not None else None
@@ -28,7 +25,6 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
             call,
             "KafkaCluster",
             (),
-            "",
             controller=v3.related(call, "brokers", controller) if controller is not None else None,
             acls=v3.related(call, "acls"),
             brokers=v3.related(call, "brokers"),
@@ -43,7 +39,6 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
             call,
             "KafkaBroker",
             ("brokers", node.id),
-            f"broker={node.id}",
             broker_id=node.id,
             host=node.host,
             port=node.port,
@@ -53,29 +48,29 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
         )
 
     async def clusters(call: Call) -> Response:
-        cluster = show_cluster(call, await described())
+        cluster = show_cluster(call, await ask(admin.client.describe_cluster))
         base = str(call.request.base_url).rstrip("/")
         metadata = {"self": f"{base}/v3/clusters", "next": None}
         return json_response({"kind": "KafkaClusterList", "metadata": metadata, "data": [cluster]})
 
+    @routes.on("GET", "Show the cluster.", answers={200: ANY_OBJECT})
     async def cluster(call: Call) -> Response:
-        v3.check(call)
-        return json_response(show_cluster(call, await described()))
+        return json_response(show_cluster(call, await ask(admin.client.describe_cluster)))
 
+    @routes.on("GET /brokers", "List brokers.", answers={200: LIST_SHAPE})
     async def brokers(call: Call) -> Response:
-        v3.check(call)
-        nodes = sorted((await described()).nodes, key=lambda node: int(node.id))
+        nodes = sorted((await ask(admin.client.describe_cluster)).nodes, key=lambda node: int(node.id))
         return v3.listed(call, "KafkaBrokerList", ("brokers",), [show_broker(call, node) for node in nodes])
 
+    @routes.on("GET /brokers/{broker_id}", "Show a broker.")
     async def broker(call: Call) -> Response:
-        v3.check(call)
-        for node in (await described()).nodes:
+        for node in (await ask(admin.client.describe_cluster)).nodes:
             if node.id == call["broker_id"]:
                 return json_response(show_broker(call, node))
-        raise Problem(404, 40404, f"no broker {call['broker_id']}", "list the brokers to see their ids")
+        raise Problem(40404, f"no broker {call['broker_id']}", "list the brokers to see their ids")
 
+    @routes.on("GET /brokers/{broker_id}/partition-replicas", "List the replicas on a broker.")
     async def replicas(call: Call) -> Response:
-        v3.check(call)
         wanted, found = call["broker_id"], []
         for name, topic in (await admin.describe_all(await admin.names())).items():
             for partition in topic.partitions:
@@ -84,21 +79,7 @@ def v3_cluster_operations(admin: Admin, v3: V3) -> list[Operation]:
                 ]
         return v3.listed(call, "KafkaReplicaList", ("brokers", wanted, "partition-replicas"), found)
 
-    base = "/v3/clusters/{cluster_id}"
-    return [
-        Operation("GET", "/v3/clusters", clusters, "List the clusters.", TAG, answers={200: LIST_SHAPE}),
-        Operation("GET", base, cluster, "Show the cluster.", TAG, (CLUSTER,), answers={200: ANY_OBJECT}),
-        Operation("GET", f"{base}/brokers", brokers, "List brokers.", TAG, (CLUSTER,), answers={200: LIST_SHAPE}),
-        Operation("GET", f"{base}/brokers/{{broker_id}}", broker, "Show a broker.", TAG, (CLUSTER, BROKER_ID)),
-        Operation(
-            "GET",
-            f"{base}/brokers/{{broker_id}}/partition-replicas",
-            replicas,
-            "List the replicas on a broker.",
-            TAG,
-            (CLUSTER, BROKER_ID),
-        ),
-    ]
+    return [Operation("GET", "/v3/clusters", clusters, "List the clusters.", TAG, answers={200: LIST_SHAPE}), *routes]
 
 
 def show_replica(v3: V3, call: Call, topic: str, partition: Any, node: Any) -> dict[str, Any]:
@@ -108,7 +89,6 @@ def show_replica(v3: V3, call: Call, topic: str, partition: Any, node: Any) -> d
         call,
         "KafkaReplica",
         ("topics", topic, "partitions", partition.id, "replicas", node.id),
-        f"topic={topic}/partition={partition.id}/replica={node.id}",
         topic_name=topic,
         partition_id=partition.id,
         broker_id=node.id,

@@ -2,78 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource
+from confluent_kafka.admin._resource import ResourceType
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import Admin, ask
 from penstock.gateway.kafka.errors import checked_call
-from penstock.gateway.rest.v3.shapes import BROKER_ID, CLUSTER, CONFIG_NAME, LIST_SHAPE, TOPIC_NAME, V3
+from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
-from penstock.gateway.web.parameters import Parameter
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: settings"
-ALTER_BODY = {
-    "type": "object",
-    "required": ["data"],
-    "properties": {
-        "data": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {
-                    "name": {"type": "string", "minLength": 1},
-                    "value": {"type": ["string", "null"]},
-                    "operation": {"enum": ["SET", "DELETE", None]},
-                },
-            },
-        },
-        "validate_only": {"type": "boolean"},
+ALTER_BODY = json_object(
+    ["data"],
+    data={
+        "type": "array",
+        "minItems": 1,
+        "items": json_object(
+            ["name"],
+            name={"type": "string", "minLength": 1},
+            value={"type": ["string", "null"]},
+            operation={"enum": ["SET", "DELETE", None]},
+        ),
     },
-}
-VALUE_BODY = {"type": "object", "required": ["value"], "properties": {"value": {"type": ["string", "null"]}}}
+    validate_only={"type": "boolean"},
+)
+VALUE_BODY = json_object(["value"], value={"type": ["string", "null"]})
 
 
+@dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of resource that has settings: its path, its Kafka resource type, and its fields in responses."""
+    """A kind of resource that has settings: its place and parameter in paths, its type in Kafka and in responses."""
 
-    def __init__(
-        self,
-        path: str,
-        parameters: tuple[Parameter, ...],
-        words: Callable[[Call], tuple[object, ...]],
-        resource: Callable[[Call], ConfigResource],
-        kind: str,
-        fields: Callable[[Call], dict[str, Any]],
-    ) -> None:
-        self.path, self.parameters, self.words = path, parameters, words
-        self.resource, self.kind, self.fields = resource, kind, fields
+    place: str
+    parameter: str
+    type: ResourceType
+    name: str
+
+    def words(self, call: Call) -> tuple[object, ...]:
+        return self.place, call[self.parameter], "configs"
+
+    def resource(self, call: Call) -> ConfigResource:
+        return ConfigResource(self.type, str(call[self.parameter]))
 
 
-KINDS = [
-    _Kind(
-        "topics/{topic_name}/configs",
-        (TOPIC_NAME,),
-        lambda call: ("topics", call["topic_name"], "configs"),
-        lambda call: ConfigResource(ConfigResource.Type.TOPIC, call["topic_name"]),
-        "KafkaTopicConfig",
-        lambda call: {"topic_name": call["topic_name"]},
-    ),
-    _Kind(
-        "brokers/{broker_id}/configs",
-        (BROKER_ID,),
-        lambda call: ("brokers", call["broker_id"], "configs"),
-        lambda call: ConfigResource(ConfigResource.Type.BROKER, str(call["broker_id"])),
-        "KafkaBrokerConfig",
-        lambda call: {"broker_id": call["broker_id"]},
-    ),
-]
+KINDS = (
+    _Kind("topics", "topic_name", ResourceType.TOPIC, "KafkaTopicConfig"),
+    _Kind("brokers", "broker_id", ResourceType.BROKER, "KafkaBrokerConfig"),
+)
 
 
 def v3_config_operations(admin: Admin, v3: V3) -> list[Operation]:
@@ -82,52 +62,49 @@ def v3_config_operations(admin: Admin, v3: V3) -> list[Operation]:
 
 
 def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
+    routes = v3.routes(TAG, f"/{kind.place}/{{{kind.parameter}}}/configs")
+
     async def entries(call: Call) -> dict[str, ConfigEntry]:
-        v3.check(call)
         if "topic_name" in call.parameters:
             await admin.partition_count(call["topic_name"])
         elif "broker_id" in call.parameters:
-            cluster = await result_of(checked_call(admin.client.describe_cluster, request_timeout=REQUEST_TIMEOUT_S))
+            cluster = await ask(admin.client.describe_cluster)
             if all(node.id != call["broker_id"] for node in cluster.nodes):
-                raise Problem(404, 40404, f"no broker {call['broker_id']}", "list the brokers first")
-        resource = kind.resource(call)
-        found: dict[str, ConfigEntry] = await result_of(
-            checked_call(admin.client.describe_configs, [resource], request_timeout=REQUEST_TIMEOUT_S)[resource]
-        )
+                raise Problem(40404, f"no broker {call['broker_id']}", "list the brokers first")
+        found: dict[str, ConfigEntry] = await ask(admin.client.describe_configs, [kind.resource(call)])
         return found
 
     def show(call: Call, entry: ConfigEntry) -> dict[str, Any]:
-        words = (*kind.words(call), entry.name)
-        name = "/".join(f"{key.split('_')[0]}={value}" for key, value in kind.fields(call).items())
         return v3.resource(
             call,
-            kind.kind,
-            words,
-            f"{name}/config={entry.name}",
-            **kind.fields(call),
+            kind.name,
+            (*kind.words(call), entry.name),
+            **{kind.parameter: call[kind.parameter]},
             name=entry.name,
             value=entry.value,
             is_default=bool(entry.is_default),
             is_read_only=bool(entry.is_read_only),
             is_sensitive=bool(entry.is_sensitive),
-            source=_source(entry),
+            source=source_name(entry.source),
             synonyms=[
-                {"name": each.name, "value": each.value, "source": _source(each)}
+                {"name": each.name, "value": each.value, "source": source_name(each.source)}
                 for each in (entry.synonyms or {}).values()
             ],
         )
 
+    @routes.on("GET", "List settings.", answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
         found = await entries(call)
         data = [show(call, found[name]) for name in sorted(found)]
-        return v3.listed(call, f"{kind.kind}List", kind.words(call), data)
+        return v3.listed(call, f"{kind.name}List", kind.words(call), data)
 
     async def find(call: Call) -> ConfigEntry:
         found = await entries(call)
         if call["name"] not in found:
-            raise Problem(404, 40405, f"no setting {call['name'][:100]!r}", "list the settings to see them")
+            raise Problem(40405, f"no setting {call['name'][:100]!r}", "list the settings to see them")
         return found[call["name"]]
 
+    @routes.on("GET /{name}", "Show a setting.")
     async def one(call: Call) -> Response:
         return json_response(show(call, await find(call)))
 
@@ -137,56 +114,44 @@ def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
             operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
             entry = checked_call(ConfigEntry, name, value, incremental_operation=operation)
             checked_call(resource.add_incremental_config, entry)
-        futures = checked_call(
-            admin.client.incremental_alter_configs,
-            [resource],
-            validate_only=validate,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        await result_of(futures[resource])
+        await ask(admin.client.incremental_alter_configs, [resource], validate_only=validate)
         return Response(status_code=204)
 
+    @routes.on("PUT /{name}", "Change a setting.", body=Body(VALUE_BODY), answers=NO_CONTENT)
     async def put(call: Call) -> Response:
         await find(call)
         return await alter(call, [(call["name"], call.body["value"])])
 
+    @routes.on("DELETE /{name}", "Reset a setting to its default.", answers=NO_CONTENT)
     async def reset(call: Call) -> Response:
         await find(call)
         return await alter(call, [(call["name"], None)])
 
+    @routes.on("POST :alter", "Change settings.", body=Body(ALTER_BODY), answers=NO_CONTENT)
     async def batch(call: Call) -> Response:
         await entries(call)
         return await alter(call, changes_of(call.body["data"]), validate=call.body.get("validate_only", False))
 
-    path = f"/v3/clusters/{{cluster_id}}/{kind.path}"
-    place = (CLUSTER, *kind.parameters)
-    single = (*place, CONFIG_NAME)
-    gone: dict[int, Any] = {204: None}
-    return [
-        Operation("GET", path, listing, "List settings.", TAG, place, answers={200: LIST_SHAPE}),
-        Operation("POST", f"{path}:alter", batch, "Change settings.", TAG, place, Body(ALTER_BODY), gone),
-        Operation("GET", f"{path}/{{name}}", one, "Show a setting.", TAG, single),
-        Operation("PUT", f"{path}/{{name}}", put, "Change a setting.", TAG, single, Body(VALUE_BODY), gone),
-        Operation("DELETE", f"{path}/{{name}}", reset, "Reset a setting to its default.", TAG, single, answers=gone),
-    ]
+    return routes
 
 
 def changes_of(data: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
     """The names and new values in a body that changes several settings; None resets to the default."""
     names = [each["name"] for each in data]
     if len(set(names)) < len(names):
-        raise Problem(400, 40002, "a setting is changed twice", "name each setting once")
+        raise Problem(40002, "a setting is changed twice", "name each setting once")
     changes = []
     for each in data:
         deleting = each.get("operation") == "DELETE"
         if not deleting and each.get("value") is None:
-            raise Problem(400, 40002, f"setting {each['name'][:100]!r} has no value", "send one, or DELETE it")
+            raise Problem(40002, f"setting {each['name'][:100]!r} has no value", "send one, or DELETE it")
         changes.append((each["name"], None if deleting else each["value"]))
     return changes
 
 
-def _source(entry: ConfigEntry) -> str:
+def source_name(number: int | ConfigSource) -> str:
+    """Where a setting comes from, by Kafka's name."""
     try:
-        return ConfigSource(entry.source).name
+        return ConfigSource(number).name
     except ValueError:
         return "UNKNOWN"

@@ -30,9 +30,9 @@ def with_v3_codes(operation: Operation) -> Operation:
 def v3_problem(problem: KafkaProblem) -> Problem:
     """The same Problem with v3's status and code."""
     if problem.kafka_error in UNKNOWN_TOPIC:
-        status, code = 404, 40403
+        code = 40403
     elif problem.kafka_error in REFUSED:
-        status, code = 400, 40002
+        code = 40002
     else:
         return problem
-    return Problem(status, code, problem.message, problem.fix, headers=problem.headers)
+    return Problem(code, problem.message, problem.fix, headers=problem.headers)

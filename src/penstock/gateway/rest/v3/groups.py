@@ -6,10 +6,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask, result_of
 from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.kafka.groups import CommittedOffset, Groups
-from penstock.gateway.rest.v3.shapes import CLUSTER, CONSUMER_ID, GROUP_ID, LIST_SHAPE, PARTITION_ID, TOPIC_NAME, V3
+from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
@@ -19,15 +19,13 @@ TAG = "REST Proxy v3: groups"
 
 def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]:
     """Operations on consumer groups."""
+    routes = v3.routes(TAG, "/consumer-groups")
 
     async def describe(call: Call) -> Any:
-        v3.check(call)
         name = call["consumer_group_id"]
-        group = await result_of(
-            checked_call(admin.client.describe_consumer_groups, [name], request_timeout=REQUEST_TIMEOUT_S)[name]
-        )
+        group = await ask(admin.client.describe_consumer_groups, [name])
         if group.state.name in ("DEAD", "UNKNOWN") and not group.members and not await groups.committed(name):
-            raise Problem(404, 40405, f"no consumer group {name[:100]!r}", "list the groups to see their names")
+            raise Problem(40405, f"no consumer group {name[:100]!r}", "list the groups to see their names")
         return group
 
     def show(call: Call, group: Any) -> dict[str, Any]:
@@ -37,7 +35,6 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
             call,
             "KafkaConsumerGroup",
             words,
-            f"consumer-group={group.group_id}",
             consumer_group_id=group.group_id,
             is_simple=bool(group.is_simple_consumer_group),
             partition_assignor=group.partition_assignor or "",
@@ -48,9 +45,9 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
             lag_summary=v3.related(call, *words, "lag-summary"),
         )
 
+    @routes.on("GET", "List the groups.", answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
-        v3.check(call)
-        found = await result_of(checked_call(admin.client.list_consumer_groups, request_timeout=REQUEST_TIMEOUT_S))
+        found = await ask(admin.client.list_consumer_groups)
         names = sorted(each.group_id for each in found.valid)
         data = []
         if names:
@@ -58,6 +55,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
             data = [show(call, await result_of(futures[name])) for name in names]
         return v3.listed(call, "KafkaConsumerGroupList", ("consumer-groups",), data)
 
+    @routes.on("GET /{consumer_group_id}", "Show a group.")
     async def one(call: Call) -> Response:
         return json_response(show(call, await describe(call)))
 
@@ -68,7 +66,6 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
             call,
             "KafkaConsumer",
             words,
-            f"consumer-group={group}/consumer={member.member_id}",
             consumer_group_id=group,
             consumer_id=member.member_id,
             instance_id=member.group_instance_id,
@@ -76,6 +73,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
             assignments=v3.related(call, *words, "assignments"),
         )
 
+    @routes.on("GET /{consumer_group_id}/consumers", "List members.", answers={200: LIST_SHAPE})
     async def members(call: Call) -> Response:
         group = await describe(call)
         data = [show_member(call, member) for member in group.members]
@@ -85,11 +83,15 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
         for member in (await describe(call)).members:
             if member.member_id == call["consumer_id"]:
                 return member
-        raise Problem(404, 40406, f"the group has no member {call['consumer_id'][:100]!r}", "list its members first")
+        raise Problem(40406, f"the group has no member {call['consumer_id'][:100]!r}", "list its members first")
 
+    @routes.on("GET /{consumer_group_id}/consumers/{consumer_id}", "Show a member.")
     async def member(call: Call) -> Response:
         return json_response(show_member(call, await find_member(call)))
 
+    @routes.on(
+        "GET /{consumer_group_id}/consumers/{consumer_id}/assignments", "List the partitions assigned to a member."
+    )
     async def assignments(call: Call) -> Response:
         found = await find_member(call)
         group, consumer = call["consumer_group_id"], found.member_id
@@ -100,7 +102,6 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
                 call,
                 "KafkaConsumerAssignment",
                 (*base, topic, "partitions", partition),
-                f"consumer-group={group}/consumer={consumer}/assignment={topic}/partition={partition}",
                 consumer_group_id=group,
                 consumer_id=consumer,
                 topic_name=topic,
@@ -112,28 +113,12 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
         ]
         return v3.listed(call, "KafkaConsumerAssignmentList", base, data)
 
-    base = "/v3/clusters/{cluster_id}/consumer-groups"
-    place = (CLUSTER, GROUP_ID)
-    single = f"{base}/{{consumer_group_id}}"
-    return [
-        Operation("GET", base, listing, "List the groups.", TAG, (CLUSTER,), answers={200: LIST_SHAPE}),
-        Operation("GET", single, one, "Show a group.", TAG, place),
-        Operation("GET", f"{single}/consumers", members, "List members.", TAG, place, answers={200: LIST_SHAPE}),
-        Operation("GET", f"{single}/consumers/{{consumer_id}}", member, "Show a member.", TAG, (*place, CONSUMER_ID)),
-        Operation(
-            "GET",
-            f"{single}/consumers/{{consumer_id}}/assignments",
-            assignments,
-            "List the partitions assigned to a member.",
-            TAG,
-            (*place, CONSUMER_ID),
-        ),
-        *_lag_operations(groups, v3, describe, single),
-    ]
+    return [*routes, *_lag_operations(groups, v3, describe)]
 
 
-def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[Operation]:
+def _lag_operations(groups: Groups, v3: V3, describe: Any) -> list[Operation]:
     """Operations on a group's lag."""
+    routes = v3.routes(TAG, "/consumer-groups/{consumer_group_id}")
 
     async def owners(call: Call) -> dict[tuple[str, int], Any]:
         return {
@@ -148,7 +133,6 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[
             call,
             "KafkaConsumerLag",
             ("consumer-groups", group, "lags", lag.topic, "partitions", lag.partition),
-            f"consumer-group={group}/lag={lag.topic}/partition={lag.partition}",
             consumer_group_id=group,
             topic_name=lag.topic,
             partition_id=lag.partition,
@@ -160,6 +144,7 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[
             lag=lag.lag,
         )
 
+    @routes.on("GET /lags", "List lags by partition.", answers={200: LIST_SHAPE})
     async def lags(call: Call) -> Response:
         owner = await owners(call)
         group = call["consumer_group_id"]
@@ -167,20 +152,22 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[
         data = [show(call, each, owner.get((each.topic, each.partition))) for each in found]
         return v3.listed(call, "KafkaConsumerLagList", ("consumer-groups", group, "lags"), data)
 
+    @routes.on("GET /lags/{topic_name}/partitions/{partition_id}", "Show the lag in a partition.")
     async def lag(call: Call) -> Response:
         owner = await owners(call)
         wanted = (call["topic_name"], call["partition_id"])
         for each in await groups.lags(call["consumer_group_id"]):
             if (each.topic, each.partition) == wanted:
                 return json_response(show(call, each, owner.get(wanted)))
-        raise Problem(404, 40402, "the group has no committed offset there", "list its lags to see its partitions")
+        raise Problem(40402, "the group has no committed offset there", "list its lags to see its partitions")
 
+    @routes.on("GET /lag-summary", "Show a summary of a group's lag.")
     async def summary(call: Call) -> Response:
         owner = await owners(call)
         group = call["consumer_group_id"]
         found = await groups.lags(group)
         if not found:
-            raise Problem(404, 40402, f"group {group} has no committed offsets", "it must read and commit first")
+            raise Problem(40402, f"group {group} has no committed offsets", "it must read and commit first")
         worst = max(found, key=lambda each: each.lag)
         member = owner.get((worst.topic, worst.partition))
         words = ("consumer-groups", group, "lag-summary")
@@ -202,16 +189,4 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any, single: str) -> list[
             )
         )
 
-    place = (CLUSTER, GROUP_ID)
-    return [
-        Operation("GET", f"{single}/lag-summary", summary, "Show a summary of a group's lag.", TAG, place),
-        Operation("GET", f"{single}/lags", lags, "List lags by partition.", TAG, place, answers={200: LIST_SHAPE}),
-        Operation(
-            "GET",
-            f"{single}/lags/{{topic_name}}/partitions/{{partition_id}}",
-            lag,
-            "Show the lag in a partition.",
-            TAG,
-            (*place, TOPIC_NAME, PARTITION_ID),
-        ),
-    ]
+    return routes

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.broker_requests import BrokerWire, check
-from penstock.gateway.rest.v3.shapes import BROKER_ID, CLUSTER, LIST_SHAPE, PARTITION_ID, TOPIC_NAME, V3
+from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
@@ -19,15 +19,14 @@ from penstock.wire.messages.list_partition_reassignments import (
 )
 
 TAG = "REST Proxy v3: cluster"
-BASE = "/v3/clusters/{cluster_id}"
 TAIL = "reassignment"
 
 
 def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[Operation]:
     """Operations that list reassignments: of the cluster, a topic or a partition."""
+    routes = v3.routes(TAG)
 
     async def found(call: Call, topics: list[ListPartitionReassignmentsTopics] | None) -> list[dict[str, Any]]:
-        v3.check(call)
         request = ListPartitionReassignmentsRequest(topics=topics)
         response: ListPartitionReassignmentsResponse = await wire.ask(request)
         check(response.error_code, response.error_message, "cannot list the reassignments")
@@ -36,7 +35,6 @@ def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[O
                 call,
                 "KafkaReassignment",
                 ("topics", topic.name, "partitions", each.partition_index, TAIL),
-                f"topic={topic.name}/partition={each.partition_index}/{TAIL}",
                 topic_name=topic.name,
                 partition_id=each.partition_index,
                 adding_replicas=list(each.adding_replicas),
@@ -47,68 +45,38 @@ def v3_reassignment_operations(admin: Admin, wire: BrokerWire, v3: V3) -> list[O
             for each in topic.partitions
         ]
 
+    @routes.on("GET /topics/-/partitions/-/reassignment", "List ongoing reassignments.", answers={200: LIST_SHAPE})
     async def everywhere(call: Call) -> Response:
         words = ("topics", "-", "partitions", "-", TAIL)
         return v3.listed(call, "KafkaReassignmentList", words, await found(call, None))
 
+    @routes.on(
+        "GET /topics/{topic_name}/partitions/-/reassignment",
+        "List a topic's ongoing reassignments.",
+        answers={200: LIST_SHAPE},
+    )
     async def of_topic(call: Call) -> Response:
         name = call["topic_name"]
         numbers = list(range(await admin.partition_count(name)))
         moving = await found(call, [ListPartitionReassignmentsTopics(name, numbers)])
         return v3.listed(call, "KafkaReassignmentList", ("topics", name, "partitions", "-", TAIL), moving)
 
+    @routes.on(
+        "GET /topics/{topic_name}/partitions/{partition_id}/reassignment", "Show a partition's ongoing reassignment."
+    )
     async def of_partition(call: Call) -> Response:
         name, number = call["topic_name"], call["partition_id"]
-        if number >= await admin.partition_count(name):
-            raise Problem(404, 40402, f"topic {name} has no partition {number}", "partitions count from 0")
+        await admin.check_partition(name, number)
         moving = await found(call, [ListPartitionReassignmentsTopics(name, [number])])
         if not moving:
-            raise Problem(404, 40404, f"partition {number} of {name} is not being reassigned", "no action is needed")
+            raise Problem(40404, f"partition {number} of {name} is not being reassigned", "no action is needed")
         return json_response(moving[0])
 
+    @routes.on("GET /brokers/{broker_id}/tasks", "List a broker's tasks.", answers={200: LIST_SHAPE})
+    @routes.on("GET /brokers/-/tasks", "List tasks.", answers={200: LIST_SHAPE})
     async def tasks(call: Call) -> Response:
-        v3.check(call)
         words = ("brokers", call.parameters.get("broker_id", "-"), "tasks")
         # Brokers are removed and balanced by `penstock cluster`, which stores no tasks in the brokers.
         return v3.listed(call, "KafkaBrokerTaskList", words, [])
 
-    partitions = f"{BASE}/topics/{{topic_name}}/partitions"
-    listed = {200: LIST_SHAPE}
-    return [
-        Operation(
-            "GET",
-            f"{BASE}/topics/-/partitions/-/{TAIL}",
-            everywhere,
-            "List ongoing reassignments.",
-            TAG,
-            (CLUSTER,),
-            answers=listed,
-        ),
-        Operation(
-            "GET",
-            f"{partitions}/-/{TAIL}",
-            of_topic,
-            "List a topic's ongoing reassignments.",
-            TAG,
-            (CLUSTER, TOPIC_NAME),
-            answers=listed,
-        ),
-        Operation(
-            "GET",
-            f"{partitions}/{{partition_id}}/{TAIL}",
-            of_partition,
-            "Show a partition's ongoing reassignment.",
-            TAG,
-            (CLUSTER, TOPIC_NAME, PARTITION_ID),
-        ),
-        Operation("GET", f"{BASE}/brokers/-/tasks", tasks, "List tasks.", TAG, (CLUSTER,), answers=listed),
-        Operation(
-            "GET",
-            f"{BASE}/brokers/{{broker_id}}/tasks",
-            tasks,
-            "List a broker's tasks.",
-            TAG,
-            (CLUSTER, BROKER_ID),
-            answers=listed,
-        ),
-    ]
+    return routes

@@ -13,17 +13,16 @@ from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.registry.schema import JSON
-from penstock.gateway.rest.shapes import ID_SHAPE, INT32_MAX, INT64_MAX, from_base64
+from penstock.gateway.rest.shapes import ID_SHAPE, IDEMPOTENCY_KEY, INT32_MAX, INT64_MAX, from_base64
 from penstock.gateway.rest.v3.schemas import FORMATS, STRATEGIES, ProduceSchemas
-from penstock.gateway.rest.v3.shapes import CLUSTER, TOPIC_NAME, V3
+from penstock.gateway.rest.v3.shapes import V3
 from penstock.gateway.rest.values.json_verbatim import exact_parts
 from penstock.gateway.rest.values.schema_codec import Encode, EncodingBatch, SchemaCodec
 from penstock.gateway.rest.values.schema_values import PREFIX
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.bodies import check_shape
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation, Validator
-from penstock.gateway.web.parameters import header
+from penstock.gateway.web.operations import Body, Call, Operation, Validator, closed_object, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: records"
@@ -47,51 +46,34 @@ DATA_SHAPE = {
         "subject_name_strategy": {"enum": [*STRATEGIES, None]},
     },
 }
-RECORD_SHAPE: dict[str, Any] = {
-    "type": "object",
-    # Unknown fields are rejected: a misspelt one would silently be dropped.
-    "additionalProperties": False,
-    "properties": {
-        "partition_id": {"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX},
-        "headers": {
-            "type": ["array", "null"],
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "additionalProperties": False,
-                "properties": {"name": {"type": "string"}, "value": {"type": ["string", "null"]}},
-            },
-        },
-        "key": DATA_SHAPE,
-        "value": DATA_SHAPE,
-        "timestamp": {
-            "oneOf": [
-                {"type": "null"},
-                {"type": "integer", "minimum": 0, "maximum": INT64_MAX},
-                {"type": "string", "format": "date-time"},
-            ]
-        },
+# Unknown fields are rejected: a misspelt one would silently be dropped.
+RECORD_SHAPE = closed_object(
+    partition_id={"type": ["integer", "null"], "minimum": 0, "maximum": INT32_MAX},
+    headers={
+        "type": ["array", "null"],
+        "items": closed_object(["name"], name={"type": "string"}, value={"type": ["string", "null"]}),
     },
-}
-BATCH_SHAPE = {
-    "type": "object",
-    "required": ["entries"],
-    "properties": {
-        "entries": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": BATCH_MAX,
-            "items": {
-                **RECORD_SHAPE,
-                "required": ["id"],
-                "properties": {
-                    **RECORD_SHAPE["properties"],
-                    "id": {"type": "string", "minLength": 1, "maxLength": 80},
-                },
-            },
-        }
+    key=DATA_SHAPE,
+    value=DATA_SHAPE,
+    timestamp={
+        "oneOf": [
+            {"type": "null"},
+            {"type": "integer", "minimum": 0, "maximum": INT64_MAX},
+            {"type": "string", "format": "date-time"},
+        ]
     },
-}
+)
+BATCH_SHAPE = json_object(
+    ["entries"],
+    entries={
+        "type": "array",
+        "minItems": 1,
+        "maxItems": BATCH_MAX,
+        "items": closed_object(
+            ["id"], **RECORD_SHAPE["properties"], id={"type": "string", "minLength": 1, "maxLength": 80}
+        ),
+    },
+)
 RECORD = Validator(RECORD_SHAPE)
 # A record's `data` by `key` and `value`, as JSON text with every digit that was sent.
 Exact = dict[str, bytes]
@@ -109,6 +91,7 @@ def v3_record_operations(
     bodies: BodyReader,
 ) -> list[Operation]:
     """Producing."""
+    routes = v3.routes(TAG, "/topics/{topic_name}/records")
 
     async def outgoing(topic: str, body: dict[str, Any], exact: Exact, encode: Encode) -> Outgoing:
         key, shown_key = await part(topic, "key", body.get("key"), exact, encode)
@@ -165,8 +148,13 @@ def v3_record_operations(
         delivered, _ = await keys.once(f"v3 {topic}", key, raw, lambda: publisher.publish(topic, record))
         return shown(topic, parts, delivered)
 
+    @routes.on(
+        "POST",
+        "Produce records: one JSON value, or several concatenated ones.",
+        IDEMPOTENCY_KEY,
+        body=Body(RECORD_SHAPE, checked=False, example=EXAMPLE),
+    )
     async def produce(call: Call) -> Response:
-        v3.check(call)
         sent = await bodies.values(call.raw, RECORDS_MAX)
         exact: list[Exact] = await bodies.work(exact_parts, call.raw)
         if len(sent) == 1:
@@ -202,8 +190,13 @@ def v3_record_operations(
             found.append(outcome if isinstance(outcome, Problem) else shown(topic, record[1], outcome))
         return found
 
+    @routes.on(
+        "POST :batch",
+        "Produce many records.",
+        body=Body(BATCH_SHAPE, example={"entries": [{"id": "1", **EXAMPLE}]}),
+        answers={207: json_object(["successes", "failures"])},
+    )
     async def produce_batch(call: Call) -> Response:
-        v3.check(call)
         entries = call.body["entries"]
         exact: list[Exact] = await bodies.work(exact_parts, call.raw, "entries")
         records = [{name: field for name, field in entry.items() if name != "id"} for entry in entries]
@@ -216,37 +209,14 @@ def v3_record_operations(
                 successes.append({"id": entry["id"], **outcome})
         return json_response({"successes": successes, "failures": failures}, 207)
 
-    path = "/v3/clusters/{cluster_id}/topics/{topic_name}/records"
-    place = (CLUSTER, TOPIC_NAME)
-    key = header("Idempotency-Key", "Requests with the same key publish only once.", maxLength=255)
-    return [
-        Operation(
-            "POST",
-            path,
-            produce,
-            "Produce records: one JSON value, or several concatenated ones.",
-            TAG,
-            (*place, key),
-            Body(RECORD_SHAPE, checked=False, example=EXAMPLE),
-        ),
-        Operation(
-            "POST",
-            f"{path}:batch",
-            produce_batch,
-            "Produce many records.",
-            TAG,
-            place,
-            Body(BATCH_SHAPE, example={"entries": [{"id": "1", **EXAMPLE}]}),
-            {207: {"type": "object", "required": ["successes", "failures"]}},
-        ),
-    ]
+    return routes
 
 
 def _plain(name: str, data: dict[str, Any]) -> bytes:
     """The bytes of a string, or of base64 data."""
     value = data["data"]
     if not isinstance(value, str):
-        raise Problem(400, 40002, f"$.{name}.data is not a string", "send a string, or use the type JSON")
+        raise Problem(40002, f"$.{name}.data is not a string", "send a string, or use the type JSON")
     return value.encode("utf-8", "replace") if data.get("type") == "STRING" else from_base64(value, f"$.{name}.data")
 
 
@@ -263,7 +233,7 @@ def timestamp_of(value: int | str | None) -> int:
         moment = datetime.fromisoformat(value)
         return max(0, int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise Problem(400, 40002, f"{value[:40]!r} is not a time", "use 2026-01-31T12:00:00Z") from None
+        raise Problem(40002, f"{value[:40]!r} is not a time", "use 2026-01-31T12:00:00Z") from None
 
 
 def _iso(timestamp_ms: int) -> str:

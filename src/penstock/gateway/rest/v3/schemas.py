@@ -118,8 +118,8 @@ def _check(kind: str | None, named: dict[str, Any]) -> None:
 
 
 def _unclear(what: str) -> Problem:
-    return Problem(400, 400, what, "say which schema the record is written with")
+    return Problem(400, what, "say which schema the record is written with")
 
 
 def _not_there(what: str) -> Problem:
-    return Problem(422, SERIALIZATION, what, "register the schema, or send it with its type")
+    return Problem(SERIALIZATION, what, "register the schema, or send it with its type")

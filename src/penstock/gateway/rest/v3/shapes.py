@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call
+from penstock.gateway.web.operations import Call, Routes, json_object
 from penstock.gateway.web.parameters import number, path, query
 from penstock.gateway.web.problem import Problem
 
@@ -28,8 +28,9 @@ PAGE = (
     number("page_size", "How many entries to show at most.", 1, maximum=PAGE_MAX, default=PAGE_MAX),
     query("page_token", "The token at the end of the previous page's `metadata.next`.", default=""),
 )
-ANY_OBJECT = {"type": "object", "required": ["kind", "metadata"]}
-LIST_SHAPE = {"type": "object", "required": ["kind", "metadata", "data"], "properties": {"data": {"type": "array"}}}
+ANY_OBJECT = json_object(["kind", "metadata"])
+IN_PATHS = (CLUSTER, GROUP_ID, CONSUMER_ID, TOPIC_NAME, PARTITION_ID, BROKER_ID, CONFIG_NAME)
+LIST_SHAPE = json_object(["kind", "metadata", "data"], data={"type": "array"})
 
 
 class V3:
@@ -38,11 +39,14 @@ class V3:
     def __init__(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
 
-    def check(self, call: Call) -> None:
-        """404 for any cluster but this one."""
+    def routes(self, tag: str, base: str = "") -> Routes:
+        """Operations on this cluster; other clusters are not found."""
+        return Routes(tag, f"/v3/clusters/{{cluster_id}}{base}", IN_PATHS, check=self._check)
+
+    def _check(self, call: Call) -> None:
         if call["cluster_id"] not in (self.cluster_id, "-"):
             raise Problem(
-                404, 404, f"cluster {call['cluster_id'][:80]!r} is not this cluster", "GET /v3/clusters shows its id"
+                404, f"cluster {call['cluster_id'][:80]!r} is not this cluster", "GET /v3/clusters shows its id"
             )
 
     def url(self, call: Call, *words: object) -> str:
@@ -55,8 +59,11 @@ class V3:
         """A link to related resources."""
         return {"related": self.url(call, *words)}
 
-    def resource(self, call: Call, kind: str, words: Sequence[object], crn: str, /, **fields: Any) -> dict[str, Any]:
-        """A resource; `crn` is the part of its resource name after the cluster."""
+    def resource(
+        self, call: Call, kind: str, words: Sequence[object], crn: str | None = None, /, **fields: Any
+    ) -> dict[str, Any]:
+        """A resource; `crn` is the part of its resource name after the cluster, if it does not follow from `words`."""
+        crn = _resource_name(words) if crn is None else crn
         return {
             "kind": kind,
             "metadata": {
@@ -77,6 +84,13 @@ class V3:
         )
 
 
+def _resource_name(words: Sequence[object]) -> str:
+    """The resource name of a path: `topic=orders/partition=3` for topics/orders/partitions/3; a last word stays."""
+    pairs = zip(words[::2], words[1::2], strict=False)
+    names = [f"{str(kind).removesuffix('s')}={name}" for kind, name in pairs]
+    return "/".join([*names, *map(str, words[2 * len(names) :])])
+
+
 def page_of(call: Call, names: Sequence[str]) -> tuple[list[str], str]:
     """A page of sorted names and the token of the next one, which is empty after the last."""
     after = ""
@@ -84,7 +98,7 @@ def page_of(call: Call, names: Sequence[str]) -> tuple[list[str], str]:
         try:
             after = base64.b64decode(call["page_token"].encode("ascii"), b"-_", validate=True).decode()
         except (binascii.Error, ValueError):
-            raise Problem(400, 40001, "this page_token is not valid", "use the one in metadata.next") from None
+            raise Problem(40001, "this page_token is not valid", "use the one in metadata.next") from None
     rest = [name for name in names if name > after]
     page = list(rest[: call["page_size"]])
     more = len(rest) > len(page)

@@ -7,53 +7,44 @@ from typing import Any
 from confluent_kafka.cimpl import NewPartitions
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, result_of
+from penstock.gateway.kafka.admin import Admin, ask
 from penstock.gateway.kafka.errors import checked_call
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.rest.shapes import REPLICATION_FACTOR_MAX
 from penstock.gateway.rest.v3.clusters import show_replica
 from penstock.gateway.rest.v3.shapes import (
     ANY_OBJECT,
-    BROKER_ID,
-    CLUSTER,
     LIST_SHAPE,
     PAGE,
-    PARTITION_ID,
-    TOPIC_NAME,
     V3,
     page_of,
 )
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, json_object
 from penstock.gateway.web.parameters import flag
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: topics"
 PARTITIONS_MAX = 10_000
-CREATE_BODY = {
-    "type": "object",
-    "required": ["topic_name"],
-    "properties": {
-        "topic_name": {"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"},
-        "partitions_count": {"type": ["integer", "null"], "minimum": 1, "maximum": PARTITIONS_MAX},
-        "replication_factor": {"type": ["integer", "null"], "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
-        "configs": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["name"],
-                "properties": {"name": {"type": "string"}, "value": {"type": ["string", "null"]}},
-            },
-        },
-        "validate_only": {"type": "boolean"},
+CREATE_BODY = json_object(
+    ["topic_name"],
+    topic_name={"type": "string", "pattern": r"^[a-zA-Z0-9._-]{1,249}$"},
+    partitions_count={"type": ["integer", "null"], "minimum": 1, "maximum": PARTITIONS_MAX},
+    replication_factor={"type": ["integer", "null"], "minimum": 1, "maximum": REPLICATION_FACTOR_MAX},
+    configs={
+        "type": "array",
+        "items": json_object(["name"], name={"type": "string"}, value={"type": ["string", "null"]}),
     },
+    validate_only={"type": "boolean"},
+)
+PATCH_BODY = json_object(
+    ["partitions_count"], partitions_count={"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}
+)
+CREATE_EXAMPLE = {
+    "topic_name": "orders",
+    "partitions_count": 3,
+    "configs": [{"name": "retention.ms", "value": "3600000"}],
 }
-PATCH_BODY = {
-    "type": "object",
-    "required": ["partitions_count"],
-    "properties": {"partitions_count": {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}},
-}
-BASE = "/v3/clusters/{cluster_id}/topics"
 # Confluent's proxy uses the first name for one topic and the second for all topics.
 OPERATIONS = tuple(
     flag(name, "Include the operations that the gateway's user is authorized for.")
@@ -63,13 +54,13 @@ OPERATIONS = tuple(
 
 def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
     """Topics."""
+    routes = v3.routes(TAG, "/topics")
 
     def show(call: Call, topic: Any, name: str) -> dict[str, Any]:
         return v3.resource(
             call,
             "KafkaTopic",
             ("topics", name),
-            f"topic={name}",
             topic_name=name,
             is_internal=bool(topic.is_internal) if topic is not None else False,
             replication_factor=len(topic.partitions[0].replicas) if topic is not None and topic.partitions else 0,
@@ -83,22 +74,27 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
     def with_operations(call: Call) -> bool:
         return any(call.parameters.get(parameter.name) for parameter in OPERATIONS)
 
+    @routes.on("GET", "List the topics.", *PAGE, *OPERATIONS, answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
-        v3.check(call)
         names, token = page_of(call, await admin.names())
         described = await admin.describe_all(names, operations=with_operations(call)) if names else {}
         return v3.listed(
             call, "KafkaTopicList", ("topics",), [show(call, described[name], name) for name in names], token
         )
 
+    @routes.on("GET /{topic_name}", "Show a topic.", *OPERATIONS, answers={200: ANY_OBJECT})
     async def one(call: Call) -> Response:
-        v3.check(call)
         name = call["topic_name"]
         described = await admin.describe_all([name], operations=with_operations(call))
         return json_response(show(call, described[name], name))
 
+    @routes.on(
+        "POST",
+        "Create a topic.",
+        body=Body(CREATE_BODY, example=CREATE_EXAMPLE),
+        answers={200: ANY_OBJECT, 201: ANY_OBJECT},
+    )
     async def create(call: Call) -> Response:
-        v3.check(call)
         body = call.body
         name, validate = body["topic_name"], body.get("validate_only", False)
         configs = {each["name"]: each["value"] for each in body.get("configs", ()) if each.get("value") is not None}
@@ -111,54 +107,29 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
         )
         return json_response(show(call, topic, name), 200 if validate else 201)
 
+    @routes.on("PATCH /{topic_name}", "Add partitions to a topic.", body=Body(PATCH_BODY))
     async def grow(call: Call) -> Response:
-        v3.check(call)
         name, count = call["topic_name"], call.body["partitions_count"]
         present = await admin.partition_count(name)
         if count < present:
-            raise Problem(400, 40002, f"topic {name} already has {present} partitions", "partitions cannot be removed")
+            raise Problem(40002, f"topic {name} already has {present} partitions", "partitions cannot be removed")
         if count > present:
-            futures = checked_call(
-                admin.client.create_partitions,
-                [checked_call(NewPartitions, name, count)],
-                request_timeout=REQUEST_TIMEOUT_S,
-            )
-            await result_of(futures[name])
+            await ask(admin.client.create_partitions, [checked_call(NewPartitions, name, count)])
             admin.forget(name)
             await admin.shown(name, lambda topic: topic is not None and len(topic.partitions) >= count)
         return json_response(show(call, await admin.describe(name), name))
 
+    @routes.on("DELETE /{topic_name}", "Delete a topic.", answers=NO_CONTENT)
     async def delete(call: Call) -> Response:
-        v3.check(call)
         await admin.delete([call["topic_name"]])
         return Response(status_code=204)
 
-    place = (CLUSTER, TOPIC_NAME)
-    example = {"topic_name": "orders", "partitions_count": 3, "configs": [{"name": "retention.ms", "value": "3600000"}]}
-    return [
-        Operation(
-            "GET", BASE, listing, "List the topics.", TAG, (CLUSTER, *PAGE, *OPERATIONS), answers={200: LIST_SHAPE}
-        ),
-        Operation(
-            "POST",
-            BASE,
-            create,
-            "Create a topic.",
-            TAG,
-            (CLUSTER,),
-            Body(CREATE_BODY, example=example),
-            {200: ANY_OBJECT, 201: ANY_OBJECT},
-        ),
-        Operation(
-            "GET", f"{BASE}/{{topic_name}}", one, "Show a topic.", TAG, (*place, *OPERATIONS), answers={200: ANY_OBJECT}
-        ),
-        Operation("PATCH", f"{BASE}/{{topic_name}}", grow, "Add partitions to a topic.", TAG, place, Body(PATCH_BODY)),
-        Operation("DELETE", f"{BASE}/{{topic_name}}", delete, "Delete a topic.", TAG, place, answers={204: None}),
-    ]
+    return routes
 
 
 def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Operation]:
     """Partitions and replicas of a topic."""
+    routes = v3.routes(TAG, "/topics/{topic_name}/partitions")
 
     def show(call: Call, name: str, partition: Any) -> dict[str, Any]:
         words = ("topics", name, "partitions", partition.id)
@@ -167,7 +138,6 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
             call,
             "KafkaPartition",
             words,
-            f"topic={name}/partition={partition.id}",
             topic_name=name,
             partition_id=partition.id,
             leader=v3.related(call, *words, "replicas", leader) if leader is not None else None,
@@ -176,26 +146,19 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
         )
 
     async def find(call: Call) -> Any:
-        v3.check(call)
-        for partition in (await admin.describe(call["topic_name"])).partitions:
-            if partition.id == call["partition_id"]:
-                return partition
-        raise Problem(
-            404,
-            40402,
-            f"topic {call['topic_name']} has no partition {call['partition_id']}",
-            "partitions count from 0",
-        )
+        return await admin.partition(call["topic_name"], call["partition_id"])
 
+    @routes.on("GET", "List partitions.", answers={200: LIST_SHAPE})
     async def partitions(call: Call) -> Response:
-        v3.check(call)
         name = call["topic_name"]
         data = [show(call, name, each) for each in (await admin.describe(name)).partitions]
         return v3.listed(call, "KafkaPartitionList", ("topics", name, "partitions"), data)
 
+    @routes.on("GET /{partition_id}", "Show a partition.")
     async def partition(call: Call) -> Response:
         return json_response(show(call, call["topic_name"], await find(call)))
 
+    @routes.on("GET /{partition_id}/offset", "Show a partition's offsets.")
     async def offset(call: Call) -> Response:
         await find(call)
         name, number = call["topic_name"], call["partition_id"]
@@ -214,6 +177,7 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
             )
         )
 
+    @routes.on("GET /{partition_id}/replicas", "List replicas.")
     async def replicas(call: Call) -> Response:
         found = await find(call)
         name = call["topic_name"]
@@ -222,31 +186,14 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
             call, "KafkaReplicaList", words, [show_replica(v3, call, name, found, node) for node in found.replicas]
         )
 
+    @routes.on("GET /{partition_id}/replicas/{broker_id}", "Show a replica.")
     async def replica(call: Call) -> Response:
         found = await find(call)
         for node in found.replicas:
             if node.id == call["broker_id"]:
                 return json_response(show_replica(v3, call, call["topic_name"], found, node))
         raise Problem(
-            404,
-            40404,
-            f"broker {call['broker_id']} has no replica of it",
-            "list the replicas to see which brokers have one",
+            40404, f"broker {call['broker_id']} has no replica of it", "list the replicas to see which brokers have one"
         )
 
-    base = f"{BASE}/{{topic_name}}/partitions"
-    place = (CLUSTER, TOPIC_NAME, PARTITION_ID)
-    return [
-        Operation("GET", base, partitions, "List partitions.", TAG, (CLUSTER, TOPIC_NAME), answers={200: LIST_SHAPE}),
-        Operation("GET", f"{base}/{{partition_id}}", partition, "Show a partition.", TAG, place),
-        Operation("GET", f"{base}/{{partition_id}}/offset", offset, "Show a partition's offsets.", TAG, place),
-        Operation("GET", f"{base}/{{partition_id}}/replicas", replicas, "List replicas.", TAG, place),
-        Operation(
-            "GET",
-            f"{base}/{{partition_id}}/replicas/{{broker_id}}",
-            replica,
-            "Show a replica.",
-            TAG,
-            (*place, BROKER_ID),
-        ),
-    ]
+    return routes

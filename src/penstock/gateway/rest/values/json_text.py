@@ -20,7 +20,7 @@ def json_bytes(value: Any) -> bytes:
         except UnicodeEncodeError:
             return _escaped(value).encode()
     except RecursionError:
-        raise Problem(400, 40002, "the value is nested too deeply", "send a flatter one") from None
+        raise Problem(40002, "the value is nested too deeply", "send a flatter one") from None
 
 
 # Numbers are not parsed: very long ones take very long, and `len` takes no time.

@@ -53,9 +53,8 @@ def compact(text: str) -> bytes:
     return "".join(tokens).encode()
 
 
-def exact_value(raw: bytes, *budgets: Any) -> bytes:
+def exact_value(raw: bytes, *_budgets: Any) -> bytes:
     """The `value` of a body as compact JSON. The body must be a valid object with a value."""
-    del budgets
     return compact(member(raw.decode(), "value"))
 
 
@@ -78,9 +77,8 @@ def exact_parts(raw: bytes, *words: Any) -> list[dict[str, bytes]]:
     return found
 
 
-def exact_records(raw: bytes, *budgets: Any) -> list[dict[str, bytes]]:
+def exact_records(raw: bytes, *_budgets: Any) -> list[dict[str, bytes]]:
     """For each record of a v2 body its key and value as compact JSON. The body must be valid."""
-    del budgets
     return [
         {name: compact(inner) for name, inner in _members(each) if name in ("key", "value")}
         for each in elements(member(raw.decode(), "records"))

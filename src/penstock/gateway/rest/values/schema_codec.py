@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.registry.decisions import Decision, register
+from penstock.gateway.registry.decisions import register
 from penstock.gateway.registry.lookup import stored_text
 from penstock.gateway.registry.rights import ALL_RIGHTS, Right, SubjectRights
 from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, Source, StoredSchema
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT
 from penstock.gateway.rest.values.record_json import (
     Schemas,
@@ -32,7 +31,6 @@ from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 
 CONVERSION = 42203
-# Records without schemas of at most this many bytes together are converted without a worker.
 # What a worker gets at a time.
 CHUNK_RECORDS_MAX = 500
 CHUNK_BYTES_MAX = 1024 * 1024
@@ -65,24 +63,19 @@ class SchemaCodec:
         if schema_id is not None:
             found = self._registry.state.with_id(DEFAULT_CONTEXT, schema_id)
             if not found or found[0].schema_type != schema_type:
-                raise Problem(
-                    422, 42205, f"no {schema_type} schema with id {schema_id}", "register it, or send its text"
-                )
+                raise Problem(42205, f"no {schema_type} schema with id {schema_id}", "register it, or send its text")
             return found[0]
         if text is None:
             latest = self._registry.state.live_versions(subject)
             if not latest:
                 raise Problem(
-                    422, 42202, f"no schema is given, and subject {subject} has no versions", "send a schema or its id"
+                    42202, f"no schema is given, and subject {subject} has no versions", "send a schema or its id"
                 )
             return latest[-1]
         await self._rights.check(subject, Right.REGISTER)
         source = Source(schema_type, text)
 
-        def decide(state: RegistryState) -> Decision:
-            return register(state, subject, source)
-
-        stored: StoredSchema = await self._registry.write(decide)
+        stored: StoredSchema = await self._registry.write(lambda state: register(state, subject, source))
         return stored
 
     async def encode_all(self, values: Sequence[tuple[StoredSchema, Any]]) -> list[bytes | Problem]:
@@ -94,12 +87,8 @@ class SchemaCodec:
         async def work(chunk: list[tuple[int, Any]], deadline_s: float | None) -> list[bytes | str]:
             return await self._workers.run(encode_values, texts, chunk, deadline_s=deadline_s)
 
-        def on_failure(item: object, reason: str) -> str:
-            del item
-            return f"checking it was aborted: {reason}"
-
         items = [(places[schema.id], value) for schema, value in values]
-        encoded = await _in_chunks(items, lambda _: 0, work, on_failure)
+        encoded = await _in_chunks(items, lambda _: 0, work, lambda _, why: f"checking it was aborted: {why}")
         return [
             PREFIX.pack(MAGIC, schema.id) + data if isinstance(data, bytes) else _schema_mismatch(data)
             for (schema, _), data in zip(values, encoded, strict=True)
@@ -115,16 +104,9 @@ class SchemaCodec:
     async def show(self, records: Sequence[ReadRecord], key_format: str, value_format: str) -> list[bytes]:
         """Records for display, as JSON texts."""
         how = (key_format, value_format, self._schemas(records), self._budgets)
-        if self._is_small(records):
-            return show_records(list(records), *how)
-
-        async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bytes]:
-            return await self._workers.run(show_records, chunk, *how, deadline_s=deadline_s)
-
-        def on_failure(record: ReadRecord, reason: str) -> bytes:
-            return show_record(record, *how, given_up=f"not decoded: {reason}")
-
-        return await _in_chunks(records, _size, work, on_failure)
+        return await self._converted(
+            show_records, records, how, lambda record, why: show_record(record, *how, given_up=f"not decoded: {why}")
+        )
 
     async def show_live(self, records: Sequence[ReadRecord], key_format: str, value_format: str) -> list[bytes]:
         """The same for live tails, which continue without a free worker: the records are then shown as bytes."""
@@ -140,25 +122,17 @@ class SchemaCodec:
         """Records in REST Proxy v2's form, as a JSON list; raises Problem for the first that cannot be converted."""
         schemas: Schemas = self._schemas(records) if form not in ("binary", "json") else {}
         how = (form, schemas, self._budgets)
-
-        async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bytes | str]:
-            return await self._workers.run(v2_records, chunk, *how, deadline_s=deadline_s)
-
-        def on_failure(record: ReadRecord, reason: str) -> str:
-            del record
-            return f"decoding it was aborted: {reason}"
-
-        if form == "binary" or self._is_small(records):
+        if form == "binary":
             shown = v2_records(list(records), *how)
         else:
-            shown = await _in_chunks(records, _size, work, on_failure)
+            shown = await self._converted(v2_records, records, how, lambda _, why: f"decoding it was aborted: {why}")
         texts: list[bytes] = []
         for record, each in zip(records, shown, strict=True):
             if isinstance(each, str):
                 place = f"the record at offset {record.offset} of partition {record.partition} of {record.topic}"
                 fix = "read it with the format binary" if not record.unreadable else "read it with a Kafka client"
                 raise Problem(
-                    422, 42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or continue at the next offset"
+                    42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or continue at the next offset"
                 )
             texts.append(each)
         return b"[" + b",".join(texts) + b"]"
@@ -166,17 +140,23 @@ class SchemaCodec:
     async def find(self, records: Sequence[ReadRecord], key: str | None, contains: str) -> list[bool]:
         """For each record whether it has the key and contains the text, whatever its schema."""
         how = (key, contains, self._schemas(records), self._budgets)
+        return await self._converted(find_text, records, how, lambda _record, _why: False)
+
+    async def _converted(
+        self,
+        convert: Callable[..., list[Shown]],
+        records: Sequence[ReadRecord],
+        how: tuple[Any, ...],
+        on_failure: Callable[[ReadRecord, str], Shown],
+    ) -> list[Shown]:
+        """What a function makes of each record, in a worker if it could take a while."""
         if self._is_small(records):
-            return find_text(list(records), *how)
+            return convert(list(records), *how)
 
-        async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[bool]:
-            return await self._workers.run(find_text, chunk, *how, deadline_s=deadline_s)
+        async def work(chunk: list[ReadRecord], deadline_s: float | None) -> list[Shown]:
+            return await self._workers.run(convert, chunk, *how, deadline_s=deadline_s)
 
-        def on_failure(record: ReadRecord, reason: str) -> bool:
-            del record, reason
-            return False
-
-        return await _in_chunks(records, _size, work, on_failure)
+        return await _in_chunks(records, lambda record: record.size, work, on_failure)
 
     def _schemas(self, records: Sequence[ReadRecord]) -> Schemas:
         """The schemas that records name, or why one cannot be used; missing ones are left out."""
@@ -279,9 +259,5 @@ def _chunks(items: Sequence[Item], size_of: Callable[[Item], int]) -> Iterator[l
         yield chunk
 
 
-def _size(record: ReadRecord) -> int:
-    return record.size
-
-
 def _schema_mismatch(reason: str) -> Problem:
-    return Problem(422, CONVERSION, f"the value does not match the schema: {reason}", "send a value of that schema")
+    return Problem(CONVERSION, f"the value does not match the schema: {reason}", "send a value of that schema")
