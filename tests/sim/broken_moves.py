@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
+from penstock.runtime.replication.fetcher import ReplicaFetcher
 
 
 @contextmanager
@@ -27,4 +28,11 @@ def swap_before_the_rest() -> Iterator[None]:
         yield
 
 
-MOVING_VARIANTS = (swap_before_the_rest,)
+@contextmanager
+def follow_what_is_gone() -> Iterator[None]:
+    """Put a partition among those to be fetched again although its directory failed while its records were appended."""
+    with patch.object(ReplicaFetcher, "_is_followed", lambda *_: True):
+        yield
+
+
+MOVING_VARIANTS = (swap_before_the_rest, follow_what_is_gone)

@@ -133,6 +133,8 @@ class SimDisk:
         self.root.sync()
         self.is_full = False
         self.fails_sync = False
+        # Where the name of a data directory is given, nothing works any more.
+        self.broken: str | None = None
         self.synced_bytes = 0
 
     def lose_power(self, random: Random) -> None:
@@ -222,6 +224,8 @@ class SimFilesystem:
         """Every operation passes here: dead processes stop, and armed crashes happen."""
         if self.dead:
             raise SimCrash(f"{action} {path}")
+        if self.disk.broken is not None and self.disk.broken == path.parts[1]:
+            raise storage_error(action, path, OSError(errno.EIO, "Input/output error"))
         if self.crash_after is not None:
             self.crash_after -= 1
             if self.crash_after < 0:

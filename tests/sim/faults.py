@@ -17,6 +17,7 @@ from penstock.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest
+from sim.disk import MORE_DATA
 from sim.machine import DISK_DELAY_US_MAX, Machine
 from sim.network import Link
 from sim.scheduler import SECOND_US
@@ -72,6 +73,7 @@ class Faults:
         self._world.store.calm()
         for machine in self._world.machines.values():
             machine.disk.is_full = False
+            self._mend_disk(machine)
             machine.slow_disk_us_max = DISK_DELAY_US_MAX
             machine.clock_offset_ms = 0
             machine.spare()
@@ -227,6 +229,18 @@ class Faults:
     def _free_disk(machine: Machine) -> None:
         machine.disk.is_full = False
 
+    def fail_directory(self, fault: Fault) -> None:
+        """One of two data directories fails; whoever mends it starts the node again."""
+        for machine in self._machines(fault):
+            machine.disk.broken = MORE_DATA
+            self._later(fault.duration_s, self._mend_disk, machine)
+
+    def _mend_disk(self, machine: Machine) -> None:
+        if machine.disk.broken is not None:
+            machine.disk.broken = None
+            machine.kill()
+            self._restart_later(machine, DEAD_S)
+
     def slow_disk(self, fault: Fault) -> None:
         """Disk work takes up to `amount` milliseconds."""
         for machine in self._machines(fault):
@@ -299,6 +313,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "strike_share_coordinator",
         "strike_letters",
         "disk_full",
+        "fail_directory",
         "slow_disk",
         "clock",
         "store_away",

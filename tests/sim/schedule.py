@@ -13,6 +13,8 @@ QUIET_S = 2.0
 GUARDED_PART = 0.3
 # The part in which a full disk holds acknowledgements back before all brokers are killed.
 HELD_BACK_PART = 0.06
+# Of the seeds with two data directories a node, the part in which one of them fails.
+FAILING_DIRECTORY_PART = 0.5
 STORM_TRANSACTION_TIMEOUTS_MS = (400, 700, 1_000)
 # Of a partition with one replica consumers get records before they are on disk, and a power cut may take them back.
 READ_BEFORE_SYNCED = frozenset(
@@ -97,10 +99,16 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
 
 
 def draw_moving(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
-    """The plan of a seed whose nodes have two data directories, between which replicas move."""
+    """The plan of a seed whose nodes have two data directories, between which replicas move; one of them may fail."""
     plan = draw(seed, nodes, seconds)
     pause_s = Random(f"{seed} moves").choice((0.3, 1.0, 3.0))
-    return replace(plan, shape=replace(plan.shape, moves_pause_s=pause_s))
+    failing = Random(f"{seed} failing directory")
+    faults = list(plan.faults)
+    if failing.random() < FAILING_DIRECTORY_PART:
+        at_s, duration_s = round(failing.uniform(QUIET_S, seconds), 3), round(failing.uniform(0.5, 5.0), 3)
+        faults.append(Fault(at_s, "fail_directory", (failing.randint(1, nodes),), duration_s))
+        faults.sort(key=lambda fault: fault.at_s)
+    return replace(plan, shape=replace(plan.shape, moves_pause_s=pause_s), faults=tuple(faults))
 
 
 def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:

@@ -34,6 +34,7 @@ FIRST_SEEDS = {
     "archive_before_the_letter": 12,
     "answer_before_durable": 3,
     "take_a_stale_copy": 25,
+    "follow_what_is_gone": 700017,
 }
 
 # What a run must have for a slip to show at all: others are not worth their time.
@@ -45,6 +46,7 @@ PROMISING: dict[str, Callable[[Plan], bool]] = {
     "keep_what_is_revoked": lambda plan: plan.shape.guarded,
     "grant_what_a_snapshot_revoked": lambda plan: plan.shape.guarded and plan.shape.snapshot_bytes in (300, 1000),
     "mark_before_decision": lambda plan: kinds(plan).count("strike_coordinator") >= 3,
+    "follow_what_is_gone": lambda plan: "fail_directory" in kinds(plan),
     "name_a_key_that_did_not_seal": lambda plan: "rotate_key" in kinds(plan),
 }
 
