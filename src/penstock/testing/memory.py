@@ -165,10 +165,6 @@ class MemorySource:
         """Store positions."""
         self._broker.commits[self._subscription.group].update(positions)
 
-    def acknowledge(self, outcomes: Outcomes) -> None:
-        """Consumer groups commit instead."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """Nothing to close."""
 
@@ -201,11 +197,8 @@ class MemoryShare:
         # Whether the last read found something; whoever reads again has done it.
         self._is_read = False
 
-    def open(
-        self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
-    ) -> None:
+    def open(self) -> None:
         """Join."""
-        del assigned, revoked
 
     def limits(self) -> ShareLimits:
         """Those that the subscription asks for."""
@@ -226,26 +219,14 @@ class MemoryShare:
             time.sleep(IDLE_S)
         return list(found)
 
-    def pause(self, paused: bool) -> None:
-        """Who does not read takes nothing."""
-
     def is_at_end(self) -> bool:
         """Whether there is nothing to hand out."""
         return not (self._is_read or self._released or self._new())
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def store(self, messages: Sequence[Message]) -> None:
         """Store messages."""
         for message in messages:
             self._broker.append(message)
-
-    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
-        """Store messages; a share group has no positions."""
-        del positions
-        self.send(messages)
-
-    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
-        """Share groups acknowledge instead."""
-        raise NotImplementedError
 
     def acknowledge(self, outcomes: Outcomes) -> None:
         """What is released is handed out again."""

@@ -16,6 +16,7 @@ from typing import Any
 from penstock.app.application import WORKER_VARIABLE, App
 from penstock.app.counters import LineCounters
 from penstock.app.lines.kafka import done_ahead, share_lag
+from penstock.app.lines.transport import Clock
 from penstock.app.running.reloading import CodeWatch
 from penstock.app.running.scaling import Bounds, Scaler
 from penstock.client.application.admin import Admin
@@ -74,7 +75,7 @@ class Supervisor:
                 if scaling.done():
                     scaling.result()
                 await self._keep_workers()
-                await self._pause(LOOK_S)
+                await Clock().wait(self._stopping, asyncio.get_running_loop().time() + LOOK_S)
                 has_new_code = self._watch is not None and await asyncio.to_thread(self._watch.has_changed)
         finally:
             scaling.cancel()
@@ -224,13 +225,6 @@ class Supervisor:
                 if topic in each.topics or any(name.startswith("^") for name in each.topics)
             )
         return lags
-
-    async def _pause(self, pause_s: float) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
 
 
 async def _listen(worker: WorkerProcess, descriptor: int) -> None:
