@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,6 +43,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     for row in cells:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
     console().print(table)
+
+
+def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], as_json: bool) -> None:
+    """Rows as JSON, or these columns of them as a table."""
+    if as_json:
+        print_json(rows)
+    else:
+        print_table([name.replace("_", " ") for name in columns], [[row[name] for name in columns] for row in rows])
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

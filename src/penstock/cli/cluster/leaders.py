@@ -60,9 +60,9 @@ def command(connection: Connection, as_json: bool, elect: bool, unclean: tuple[s
         print_json(
             {
                 "brokers": [dict(zip(names_of_columns, row, strict=True)) for row in rows],
-                "not_preferred": [{"topic": name.topic, "partition": name.partition} for name in astray],
+                "not_preferred": [name._asdict() for name in astray],
                 "without_leader": sum(partition.leader < 0 for partition in view.partitions.values()),
-                "elected": [{"topic": name.topic, "partition": name.partition} for name in elected],
+                "elected": [name._asdict() for name in elected],
             }
         )
         return

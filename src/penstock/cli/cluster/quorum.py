@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -29,26 +30,7 @@ def command(connection: Connection, as_json: bool) -> None:
     with WireClient(connection) as client:
         quorum = read_quorum(client)
     if as_json:
-        print_json(
-            {
-                "leader": quorum.leader,
-                "epoch": quorum.epoch,
-                "high_watermark": quorum.high_watermark,
-                "nodes": [
-                    {
-                        "node_id": node.node_id,
-                        "role": node.role,
-                        "address": node.address,
-                        "directory_id": node.directory_id,
-                        "log_end_offset": node.log_end_offset,
-                        "lag": node.lag,
-                        "last_fetch_ms": node.last_fetch_ms,
-                        "last_caught_up_ms": node.last_caught_up_ms,
-                    }
-                    for node in quorum.nodes
-                ],
-            }
-        )
+        print_json(asdict(quorum))
         return
     print_facts(
         [

@@ -114,8 +114,7 @@ def _move(
 def _follow(client: WireClient, view: ClusterView, throttle: int | None, as_json: bool, no_wait: bool) -> None:
     rows = [
         {
-            "topic": name.topic,
-            "partition": name.partition,
+            **name._asdict(),
             "replicas": list(moving.replicas),
             "adding": list(moving.adding),
             "removing": list(moving.removing),
@@ -158,6 +157,6 @@ def _cancel(client: WireClient, view: ClusterView, plan: Plan | None, as_json: b
     refuse(alter_reassignments(client, dict.fromkeys(chosen)), "some reassignments could not be cancelled")
     settle(client, {name.topic for name in chosen}, throttled=True)
     if as_json:
-        print_json([{"topic": name.topic, "partition": name.partition} for name in chosen])
+        print_json([name._asdict() for name in chosen])
     else:
         click.echo(f"cancelled: {plural(len(chosen), 'partition')}")

@@ -8,7 +8,7 @@ import click
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options, output_option
-from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.render import plural, print_json, print_rows, print_table
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -36,11 +36,9 @@ def list_topics(connection: Connection, as_json: bool) -> None:
     for topic in admin.topics():
         if not topic.internal and takes_letters(admin, topic.name):
             ranges = _ranges(admin, topic.name, ())
-            rows.append((topic.name, len(ranges), sum(end - first for first, end in ranges.values())))
-    if as_json:
-        print_json([dict(zip(("topic", "partitions", "letters"), row, strict=True)) for row in rows])
-    else:
-        print_table(("topic", "partitions", "letters"), rows)
+            letters = sum(end - first for first, end in ranges.values())
+            rows.append({"topic": topic.name, "partitions": len(ranges), "letters": letters})
+    print_rows(rows, ("topic", "partitions", "letters"), as_json)
 
 
 @command.command()
@@ -147,11 +145,8 @@ def purge(
     count = sum(targets[number] - first for number, (first, _) in ranges.items())
     confirm(f"Delete {plural(count, 'dead letter')} of {name}?", yes)
     starts = admin.delete_records(name, targets)
-    rows = [(number, starts[number] - ranges[number][0]) for number in sorted(starts)]
-    if as_json:
-        print_json([dict(zip(("partition", "deleted"), row, strict=True)) for row in rows])
-    else:
-        print_table(("partition", "deleted"), rows)
+    rows = [{"partition": number, "deleted": starts[number] - ranges[number][0]} for number in sorted(starts)]
+    print_rows(rows, ("partition", "deleted"), as_json)
 
 
 def _ranges(admin: Admin, topic: str, numbers: tuple[int, ...]) -> dict[int, tuple[int, int]]:

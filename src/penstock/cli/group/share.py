@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.cli.group.admin import Group, Member
-from penstock.cli.group.coordinators import UNANSWERED, by_coordinator, names_of
+from penstock.cli.group.coordinators import GroupSource, in_order
 from penstock.cli.group.lag import GroupLag, PartitionLag
 from penstock.client.cluster import ClusterClient
 from penstock.client.view import BrokerView
@@ -24,36 +24,20 @@ from penstock.wire.messages.share_group_describe import (
 SHARE = "share"
 
 
-class ShareSource:
-    """Finds share groups; without a client, or where brokers don't have them, there are none."""
+class ShareSource(GroupSource[tuple[Group, GroupLag]]):
+    """Finds share groups, with their offsets."""
 
-    def __init__(self, client: ClusterClient | None) -> None:
-        self._client = client
+    kind = SHARE
 
-    def names(self) -> list[str]:
-        """The names of all share groups, which librdkafka leaves out of its list."""
-        return names_of(self._client, SHARE)
-
-    def describe(self, names: Sequence[str]) -> dict[str, tuple[Group, GroupLag]]:
-        """Those of the groups that are share groups, with their offsets."""
-        if self._client is None or not names:
-            return {}
-        try:
-            groups: dict[str, tuple[Group, GroupLag]] = {}
-            for broker, some in by_coordinator(self._client, names).items():
-                groups |= self._describe_at(broker, some)
-            return groups
-        except UNANSWERED:
-            return {}
-
-    def _describe_at(self, broker: BrokerView, names: Sequence[str]) -> dict[str, tuple[Group, GroupLag]]:
-        assert self._client is not None
-        described: ShareGroupDescribeResponse = self._client.ask_at(broker.address, ShareGroupDescribeRequest(names))
+    def _describe_at(
+        self, client: ClusterClient, broker: BrokerView, names: Sequence[str]
+    ) -> dict[str, tuple[Group, GroupLag]]:
+        described: ShareGroupDescribeResponse = client.ask_at(broker.address, ShareGroupDescribeRequest(names))
         groups = {row.group_id: _group(row, broker) for row in described.groups if not row.error_code}
         if not groups:
             return {}
         wanted = [DescribeShareGroupOffsetsRequestGroup(name, None) for name in groups]
-        offsets: DescribeShareGroupOffsetsResponse = self._client.ask_at(
+        offsets: DescribeShareGroupOffsetsResponse = client.ask_at(
             broker.address, DescribeShareGroupOffsetsRequest(wanted)
         )
         lags = {row.group_id: _lag(row) for row in offsets.groups}
@@ -77,8 +61,7 @@ def _group(row: DescribedGroup, coordinator: BrokerView) -> Group:
         )
         for member in row.members
     ]
-    members.sort(key=lambda member: (member.client_id, member.member_id))
-    return Group(row.group_id, SHARE, row.group_state, row.assignor_name, coordinator, tuple(members))
+    return Group(row.group_id, SHARE, row.group_state, row.assignor_name, coordinator, in_order(members))
 
 
 def _lag(group: DescribeShareGroupOffsetsResponseGroup) -> GroupLag:

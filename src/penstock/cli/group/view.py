@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,19 +50,7 @@ def describe_row(group: Group, lag: GroupLag) -> Row:
     partitions = []
     for each in lag.partitions:
         owner = owners.get((each.topic, each.partition))
-        partitions.append(
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "committed_offset": each.committed_offset,
-                "end_offset": each.end_offset,
-                "lag": each.lag,
-                "lag_ms": each.lag_ms,
-                "status": each.status,
-                "committed_ms": each.committed_ms,
-                "member_id": owner.member_id if owner is not None else None,
-            }
-        )
+        partitions.append({**asdict(each), "member_id": owner.member_id if owner is not None else None})
     coordinator = group.coordinator
     return {
         **list_row(group, lag),

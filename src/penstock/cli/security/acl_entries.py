@@ -98,14 +98,20 @@ def parse_operations(texts: Iterable[str]) -> list[Operation]:
     return list(found)
 
 
+def parse_principal(text: str) -> tuple[str, str]:
+    """The type and the name of a principal; raises CommandFailure for what does not name anybody."""
+    kind, separator, name = text.partition(":")
+    if not kind or not separator or not name:
+        raise CommandFailure(
+            f"{text!r} is not a principal", "it needs a type and a name", f"write User:{text or 'alice'}"
+        )
+    return kind, name
+
+
 def check_principals(principals: Iterable[str]) -> None:
     """Raises CommandFailure for what does not name anybody."""
     for principal in principals:
-        kind, separator, name = principal.partition(":")
-        if not kind or not separator or not name:
-            raise CommandFailure(
-                f"{principal!r} is not a principal", "it needs a type and a name", f"write User:{principal or 'alice'}"
-            )
+        parse_principal(principal)
 
 
 def entries_for(grant: Grant, resources: Resources, operations: Sequence[Operation]) -> list[AclCreation]:

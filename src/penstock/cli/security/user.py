@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options, output_option
-from penstock.cli.render import print_json, print_table
+from penstock.cli.render import print_rows
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -79,10 +79,7 @@ def list_users(connection: Connection, as_json: bool) -> None:
         {"user": user, "mechanism": mechanism, "iterations": iterations}
         for user, mechanism, iterations in sorted(_known(connection))
     ]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(("user", "mechanism", "iterations"), [tuple(row.values()) for row in rows])
+    print_rows(rows, ("user", "mechanism", "iterations"), as_json)
 
 
 @command.command()
@@ -129,13 +126,11 @@ def _password(given: str | None, from_stdin: bool) -> str:
 
 
 def _known(connection: Connection) -> list[tuple[str, str, int]]:
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster
     from penstock.core.security import scram
     from penstock.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
-    with WireClient(connection) as client:
-        response = client.ask(DescribeUserScramCredentialsRequest(users=None))
-    check_error(response.error_code, response.error_message, "users cannot be listed")
+    response = ask_cluster(connection, DescribeUserScramCredentialsRequest(users=None), "users cannot be listed")
     return [
         (result.user, scram.MECHANISMS_BY_CODE[info.mechanism].name, info.iterations)
         for result in response.results
@@ -150,10 +145,8 @@ def _alter(
     upsertions: list[ScramCredentialUpsertion],
     what: str,
 ) -> None:
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster, check_error
     from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
-    with WireClient(connection) as client:
-        response = client.ask(AlterUserScramCredentialsRequest(deletions, upsertions))
-    for result in response.results:
+    for result in ask_cluster(connection, AlterUserScramCredentialsRequest(deletions, upsertions)).results:
         check_error(result.error_code, result.error_message, what)

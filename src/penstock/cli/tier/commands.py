@@ -114,13 +114,12 @@ def verify(
     Ends with code 1 if something is missing or damaged.
     """
     from penstock.cli.tier.metadata import expected_segments, read_metadata, read_topic_ids
-    from penstock.cli.wire_client import WireClient
+    from penstock.cli.wire_client import ask_cluster
     from penstock.storage.tier.inventory import check_segment, compare, take_inventory
     from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 
     store = _open(config, url, options)
-    with WireClient(connection) as client:
-        cluster_id = client.ask(DescribeClusterRequest()).cluster_id
+    cluster_id = ask_cluster(connection, DescribeClusterRequest()).cluster_id
 
     async def look() -> tuple[Inventory, list[Problem], list[Orphan], int]:
         inventory = await take_inventory(store, cluster_id)

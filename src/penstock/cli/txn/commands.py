@@ -8,7 +8,7 @@ import click
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options, output_option
-from penstock.cli.render import plural, print_facts, print_json, print_table
+from penstock.cli.render import plural, print_facts, print_json, print_rows
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -54,11 +54,7 @@ def list_transactions(
             return
         names = [one for one in admin.transactional_ids(state) if fnmatch.fnmatchcase(one, pattern)]
         rows = [_facts(admin, name) for name in names]
-    if as_json:
-        print_json(rows)
-        return
-    columns = ("transactional_id", "state", "producer_id", "producer_epoch", "open_s", "timeout_ms")
-    print_table([column.replace("_", " ") for column in columns], [[row[one] for one in columns] for row in rows])
+    print_rows(rows, ("transactional_id", "state", "producer_id", "producer_epoch", "open_s", "timeout_ms"), as_json)
 
 
 @command.command()
@@ -136,21 +132,19 @@ def _facts(admin: TransactionAdmin, name: str) -> dict[str, Any]:
 def _show_hanging(found: list[OpenTransaction], as_json: bool) -> None:
     import time
 
-    columns = ("topic", "partition", "producer_id", "producer_epoch", "first_offset", "idle_s")
     rows = [
-        (
-            *one.partition,
-            one.producer.producer_id,
-            one.producer.producer_epoch,
-            one.producer.current_txn_start_offset,
-            round(one.age_s(time.time()), 1),
-        )
+        {
+            **one.partition._asdict(),
+            "producer_id": one.producer.producer_id,
+            "producer_epoch": one.producer.producer_epoch,
+            "first_offset": one.producer.current_txn_start_offset,
+            "idle_s": round(one.age_s(time.time()), 1),
+        }
         for one in found
     ]
+    print_rows(rows, ("topic", "partition", "producer_id", "producer_epoch", "first_offset", "idle_s"), as_json)
     if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
         return
-    print_table([column.replace("_", " ") for column in columns], rows)
     if found:
         click.echo("`penstock txn abort --hanging` aborts them")
     else:
