@@ -14,6 +14,9 @@ from penstock.client.failures import reason_of
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
+    from penstock.cli.admin import Admin
+    from penstock.cli.wire_client import WireClient
+
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
 NO_BROKER_ADVICE = "start one here with `penstock up`, or name another with -b HOST:PORT (or PENSTOCK_BOOTSTRAP)"
@@ -46,6 +49,20 @@ def client_settings(connection: Connection, **more: Any) -> dict[str, Any]:
         **more,
         **connection.properties,
     }
+
+
+def open_admin(connection: Connection) -> Admin:
+    """An admin client. librdkafka is loaded here, so that help and completion do without."""
+    from penstock.cli.admin import Admin
+
+    return Admin(connection)
+
+
+def open_client(connection: Connection) -> WireClient:
+    """Penstock's own client, which is loaded here too."""
+    from penstock.cli.wire_client import WireClient
+
+    return WireClient(connection)
 
 
 def bootstrap_addresses(connection: Connection) -> tuple[Address, ...]:

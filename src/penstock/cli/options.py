@@ -110,6 +110,11 @@ def output_option(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def query_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add both: for commands that ask a cluster and print what it says."""
+    return connection_options(output_option(function))
+
+
 def shared_options() -> SharedOptions:
     """The options before the command's name, also if a command is called without the main group."""
     shared = click.get_current_context().find_object(SharedOptions)

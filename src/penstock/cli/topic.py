@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from penstock.cli.options import Connection, confirm, connection_options, output_option, parse_assignments
+from penstock.cli.client import open_admin, open_client
+from penstock.cli.options import Connection, confirm, connection_options, parse_assignments, query_options
 from penstock.cli.render import human_bytes, plural, print_facts, print_json, print_table
 from penstock.cli.style import StyledGroup
 
@@ -21,8 +22,7 @@ def command() -> None:
 @click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Do not fail if a topic already exists.")
 @click.option("--validate-only", is_flag=True, help="Only validate; create nothing.")
-@connection_options
-@output_option
+@query_options
 def create(
     names: tuple[str, ...],
     partitions: int | None,
@@ -37,10 +37,8 @@ def create(
 
     Example: penstock topic create orders -p 6 -c retention.ms=3600000
     """
-    from penstock.cli.admin import Admin
-
     settings = parse_assignments(configs, "-c")
-    admin = Admin(connection)
+    admin = open_admin(connection)
     existing = {topic.name for topic in admin.topics()} if if_not_exists else set()
     results = []
     for name in names:
@@ -58,17 +56,14 @@ def create(
 @command.command("list")
 @click.argument("pattern", default="*")
 @click.option("--internal", is_flag=True, help="Show internal topics (those that start with __) too.")
-@connection_options
-@output_option
+@query_options
 def list_topics(pattern: str, internal: bool, connection: Connection, as_json: bool) -> None:
     """List topics whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell)."""
     import fnmatch
 
-    from penstock.cli.admin import Admin
-
     topics = [
         topic
-        for topic in Admin(connection).topics()
+        for topic in open_admin(connection).topics()
         if (internal or not topic.internal) and fnmatch.fnmatchcase(topic.name, pattern)
     ]
     rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.internal) for topic in topics]
@@ -84,16 +79,14 @@ def list_topics(pattern: str, internal: bool, connection: Connection, as_json: b
 @command.command()
 @click.argument("name", metavar="TOPIC")
 @click.option("--all-configs", is_flag=True, help="Show every setting, not only those that were changed.")
-@connection_options
-@output_option
+@query_options
 def describe(name: str, all_configs: bool, connection: Connection, as_json: bool) -> None:
     """Show a topic's partitions, offsets, size and settings."""
-    from penstock.cli.admin import Admin
     from penstock.cli.cluster.view import read_sizes
     from penstock.cli.wire_client import direct_client
     from penstock.model.ids import TopicPartition
 
-    admin = Admin(connection)
+    admin = open_admin(connection)
     topic = admin.describe_topic(name)
     online = [partition.partition for partition in topic.partitions if partition.leader >= 0]
     first = admin.earliest_offsets(name, online)
@@ -175,9 +168,7 @@ def _print_partitions(partitions: list[dict[str, object]]) -> None:
 @connection_options
 def delete(names: tuple[str, ...], yes: bool, connection: Connection) -> None:
     """Delete topics and all their records."""
-    from penstock.cli.admin import Admin
-
-    admin = Admin(connection)
+    admin = open_admin(connection)
     confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
     for name in names:
         admin.delete_topic(name)
@@ -191,15 +182,13 @@ def delete(names: tuple[str, ...], yes: bool, connection: Connection) -> None:
 @connection_options
 def alter(name: str, configs: tuple[str, ...], unset: tuple[str, ...], connection: Connection) -> None:
     """Change a topic's settings; the ones not named keep their values."""
-    from penstock.cli.admin import Admin
-
     settings = parse_assignments(configs, "-c")
     if not settings and not unset:
         raise click.UsageError("Name a setting to change with -c NAME=VALUE or --unset NAME.")
     both = sorted(set(settings) & set(unset))
     if both:
         raise click.UsageError(f"{both[0]} is both set and unset.")
-    Admin(connection).alter_topic(name, settings, unset)
+    open_admin(connection).alter_topic(name, settings, unset)
     for key, value in settings.items():
         click.echo(f"{name}: {key} = {value}")
     for key in unset:
@@ -216,11 +205,9 @@ def add_partitions(name: str, count: int | None, total: int | None, connection: 
 
     Records with a key may go to other partitions afterwards, so the order within a key holds only from then on.
     """
-    from penstock.cli.admin import Admin
-
     if (count is None) == (total is None):
         raise click.UsageError("Use either -n (how many to add) or --total (the new number).")
-    admin = Admin(connection)
+    admin = open_admin(connection)
     present = len(admin.describe_topic(name).partitions)
     wanted = total if total is not None else present + (count or 0)
     admin.add_partitions(name, wanted)
@@ -236,8 +223,7 @@ def add_partitions(name: str, count: int | None, total: int | None, connection: 
 )
 @click.option("--all", "everything", is_flag=True, help="Delete every record.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@connection_options
-@output_option
+@query_options
 def trim(
     name: str,
     numbers: tuple[int, ...],
@@ -251,13 +237,13 @@ def trim(
     """Delete a topic's oldest records; the topic itself stays."""
     import time
 
-    from penstock.cli.admin import OFFSET_HIGH_WATERMARK, Admin
+    from penstock.cli.admin import OFFSET_HIGH_WATERMARK
     from penstock.cli.group.offset_spec import parse_timestamp
 
     if [offset is not None, before is not None, everything].count(True) != 1:
         raise click.UsageError("Use one of --offset, --before and --all.")
     timestamp_ms = parse_timestamp(before, int(time.time() * 1000)) if before is not None else None
-    admin = Admin(connection)
+    admin = open_admin(connection)
     chosen = admin.chosen_partitions(name, numbers)
     firsts = admin.earliest_offsets(name, chosen)
     if timestamp_ms is not None:
@@ -289,8 +275,7 @@ def trim(
     help="Latest records that each broker looks at.",
 )
 @click.option("--by-bytes", is_flag=True, help="Order by bytes instead of records.")
-@connection_options
-@output_option
+@query_options
 def hot(
     name: str,
     numbers: tuple[int, ...],
@@ -305,9 +290,8 @@ def hot(
     Example: penstock topic hot orders --by-bytes
     """
     from penstock.cli.hot_keys import find_hot_keys
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         found = find_hot_keys(client, name, numbers, records, keys)
     shares = (max(1, found.records), max(1, found.size_bytes))
     rows = [

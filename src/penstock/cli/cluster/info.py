@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.options import Connection, connection_options, output_option
+from penstock.cli.client import open_admin
+from penstock.cli.options import Connection, query_options
 from penstock.cli.render import print_facts, print_json, print_table
 from penstock.cli.style import StyledCommand
 
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=StyledCommand)
-@connection_options
-@output_option
+@query_options
 def command(connection: Connection, as_json: bool) -> None:
     """Show the cluster's id, controller, brokers, versions, and how many topics and partitions it has."""
-    from penstock.cli.admin import Admin
-
-    admin = Admin(connection)
+    admin = open_admin(connection)
     cluster_id, controller, brokers = admin.brokers()
     down, served = _ask_directly(connection, brokers)
     topics = admin.topics()

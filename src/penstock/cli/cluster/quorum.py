@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.options import Connection, connection_options, output_option
+from penstock.cli.client import open_client
+from penstock.cli.options import Connection, query_options
 from penstock.cli.render import print_facts, print_json, print_table
 from penstock.cli.style import StyledCommand
 
@@ -18,16 +19,13 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=StyledCommand)
-@connection_options
-@output_option
+@query_options
 def command(connection: Connection, as_json: bool) -> None:
     """Show the controller quorum: leader, voters, observers and their lag.
 
     Voters decide; observers, the brokers, follow. Lag is in records of the metadata log.
     """
-    from penstock.cli.wire_client import WireClient
-
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         quorum = read_quorum(client)
     if as_json:
         print_json(asdict(quorum))

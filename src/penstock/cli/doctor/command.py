@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.options import Connection, connection_options, output_option
+from penstock.cli.options import Connection, query_options
 from penstock.cli.render import plural, print_json
 from penstock.cli.style import StyledCommand
 
@@ -36,8 +36,7 @@ class Finding:
 )
 @click.option("--gateway", "gateways", metavar="URL", multiple=True, help="Also look at this gateway. Repeat for more.")
 @click.option("--offline", is_flag=True, help="Look at this machine only, not at a cluster.")
-@connection_options
-@output_option
+@query_options
 def command(
     config: str | None,
     data: Path | None,

@@ -7,7 +7,7 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -256,17 +256,21 @@ def by_topic(partitions: Iterable[PartitionName]) -> dict[str, list[int]]:
     return dict(topics)
 
 
+def in_order(members: Iterable[Member]) -> tuple[Member, ...]:
+    """Members by their clients' names."""
+    return tuple(sorted(members, key=lambda member: (member.client_id, member.member_id)))
+
+
 def _group(description: ConsumerGroupDescription) -> Group:
     node = description.coordinator
-    group = Group(
+    return Group(
         description.group_id,
         TYPES.get(description.type),
         STATES.get(description.state),
         description.partition_assignor or "",
         BrokerView(node.id, node.host, node.port, node.rack) if node is not None else None,
+        in_order(map(_member, description.members)),
     )
-    members = sorted(map(_member, description.members), key=lambda member: (member.client_id, member.member_id))
-    return replace(group, members=tuple(members))
 
 
 def _member(member: MemberDescription) -> Member:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group.admin import Member
 from penstock.client.cluster import ClusterClient
 from penstock.client.failures import NoAnswer
 from penstock.client.view import BrokerView, brokers_of
@@ -61,11 +60,6 @@ class GroupSource(ABC, Generic[Described]):
     @abstractmethod
     def _describe_at(self, client: ClusterClient, broker: BrokerView, names: Sequence[str]) -> dict[str, Described]:
         """Those of the groups of one coordinator that are of the kind; raises one of UNANSWERED."""
-
-
-def in_order(members: Iterable[Member]) -> tuple[Member, ...]:
-    """Members by their clients' names."""
-    return tuple(sorted(members, key=lambda member: (member.client_id, member.member_id)))
 
 
 def by_coordinator(client: ClusterClient, names: Sequence[str]) -> dict[BrokerView, list[str]]:

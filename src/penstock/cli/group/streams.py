@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.cli.group.admin import Group, Member
-from penstock.cli.group.coordinators import GroupSource, in_order
+from penstock.cli.group.admin import Group, Member, in_order
+from penstock.cli.group.coordinators import GroupSource
 from penstock.client.cluster import ClusterClient
 from penstock.client.view import BrokerView
 from penstock.wire.messages import streams_group_describe as wire

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from penstock.cli.client import client_settings, explain
+from penstock.cli.client import client_settings, explain, open_admin
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.offset_spec import (
     Anchor,
@@ -113,9 +113,7 @@ def command(
     if exit_at_end and group_id is None and offset_range.stop is None:
         offset_range = parse_offset_range(f"{span}:end", int(time.time() * 1000))
 
-    from penstock.cli.admin import Admin
-
-    admin = Admin(connection)
+    admin = open_admin(connection)
     level = "read_uncommitted" if read_uncommitted else "read_committed"
     reader: Reader
     if group_id is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, connection_options, query_options
 from penstock.cli.render import print_rows
 from penstock.cli.style import StyledGroup
 
@@ -142,8 +142,7 @@ def add(
 @command.command("list")
 @people_options
 @resource_options
-@connection_options
-@output_option
+@query_options
 def list_entries(
     people: People,
     resources: Resources,

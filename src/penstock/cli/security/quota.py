@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, connection_options, query_options
 from penstock.cli.render import print_json, print_table
 from penstock.cli.style import StyledGroup
 
@@ -76,8 +76,7 @@ def set_quota(entity: Entity, connection: Connection, **rates: str | None) -> No
 
 @command.command("list")
 @entity_options
-@connection_options
-@output_option
+@query_options
 def list_quotas(entity: Entity, connection: Connection, as_json: bool) -> None:
     """List limits: all, or those whose entity has what is named, also together with something else."""
     from penstock.cli.security.rates import show_rate

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, connection_options, query_options
 from penstock.cli.render import print_facts, print_json, print_table
 from penstock.cli.style import StyledGroup
 
@@ -30,8 +30,7 @@ def command() -> None:
 @click.option("--owner", metavar="User:NAME", help="Whose token it is. Default: whoever asks.")
 @click.option("--renewer", "renewers", multiple=True, metavar="User:NAME", help="Who else may renew and expire it.")
 @click.option("--days", type=click.FloatRange(0, min_open=True), help="Its longest life. Default: what brokers allow.")
-@connection_options
-@output_option
+@query_options
 def create(
     owner: str | None, renewers: tuple[str, ...], days: float | None, connection: Connection, as_json: bool
 ) -> None:
@@ -65,8 +64,7 @@ def create(
 
 @command.command("list")
 @click.option("--owner", "owners", multiple=True, metavar="User:NAME", help="Only tokens of this user.")
-@connection_options
-@output_option
+@query_options
 def list_tokens(owners: tuple[str, ...], connection: Connection, as_json: bool) -> None:
     """List the tokens that you may see, without their secrets."""
     rows = [

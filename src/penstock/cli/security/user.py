@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, connection_options, query_options
 from penstock.cli.render import print_rows
 from penstock.cli.style import StyledGroup
 
@@ -59,7 +59,7 @@ def add(
     from penstock.core.security import scram
     from penstock.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
-    given = _password(password, password_stdin)
+    given = read_password(password, from_stdin=password_stdin)
     upsertions = []
     for kind in _mechanisms(mechanism):
         known = scram.MECHANISMS[kind]
@@ -71,8 +71,7 @@ def add(
 
 
 @command.command("list")
-@connection_options
-@output_option
+@query_options
 def list_users(connection: Connection, as_json: bool) -> None:
     """List users and the mechanisms that they sign in by. Nobody is told passwords."""
     rows = [
@@ -109,7 +108,8 @@ def _mechanisms(choice: str) -> tuple[str, ...]:
     return MECHANISMS if choice == BOTH else (choice.upper(),)
 
 
-def _password(given: str | None, from_stdin: bool) -> str:
+def read_password(given: str | None, *, from_stdin: bool) -> str:
+    """The password as given, from standard input, or asked for."""
     if given is not None and from_stdin:
         raise click.UsageError("Use either --password or --password-stdin.")
     if from_stdin:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, connection_options, output_option, parse_assignments
+from penstock.cli.options import Connection, connection_options, output_option, parse_assignments, query_options
 from penstock.cli.render import print_json, print_table
 from penstock.cli.server import load_settings
 from penstock.cli.style import StyledGroup
@@ -46,8 +46,7 @@ def command() -> None:
 
 
 @command.command()
-@connection_options
-@output_option
+@query_options
 def status(connection: Connection, as_json: bool) -> None:
     """Show what a cluster knows to be in object storage, by partition."""
     from penstock.cli.tier.metadata import describe, read_metadata

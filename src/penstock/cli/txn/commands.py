@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.client import open_client
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, connection_options, query_options
 from penstock.cli.render import plural, print_facts, print_json, print_rows
 from penstock.cli.style import StyledGroup
 
@@ -30,8 +31,7 @@ def command() -> None:
 @click.option("--hanging", is_flag=True, help="List open transactions that no coordinator will end.")
 @click.option("--topic", help="With --hanging: only in this topic.")
 @click.option("--idle-s", default=IDLE_S, show_default=True, help="With --hanging: idle for this many seconds.")
-@connection_options
-@output_option
+@query_options
 def list_transactions(
     pattern: str,
     state: tuple[str, ...],
@@ -45,9 +45,8 @@ def list_transactions(
     import fnmatch
 
     from penstock.cli.txn.admin import TransactionAdmin
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         admin = TransactionAdmin(client)
         if hanging:
             _show_hanging(admin.hanging(topic, idle_s), as_json)
@@ -59,14 +58,12 @@ def list_transactions(
 
 @command.command()
 @click.argument("name", metavar="ID")
-@connection_options
-@output_option
+@query_options
 def describe(name: str, connection: Connection, as_json: bool) -> None:
     """Show the transaction of a transactional id: its producer, state, age and partitions."""
     from penstock.cli.txn.admin import TransactionAdmin
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         facts = _facts(TransactionAdmin(client), name)
     if as_json:
         print_json(facts)
@@ -89,11 +86,10 @@ def abort(name: str | None, hanging: bool, topic: str | None, idle_s: float, yes
     The id's current producer is fenced: its next call fails and it must restart.
     """
     from penstock.cli.txn.admin import TransactionAdmin
-    from penstock.cli.wire_client import WireClient
 
     if (name is None) == (not hanging):
         raise CommandFailure("name a transactional id, or --hanging", "", "`penstock txn list` shows the ids")
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         admin = TransactionAdmin(client)
         if name is not None:
             row = admin.describe(name)
