@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.failures import CommandFailure
@@ -103,6 +105,17 @@ def check_signs_in(connection: Connection) -> None:
     with direct_client(connection) as client:
         if client is not None:
             client.ask(MetadataRequest([]))
+
+
+@contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Let librdkafka's exceptions be failures of the command that is doing `what`."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise explain(error.args[0], what) from error
 
 
 def explain(error: KafkaError, what: str) -> CommandFailure:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import click
 
 from penstock.cli.client import open_admin, open_client
@@ -95,12 +98,10 @@ def describe(name: str, all_configs: bool, connection: Connection, as_json: bool
     brokers = [broker for broker in admin.brokers()[2] if broker.node_id in leaders]
     with direct_client(connection) as client:
         sizes = read_sizes(client, brokers, [TopicPartition(name, number) for number in online]) if client else {}
-    partitions: list[dict[str, object]] = [
+    partitions = [
         {
-            "partition": partition.partition,
+            **asdict(partition),
             "leader": partition.leader if partition.leader >= 0 else None,
-            "replicas": list(partition.replicas),
-            "in_sync_replicas": list(partition.in_sync_replicas),
             "start_offset": first.get(partition.partition),
             "end_offset": last.get(partition.partition),
             "size_bytes": sizes.get((TopicPartition(name, partition.partition), partition.leader)),
@@ -108,9 +109,7 @@ def describe(name: str, all_configs: bool, connection: Connection, as_json: bool
         for partition in topic.partitions
     ]
     configs = [
-        {"name": config.name, "value": config.value, "source": config.source}
-        for config in admin.topic_configs(name)
-        if all_configs or config.source == "dynamic topic"
+        asdict(config) for config in admin.topic_configs(name) if all_configs or config.source == "dynamic topic"
     ]
     described = {
         "name": name,
@@ -135,30 +134,24 @@ def describe(name: str, all_configs: bool, connection: Connection, as_json: bool
     )
     _print_partitions(partitions)
     if configs:
-        print_table(("setting", "value", "from"), [(c["name"], c["value"], c["source"]) for c in configs])
+        print_table(("setting", "value", "from"), [tuple(config.values()) for config in configs])
     else:
         click.echo("every setting has its default value")
 
 
-def _print_partitions(partitions: list[dict[str, object]]) -> None:
-    def numbers(value: object) -> str:
-        assert isinstance(value, list)
-        return ",".join(map(str, value))
-
-    rows = []
-    for partition in partitions:
-        size = partition["size_bytes"]
-        rows.append(
-            (
-                partition["partition"],
-                partition["leader"] if partition["leader"] is not None else "none",
-                numbers(partition["replicas"]),
-                numbers(partition["in_sync_replicas"]),
-                partition["start_offset"],
-                partition["end_offset"],
-                human_bytes(size) if isinstance(size, int) else None,
-            )
+def _print_partitions(partitions: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            partition["partition"],
+            partition["leader"] if partition["leader"] is not None else "none",
+            ",".join(map(str, partition["replicas"])),
+            ",".join(map(str, partition["in_sync_replicas"])),
+            partition["start_offset"],
+            partition["end_offset"],
+            human_bytes(partition["size_bytes"]) if partition["size_bytes"] is not None else None,
         )
+        for partition in partitions
+    ]
     print_table(("partition", "leader", "replicas", "in sync", "first offset", "next offset", "size"), rows)
 
 

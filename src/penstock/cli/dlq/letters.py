@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
-from penstock.cli.client import client_settings, explain
+from penstock.cli.client import client_settings, explain, explaining
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.cli.records.consume import RangeReader
@@ -135,10 +135,8 @@ class Replay:
         self._partitions: dict[str, int] = {}
         self._error: KafkaError | None = None
         settings = client_settings(connection, **{"enable.idempotence": True, "acks": "all"})
-        try:
+        with explaining("librdkafka rejects these settings"):
             self._producer = Producer(settings)
-        except KafkaException as error:
-            raise explain(error.args[0], "librdkafka rejects these settings") from error
 
     def send(self, letter: Letter) -> bool:
         """Send one record back; False if there is none to send."""

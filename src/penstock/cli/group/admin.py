@@ -50,11 +50,8 @@ TYPES: dict[Enum, str] = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupTyp
 STOP_MEMBERS = "stop its members (`penstock group describe {group}` shows them) and run this again"
 ADVICE = {
     "GROUP_ID_NOT_FOUND": "`penstock group list` shows the groups",
-    "NON_EMPTY_GROUP": STOP_MEMBERS,
-    "UNKNOWN_MEMBER_ID": STOP_MEMBERS,
-    "ILLEGAL_GENERATION": STOP_MEMBERS,
-    "REBALANCE_IN_PROGRESS": STOP_MEMBERS,
-    "GROUP_SUBSCRIBED_TO_TOPIC": STOP_MEMBERS,
+    **dict.fromkeys(("NON_EMPTY_GROUP", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"), STOP_MEMBERS),
+    **dict.fromkeys(("REBALANCE_IN_PROGRESS", "GROUP_SUBSCRIBED_TO_TOPIC"), STOP_MEMBERS),
     "GROUP_AUTHORIZATION_FAILED": "authenticate with -X sasl.username=… or ask for access to the group",
     "COORDINATOR_LOAD_IN_PROGRESS": "its coordinator is loading the offsets; try again in a moment",
     "COORDINATOR_NOT_AVAILABLE": "`penstock cluster info` shows partitions without a leader",

@@ -37,8 +37,7 @@ def list_groups(pattern: str, interval_s: float | None, connection: Connection, 
 
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
-    from penstock.cli.group.share import ShareSource
-    from penstock.cli.group.streams import StreamsSource
+    from penstock.cli.group.unlisted import ShareSource, StreamsSource
     from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
@@ -74,8 +73,7 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
     """
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
-    from penstock.cli.group.share import ShareSource
-    from penstock.cli.group.streams import StreamsSource
+    from penstock.cli.group.unlisted import ShareSource, StreamsSource
     from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)

@@ -64,13 +64,8 @@ def describe_row(group: Group, lag: GroupLag) -> Row:
 
 
 def _member_row(member: Member) -> Row:
-    return {
-        "member_id": member.member_id,
-        "client_id": member.client_id,
-        "host": member.host,
-        "instance_id": member.instance_id,
-        "assignment": [{"topic": topic, "partition": partition} for topic, partition in member.assignment],
-    }
+    assignment = [{"topic": topic, "partition": partition} for topic, partition in member.assignment]
+    return {**asdict(member), "assignment": assignment}
 
 
 def list_view(rows: Sequence[Row]) -> RenderableType:

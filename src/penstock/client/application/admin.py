@@ -26,7 +26,7 @@ from penstock.client.application.descriptions import (
     PartitionDescription,
     TopicDescription,
 )
-from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained
+from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained, explaining
 from penstock.client.application.group_offsets import read_group_offsets
 
 Partition = tuple[str, int]
@@ -59,10 +59,8 @@ class Admin(AccessAdmin):
         self._timeout_s = timeout_s
         self._said = ""
         settings = self.connection.librdkafka() | {"error_cb": self._error} | dict(properties or {})
-        try:
+        with explaining("the administration client cannot start"):
             self._raw = AdminClient(settings)
-        except KafkaException as error:
-            raise explained(error.args[0], "the administration client cannot start") from error
 
     def close(self) -> None:
         """Close the connections; they are closed with the object too.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -149,24 +151,26 @@ class TimedOut(PenstockError):
     """
 
 
+UNREACHABLE_NAMES = ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_SSL")
+REFUSED_NAMES = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 KINDS: dict[str, type[PenstockError]] = {
-    "_ALL_BROKERS_DOWN": ConnectionFailed,
-    "_TRANSPORT": ConnectionFailed,
-    "_RESOLVE": ConnectionFailed,
-    "_AUTHENTICATION": ConnectionFailed,
-    "SASL_AUTHENTICATION_FAILED": ConnectionFailed,
-    "_SSL": ConnectionFailed,
-    "_UNKNOWN_TOPIC": UnknownTopic,
-    "_UNKNOWN_PARTITION": UnknownTopic,
-    "UNKNOWN_TOPIC_OR_PART": UnknownTopic,
+    **dict.fromkeys((*UNREACHABLE_NAMES, *REFUSED_NAMES), ConnectionFailed),
+    **dict.fromkeys(("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"), UnknownTopic),
     "TOPIC_ALREADY_EXISTS": TopicExists,
-    "_FENCED": ProducerFenced,
-    "PRODUCER_FENCED": ProducerFenced,
-    "INVALID_PRODUCER_EPOCH": ProducerFenced,
-    "_TIMED_OUT": TimedOut,
-    "_MSG_TIMED_OUT": TimedOut,
-    "REQUEST_TIMED_OUT": TimedOut,
+    **dict.fromkeys(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"), ProducerFenced),
+    **dict.fromkeys(("_TIMED_OUT", "_MSG_TIMED_OUT", "REQUEST_TIMED_OUT"), TimedOut),
 }
+
+
+@contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Let librdkafka's exceptions be those that applications catch: `what` failed."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise explained(error.args[0], what) from error
 
 
 def explained(error: KafkaError, what: str) -> PenstockError:

@@ -27,6 +27,7 @@ from penstock.client.application.errors import (
     TimedOut,
     TransactionAborted,
     explained,
+    explaining,
 )
 from penstock.client.application.records import Headers, Stored
 from penstock.client.application.serdes import plain_key
@@ -240,10 +241,8 @@ class Producer(Closing):
         True
         """
         if topic not in self._partitions:
-            try:
+            with explaining(f"the partitions of {topic} cannot be read"):
                 found = self._raw.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
-            except KafkaException as error:
-                raise explained(error.args[0], f"the partitions of {topic} cannot be read") from error
             if found.error is not None:
                 raise explained(found.error, f"the partitions of {topic} cannot be read")
             self._partitions[topic] = len(found.partitions)
@@ -324,10 +323,8 @@ class Producer(Closing):
         self._raw.poll(timeout_s)
 
     def _open(self) -> tuple[RawProducer, Callable[..., None]]:
-        try:
+        with explaining("the producer cannot start"):
             raw = RawProducer(self._settings)
-        except KafkaException as error:
-            raise explained(error.args[0], "the producer cannot start") from error
         return raw, raw.produce
 
     def _report_all(self) -> None:

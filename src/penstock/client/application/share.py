@@ -10,7 +10,7 @@ from confluent_kafka import AcknowledgeType, KafkaError, KafkaException
 from confluent_kafka import ShareConsumer as RawShareConsumer
 
 from penstock.client.application.connection import Connection
-from penstock.client.application.errors import PenstockError, explained
+from penstock.client.application.errors import PenstockError, explained, explaining
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde, decoder_of
 from penstock.client.closing import Closing
@@ -79,10 +79,8 @@ class ShareConsumer(Closing, Generic[V]):
             "share.acknowledgement.mode": "explicit",
             "log_level": QUIET,
         }
-        try:
+        with explaining("the share consumer cannot start"):
             self._raw: RawShareConsumer = RawShareConsumer(settings | dict(properties or {}))
-        except KafkaException as error:
-            raise explained(error.args[0], "the share consumer cannot start") from error
         self._fetched: deque[Any] = deque()
         self._is_closed = False
 
