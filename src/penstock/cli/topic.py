@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.client import open_admin, open_client
 from penstock.cli.options import Connection, confirm, connection_options, parse_assignments, query_options
-from penstock.cli.render import human_bytes, plural, print_facts, print_json, print_table
+from penstock.cli.render import documents, human_bytes, plural, print_facts, print_json, print_table
 from penstock.cli.style import StyledGroup
 
 
@@ -71,8 +71,7 @@ def list_topics(pattern: str, internal: bool, connection: Connection, as_json: b
     ]
     rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.internal) for topic in topics]
     if as_json:
-        names = ("name", "partitions", "replication_factor", "internal")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json(documents(("name", "partitions", "replication_factor", "internal"), rows))
     elif rows:
         print_table(("topic", "partitions", "replicas"), [row[:3] for row in rows])
     else:
@@ -250,8 +249,7 @@ def trim(
     lows = admin.delete_records(name, targets)
     rows = [(number, firsts[number], lows[number], lows[number] - firsts[number]) for number in sorted(lows)]
     if as_json:
-        names = ("partition", "start_offset_before", "start_offset", "offsets_removed")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json(documents(("partition", "start_offset_before", "start_offset", "offsets_removed"), rows))
     else:
         print_table(("partition", "first offset before", "first offset now", "removed"), rows)
 

@@ -219,9 +219,10 @@ class Supervisor:
                 lags[each.name] = share_lag(self._app.connection, each.group) or 0
                 continue
             ahead = done_ahead(self._app.connection, each.group)
+            named = [topic for topic in each.topics if not topic.startswith("^")]
             lags[each.name] = sum(
                 max(0, lag - ahead.get((topic, partition), 0))
-                for (topic, partition), lag in self._admin.group_lag(each.group, _named(each.topics)).items()
+                for (topic, partition), lag in self._admin.group_lag(each.group, named).items()
                 if topic in each.topics or any(name.startswith("^") for name in each.topics)
             )
         return lags
@@ -237,7 +238,3 @@ async def _listen(worker: WorkerProcess, descriptor: int) -> None:
             worker.said = json.loads(line)
     finally:
         transport.close()
-
-
-def _named(topics: Iterable[str]) -> list[str]:
-    return [topic for topic in topics if not topic.startswith("^")]

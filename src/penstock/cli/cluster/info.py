@@ -10,7 +10,7 @@ import click
 
 from penstock.cli.client import open_admin
 from penstock.cli.options import Connection, query_options
-from penstock.cli.render import print_facts, print_json, print_table
+from penstock.cli.render import documents, print_facts, print_json, print_table
 from penstock.cli.style import StyledCommand
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def command(connection: Connection, as_json: bool) -> None:
     described = {
         "cluster_id": cluster_id,
         "controller": controller,
-        "brokers": [dict(zip(names, row, strict=True)) for row in rows],
+        "brokers": documents(names, rows),
         "topics": len(topics),
         "internal_topics": sum(topic.internal for topic in topics),
         "partitions": len(partitions),

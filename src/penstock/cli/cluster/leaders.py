@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.client import open_client
 from penstock.cli.options import Connection, confirm, query_options
-from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.render import documents, plural, print_json, print_table
 from penstock.cli.style import StyledCommand
 
 if TYPE_CHECKING:
@@ -55,10 +55,9 @@ def command(connection: Connection, as_json: bool, elect: bool, unclean: tuple[s
     astray = not_preferred(view.partitions)
     rows = leader_rows(view)
     if as_json:
-        names_of_columns = ("node_id", "leads", "preferred", "difference")
         print_json(
             {
-                "brokers": [dict(zip(names_of_columns, row, strict=True)) for row in rows],
+                "brokers": documents(("node_id", "leads", "preferred", "difference"), rows),
                 "not_preferred": [name._asdict() for name in astray],
                 "without_leader": sum(partition.leader < 0 for partition in view.partitions.values()),
                 "elected": [name._asdict() for name in elected],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,14 +59,7 @@ def command(
         findings += [checks_host.check_port(host, port) for host, port in ports]
     for directory in directories or [default_data_dir()]:
         findings += checks_host.check_directory(directory)
-    checks: list[Callable[[], Finding]] = [
-        checks_host.check_open_files,
-        checks_host.check_clock,
-        checks_host.check_loop,
-        checks_host.check_kernel,
-        checks_host.check_java,
-    ]
-    findings += [check() for check in checks]
+    findings += checks_host.check_machine()
     if not offline:
         findings += checks_network.check_cluster(connection)
     for url in gateways:

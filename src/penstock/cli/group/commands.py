@@ -11,7 +11,7 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.group.scope import choose, offset_rows, offsets_as_csv, parse_offsets, parse_scopes, parse_target
 from penstock.cli.group.view import describe_row, describe_view, list_row, list_view, show, watch_options
 from penstock.cli.options import Connection, confirm, connection_options, query_options, shared_options
-from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.render import documents, plural, print_json, print_table
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def _forget(
         forget_offsets(connection, group, chosen)
     rows = [(*place, committed[place].offset) for place in chosen]
     if as_json:
-        print_json([dict(zip(("topic", "partition", "old_offset"), row, strict=True)) for row in rows])
+        print_json(documents(("topic", "partition", "old_offset"), rows))
     else:
         print_table(("topic", "partition", "would be deleted" if dry_run else "forgotten"), rows)
 

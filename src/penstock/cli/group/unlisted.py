@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group.admin import Group, Member, in_order
+from penstock.cli.group.admin import Group, Member, PartitionName, in_order
 from penstock.cli.group.lag import GroupLag, PartitionLag
 from penstock.client.cluster import ClusterClient
 from penstock.client.failures import NoAnswer
@@ -107,23 +107,17 @@ class ShareSource(GroupSource[tuple[Group, GroupLag]]):
 
 
 def _share_group(row: DescribedGroup, coordinator: BrokerView) -> Group:
-    members = [
-        Member(
-            member.member_id,
-            member.client_id,
-            member.client_host.lstrip("/"),
-            None,
-            tuple(
-                sorted(
-                    (topic.topic_name, number)
-                    for topic in member.assignment.topic_partitions
-                    for number in topic.partitions
-                )
-            ),
-        )
-        for member in row.members
-    ]
+    members = []
+    for member in row.members:
+        topics = member.assignment.topic_partitions
+        assignment = [(topic.topic_name, number) for topic in topics for number in topic.partitions]
+        members.append(_member(member, None, assignment))
     return Group(row.group_id, ShareSource.kind, row.group_state, row.assignor_name, coordinator, in_order(members))
+
+
+def _member(row: Any, instance_id: str | None, assignment: Iterable[PartitionName]) -> Member:
+    host = row.client_host.lstrip("/")
+    return Member(row.member_id, row.client_id, host, instance_id, tuple(sorted(assignment)))
 
 
 def _share_lag(group: DescribeShareGroupOffsetsResponseGroup) -> GroupLag:
@@ -158,21 +152,13 @@ def _streams_group(row: streams_wire.DescribedGroup, coordinator: BrokerView) ->
     for each in (row.topology.subtopologies or ()) if row.topology is not None else ():
         repartitions = [topic.name for topic in each.repartition_source_topics]
         sources[each.subtopology_id] = [*each.source_topics, *repartitions]
-    members = [
-        Member(
-            member.member_id,
-            member.client_id,
-            member.client_host.lstrip("/"),
-            member.instance_id,
-            tuple(
-                sorted(
-                    (topic, number)
-                    for task in member.assignment.active_tasks
-                    for topic in sources.get(task.subtopology_id, ())
-                    for number in task.partitions
-                )
-            ),
-        )
-        for member in row.members
-    ]
+    members = []
+    for member in row.members:
+        assignment = [
+            (topic, number)
+            for task in member.assignment.active_tasks
+            for topic in sources.get(task.subtopology_id, ())
+            for number in task.partitions
+        ]
+        members.append(_member(member, member.instance_id, assignment))
     return Group(row.group_id, StreamsSource.kind, row.group_state, "sticky", coordinator, in_order(members))

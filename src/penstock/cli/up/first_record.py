@@ -18,7 +18,6 @@ TIMEOUT_S = 10.0
 class RoundTrip:
     """Where the record went and how long sending and reading it took."""
 
-    topic: str
     partition: int
     offset: int
     value: str
@@ -36,7 +35,7 @@ def send_and_read(connection: Connection, topic: str, value: str) -> RoundTrip:
         read = time.perf_counter()
     if found != value.encode():
         raise CommandFailure("the first record came back changed", f"sent {value!r}, read {found!r}")
-    return RoundTrip(topic, partition, offset, value, (sent - started) * 1000, (read - sent) * 1000)
+    return RoundTrip(partition, offset, value, (sent - started) * 1000, (read - sent) * 1000)
 
 
 def _send(connection: Connection, topic: str, value: bytes) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from penstock.client.application.descriptions import (
     TopicDescription,
 )
 from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained, explaining
-from penstock.client.application.group_offsets import read_group_offsets
+from penstock.client.application.group_offsets import read_group_positions
 
 Partition = tuple[str, int]
 T = TypeVar("T")
@@ -248,7 +248,8 @@ class Admin(AccessAdmin):
         ...     admin.group_offsets("nobody")
         {}
         """
-        return read_group_offsets(self.connection.wire(), group, self._timeout_s)
+        positions = read_group_positions(self.connection.wire(), group, self._timeout_s)
+        return {place: offset for place, (offset, _) in positions.items()}
 
     def group_lag(self, group: str, topics: Iterable[str] = ()) -> dict[Partition, int]:
         """How many records the group has not committed, of partitions where it committed and of all of `topics`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Consumer as RawConsumer
@@ -29,6 +29,16 @@ CONNECT_TIMEOUT_S = 30.0
 MAX_POLL_RECORDS = 500
 FETCH_BACKOFF_MS = 20
 NO_GROUP = "penstock-without-a-group"
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The options of consumers, for asyncio too, besides the type of values."""
+
+    group: str | None
+    start: Start
+    protocol: Protocol
+    max_poll_records: int
+    properties: Mapping[str, Any] | None
 
 
 def consumer_properties(
@@ -73,14 +83,7 @@ class Consumer(Closing, Generic[V]):
 
     @overload
     def __init__(
-        self: Consumer[bytes],
-        connection: Connection | str | None = None,
-        *,
-        group: str | None = None,
-        start: Start = "earliest",
-        protocol: Protocol = "consumer",
-        max_poll_records: int = MAX_POLL_RECORDS,
-        properties: Mapping[str, Any] | None = None,
+        self: Consumer[bytes], connection: Connection | str | None = None, **options: Unpack[ConsumerOptions]
     ) -> None: ...
     @overload
     def __init__(
@@ -88,11 +91,7 @@ class Consumer(Closing, Generic[V]):
         connection: Connection | str | None = None,
         *,
         value: type[V] | Serde[V],
-        group: str | None = None,
-        start: Start = "earliest",
-        protocol: Protocol = "consumer",
-        max_poll_records: int = MAX_POLL_RECORDS,
-        properties: Mapping[str, Any] | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> None: ...
     def __init__(
         self,

@@ -17,7 +17,7 @@ from penstock.client.application.delivery import (
     FAILURES_MAX,
     Failure,
     Spreader,
-    encoder_of,
+    encode_any,
     producer_properties,
 )
 from penstock.client.application.errors import (
@@ -30,7 +30,7 @@ from penstock.client.application.errors import (
     explaining,
 )
 from penstock.client.application.records import Headers, Stored
-from penstock.client.application.serdes import plain_key
+from penstock.client.application.serdes import plain_key, serde_of
 from penstock.client.closing import Closing
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class Producer(Closing):
         self._switching = threading.Lock()
         self._reports_all = not settings.get(ONLY_FAILURES)
         self._raw, self._produce = self._open()
-        self._encode = encoder_of(value)
+        # By their own type, or by the type or serde that was given.
+        self._encode = encode_any if value is None else serde_of(value).encode
         self._sent_as_is = frozenset((bytes, str)) if value is None else frozenset()
         # Whether a record is librdkafka's as it is: there is nothing to encode, and no failure to tell.
         self._is_plain = value is None
