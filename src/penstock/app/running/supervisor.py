@@ -52,7 +52,6 @@ class Supervisor:
     def __init__(self, app: App, name: str, bounds: Bounds, watch: CodeWatch | None = None) -> None:
         self._app = app
         self._name = name
-        self._bounds = bounds
         self._scaler = Scaler(bounds)
         self._watch = watch
         self._stopping = asyncio.Event()

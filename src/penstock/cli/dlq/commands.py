@@ -55,8 +55,7 @@ def peek(name: str, numbers: tuple[int, ...], last: int, connection: Connection,
     if as_json:
         print_json([as_document(letter) for letter in letters])
         return
-    columns = ("partition", "offset", "record", "group", "tries", "why", "key", "value")
-    print_table(columns, [_row(letter) for letter in letters])
+    print_table(("partition", "offset", "record", "group", "tries", "why", "key", "value"), map(_row, letters))
 
 
 @command.command()

@@ -83,8 +83,7 @@ def _events(connection: Connection, last: int, follow: bool) -> Iterator[dict[st
     settings = {"group.id": "penstock-audit", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
     consumer: Consumer = Consumer(client_settings(connection, **settings))
     try:
-        topics = consumer.list_topics(AUDIT_TOPIC, TIMEOUT_S).topics
-        known = topics.get(AUDIT_TOPIC)
+        known = consumer.list_topics(AUDIT_TOPIC, TIMEOUT_S).topics.get(AUDIT_TOPIC)
         if known is None or known.error is not None or not known.partitions:
             raise CommandFailure(
                 "there is no audit trail that you can read",

@@ -139,9 +139,5 @@ def _show_hanging(found: list[OpenTransaction], as_json: bool) -> None:
         for one in found
     ]
     print_rows(rows, ("topic", "partition", "producer_id", "producer_epoch", "first_offset", "idle_s"), as_json)
-    if as_json:
-        return
-    if found:
-        click.echo("`penstock txn abort --hanging` aborts them")
-    else:
-        click.echo("there are no hanging transactions")
+    if not as_json:
+        click.echo("`penstock txn abort --hanging` aborts them" if found else "there are no hanging transactions")

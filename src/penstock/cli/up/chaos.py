@@ -78,7 +78,6 @@ class Chaos:
         )
         self._assign_from_end()
         self._line_at = 0.0
-        self._event = ""
 
     def run(self, duration_s: float | None) -> None:
         """Send, read and kill until the time is up."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar, Unpack, overload
 
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException
 from confluent_kafka import ShareConsumer as RawShareConsumer
@@ -28,6 +28,13 @@ COMMIT_TIMEOUT_S = 30.0
 QUIET = 3
 
 
+class ShareOptions(TypedDict):
+    """The options of share consumers, for asyncio too, besides the type of values."""
+
+    group: str
+    properties: NotRequired[Mapping[str, Any] | None]
+
+
 class ShareConsumer(Closing, Generic[V]):
     """Takes records of topics together with any number of other workers, more than there are partitions.
 
@@ -48,20 +55,15 @@ class ShareConsumer(Closing, Generic[V]):
 
     @overload
     def __init__(
-        self: ShareConsumer[bytes],
-        connection: Connection | str | None = None,
-        *,
-        group: str,
-        properties: Mapping[str, Any] | None = None,
+        self: ShareConsumer[bytes], connection: Connection | str | None = None, **options: Unpack[ShareOptions]
     ) -> None: ...
     @overload
     def __init__(
         self,
         connection: Connection | str | None = None,
         *,
-        group: str,
         value: type[V] | Serde[V],
-        properties: Mapping[str, Any] | None = None,
+        **options: Unpack[ShareOptions],
     ) -> None: ...
     def __init__(
         self,
