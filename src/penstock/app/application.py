@@ -8,8 +8,8 @@ import logging
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, overload
 
@@ -143,6 +143,8 @@ class App:
                 )
             for function in self._middleware:
                 _check_wraps(function, handler)
+            # Readers of what is sent see it with the commit, if that is a transaction.
+            interval_s = 0.02 if guarantee == "exactly-once" else 0.2
             policy = RetryPolicy(
                 retries, backoff, delay_s, delay_s_max, (SerializationFailed, *give_up_on), dead_letters
             )
@@ -160,7 +162,7 @@ class App:
                     concurrency,
                     batch_size,
                     batch_wait_s,
-                    _interval(commit_interval_s, guarantee),
+                    interval_s if commit_interval_s is None else commit_interval_s,
                     start,
                 )
             )
@@ -224,12 +226,7 @@ class App:
         []
         """
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        with suppress(ImportError):
-            import uvloop
-
-            uvloop.run(self.serve())
-            return
-        asyncio.run(self.serve())
+        run_quickly(self.serve())
 
     async def serve(self, *, handle_signals: bool = True) -> None:
         """The same within a running event loop; ends with `stop`.
@@ -364,15 +361,18 @@ class App:
         return runner
 
 
+def run_quickly(work: Coroutine[Any, Any, None]) -> None:
+    """Run something on an event loop of its own: uvloop's, if that is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
 def _check_wraps(middleware: Callable[..., Any], handler: Callable[..., Any]) -> None:
     if inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(middleware):
         names = [str(getattr(each, "__name__", each)) for each in (middleware, handler)]
         what = f"the middleware {names[0]} cannot wrap {names[1]}"
         raise PenstockError(what, f"{names[1]} is async, and {names[0]} is not", f"write `async def {names[0]}`")
-
-
-def _interval(asked: float | None, guarantee: Guarantee) -> float:
-    """Readers of what is sent see it with the commit, if that is a transaction."""
-    if asked is not None:
-        return asked
-    return 0.02 if guarantee == "exactly-once" else 0.2

@@ -10,19 +10,6 @@ from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import Metric, Sheet
 
 LABELS = ("app", "subscription")
-PROCESSED = Metric("penstock_app_records_processed_total", "counter", "Records that a handler finished.", LABELS)
-FAILED = Metric(
-    "penstock_app_attempts_failed_total", "counter", "Attempts at records that raised an exception.", LABELS
-)
-DEAD = Metric("penstock_app_dead_letters_total", "counter", "Records that were put aside after their tries.", LABELS)
-SENT = Metric("penstock_app_records_sent_total", "counter", "Records that handlers sent.", LABELS)
-COMMITS = Metric("penstock_app_commits_total", "counter", "Commits of offsets, or transactions.", LABELS)
-RESTARTS = Metric("penstock_app_restarts_total", "counter", "Starts of a line after a failure.", LABELS)
-BUSY = Metric("penstock_app_busy_seconds_total", "counter", "Time that handlers took, over all lanes.", LABELS)
-WAITING = Metric("penstock_app_records_waiting", "gauge", "Records in memory that are not done.", LABELS)
-DELAYED = Metric(
-    "penstock_app_records_delayed", "gauge", "Records in memory that wait for a try, or behind one.", LABELS
-)
 AGE = Metric(
     "penstock_app_record_age_seconds", "histogram", "Age of the newest record of each chunk when it is done.", LABELS
 )
@@ -36,7 +23,21 @@ WORKER_RESTARTS = Metric(
     "penstock_app_worker_restarts_total", "counter", "Workers that died and were replaced.", ("app",)
 )
 
-SUMMED = ("processed", "failed", "dead", "sent", "commits", "restarts", "busy_s", "waiting", "delayed")
+# What is summed up over workers: the attribute of a line, its metric, and what that means.
+SUMMED = {
+    attribute: Metric(name, "counter" if name.endswith("_total") else "gauge", meaning, LABELS)
+    for attribute, name, meaning in (
+        ("processed", "penstock_app_records_processed_total", "Records that a handler finished."),
+        ("failed", "penstock_app_attempts_failed_total", "Attempts at records that raised an exception."),
+        ("dead", "penstock_app_dead_letters_total", "Records that were put aside after their tries."),
+        ("sent", "penstock_app_records_sent_total", "Records that handlers sent."),
+        ("commits", "penstock_app_commits_total", "Commits of offsets, or transactions."),
+        ("restarts", "penstock_app_restarts_total", "Starts of a line after a failure."),
+        ("busy_s", "penstock_app_busy_seconds_total", "Time that handlers took, over all lanes."),
+        ("waiting", "penstock_app_records_waiting", "Records in memory that are not done."),
+        ("delayed", "penstock_app_records_delayed", "Records in memory that wait for a try, or behind one."),
+    )
+}
 
 
 class LineCounters:
@@ -80,19 +81,8 @@ class LineCounters:
 
     def fill(self, sheet: Sheet) -> None:
         """Add this line to a scrape."""
-        values = (
-            (PROCESSED, self.processed),
-            (FAILED, self.failed),
-            (DEAD, self.dead),
-            (SENT, self.sent),
-            (COMMITS, self.commits),
-            (RESTARTS, self.restarts),
-            (BUSY, self.busy_s),
-            (WAITING, self.waiting),
-            (DELAYED, self.delayed),
-        )
-        for metric, value in values:
-            sheet.add(metric, value, *self.labels)
+        for attribute, metric in SUMMED.items():
+            sheet.add(metric, getattr(self, attribute), *self.labels)
         if self.lag_records is not None:
             sheet.add(LAG, self.lag_records, *self.labels)
             sheet.add(LAG_SECONDS, self.lag_s if self.lag_records else 0.0, *self.labels)

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init_
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from penstock.cli.client import REQUEST_TIMEOUT_S, check_signs_in, client_settings, explain
+from penstock.cli.client import REQUEST_TIMEOUT_S, check_signs_in, client_settings, explain, explaining
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.cli.render import plural
@@ -71,10 +71,8 @@ class Admin:
     def __init__(self, connection: Connection, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         check_signs_in(connection)
         self._timeout_s = timeout_s
-        try:
+        with explaining("librdkafka rejects these settings"):
             self._client = AdminClient(client_settings(connection))
-        except KafkaException as error:
-            raise explain(error.args[0], "librdkafka rejects these settings") from error
 
     def brokers(self) -> tuple[str, int | None, list[BrokerView]]:
         """The cluster's id, its controller, and its brokers ordered by id."""
@@ -86,10 +84,8 @@ class Admin:
 
     def topics(self) -> list[Topic]:
         """All topics by name."""
-        try:
+        with explaining("cannot list the topics"):
             metadata = self._client.list_topics(timeout=self._timeout_s)
-        except KafkaException as error:
-            raise explain(error.args[0], "cannot list the topics") from error
         topics = []
         for name, topic in sorted(metadata.topics.items()):
             partitions = tuple(

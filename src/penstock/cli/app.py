@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.style import StyledContext
+from penstock.cli.style import StyledGroup
 from penstock.client.application.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
     from penstock.app.running.scaling import Bounds
 
 
-class AppGroup(click.Group):
-    """The commands, with the style of all others."""
-
-    context_class = StyledContext
-
-
-@click.group(cls=AppGroup)
+@click.group(cls=StyledGroup)
 def command() -> None:
     """Run applications in Python: functions for topics.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.failures import CommandFailure
@@ -13,6 +15,9 @@ from penstock.client.failures import reason_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
+
+    from penstock.cli.admin import Admin
+    from penstock.cli.wire_client import WireClient
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 15.0
@@ -46,6 +51,20 @@ def client_settings(connection: Connection, **more: Any) -> dict[str, Any]:
         **more,
         **connection.properties,
     }
+
+
+def open_admin(connection: Connection) -> Admin:
+    """An admin client. librdkafka is loaded here, so that help and completion do without."""
+    from penstock.cli.admin import Admin
+
+    return Admin(connection)
+
+
+def open_client(connection: Connection) -> WireClient:
+    """Penstock's own client, which is loaded here too."""
+    from penstock.cli.wire_client import WireClient
+
+    return WireClient(connection)
 
 
 def bootstrap_addresses(connection: Connection) -> tuple[Address, ...]:
@@ -86,6 +105,17 @@ def check_signs_in(connection: Connection) -> None:
     with direct_client(connection) as client:
         if client is not None:
             client.ask(MetadataRequest([]))
+
+
+@contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Let librdkafka's exceptions be failures of the command that is doing `what`."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise explain(error.args[0], what) from error
 
 
 def explain(error: KafkaError, what: str) -> CommandFailure:

@@ -67,7 +67,9 @@ def _security_options(function: Callable[..., None]) -> Callable[..., None]:
         role: str,
         **kwargs: Any,
     ) -> None:
-        properties = read_properties_file(http_config, "--http-config") if http_config else {}
+        properties: dict[str, str] = {}
+        if http_config:
+            properties = read_properties_file(http_config, "name a properties file with --http-config")
         security = {
             "http_properties": properties | parse_assignments(http, "--http"),
             "sign_in_methods": _words(auth or ""),

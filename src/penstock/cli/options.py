@@ -69,8 +69,8 @@ def connection_options(function: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def read_properties_file(path: str, option: str) -> dict[str, str]:
-    """The properties in a file. Raises CommandFailure that names the option."""
+def read_properties_file(path: str, advice: str) -> dict[str, str]:
+    """The properties in a file. Raises CommandFailure; `advice` says how to name another one."""
     from penstock.config.load import read_properties
     from penstock.config.properties import ConfigError
 
@@ -79,7 +79,7 @@ def read_properties_file(path: str, option: str) -> dict[str, str]:
             return {entry.name: entry.value for entry in read_properties(file.read())}
     except (OSError, UnicodeDecodeError) as error:
         why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8"
-        raise CommandFailure(f"cannot read {path}", why, f"name a properties file with {option}") from None
+        raise CommandFailure(f"cannot read {path}", why, advice) from None
     except (ValueError, ConfigError) as error:
         raise CommandFailure(f"the properties in {path} cannot be used", str(error)) from None
 
@@ -87,21 +87,14 @@ def read_properties_file(path: str, option: str) -> dict[str, str]:
 def read_client_file(path: str) -> dict[str, str]:
     """A client's properties in librdkafka's words, whichever the file has. Raises CommandFailure."""
     from penstock.client.settings import librdkafka_properties, read_settings
-    from penstock.config.load import read_properties
-    from penstock.config.properties import ConfigError
 
+    found = read_properties_file(path, "name a client's properties with --command-config")
+    if not any(name in JAVA_ONLY or name.startswith(JAVA_ONLY_PREFIX) for name in found):
+        return found
     try:
-        with open(path, encoding="utf-8") as file:
-            found = {entry.name: entry.value for entry in read_properties(file.read())}
-        if not any(name in JAVA_ONLY or name.startswith(JAVA_ONLY_PREFIX) for name in found):
-            return found
         # Where the brokers are may come from elsewhere.
-        settings = read_settings({"bootstrap.servers": "localhost:9092", **found})
-        words = librdkafka_properties(settings)
-    except (OSError, UnicodeDecodeError) as error:
-        why = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8"
-        raise CommandFailure(f"cannot read {path}", why, "name a client's properties with --command-config") from None
-    except (ValueError, ConfigError) as error:
+        words = librdkafka_properties(read_settings({"bootstrap.servers": "localhost:9092", **found}))
+    except ValueError as error:
         raise CommandFailure(f"the properties in {path} cannot be used", str(error)) from None
     return words if "bootstrap.servers" in found else {k: v for k, v in words.items() if k != "bootstrap.servers"}
 
@@ -115,6 +108,11 @@ def output_option(function: Callable[..., None]) -> Callable[..., None]:
         function(*args, as_json=(output or shared_options().output) == "json", **kwargs)
 
     return command
+
+
+def query_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add both: for commands that ask a cluster and print what it says."""
+    return connection_options(output_option(function))
 
 
 def shared_options() -> SharedOptions:

@@ -163,7 +163,11 @@ def status(name: str | None, as_json: bool) -> None:
     if not chosen:
         raise CommandFailure(f"no pipeline {name or ''} is running".replace("  ", " "), advice="penstock pipeline list")
     for each in chosen:
-        print_table(STATUS_COLUMNS, _rows(each), title=f"{each.name} (pid {each.pid}, {_ago(each.started)})")
+        rows = [
+            (query.name, query.batch, query.rows, round(query.rows_per_second), query.batch_ms, query.lag)
+            for query in each.queries
+        ]
+        print_table(STATUS_COLUMNS, rows, title=f"{each.name} (pid {each.pid}, {_ago(each.started)})")
         if each.metrics:
             click.echo(f"Metrics: {each.metrics}")
 
@@ -316,13 +320,6 @@ def _failure(error: Any) -> CommandFailure:
 def _kafka(connection: Connection) -> dict[str, str]:
     properties = {f"kafka.{name}": value for name, value in connection.properties.items()}
     return {"kafka.bootstrap.servers": connection.bootstrap, **properties}
-
-
-def _rows(status: PipelineStatus) -> list[tuple[object, ...]]:
-    return [
-        (each.name, each.batch, each.rows, round(each.rows_per_second), each.batch_ms, each.lag)
-        for each in status.queries
-    ]
 
 
 def _ago(started: float) -> str:

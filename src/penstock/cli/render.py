@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,12 +21,11 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
 
 
-def console(stderr: bool = False) -> Console:
+def console() -> Console:
     """A rich console that never wraps output to a pipe."""
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else PIPE_WIDTH_COLUMNS)
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH_COLUMNS)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
@@ -43,6 +42,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     for row in cells:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))
     console().print(table)
+
+
+def documents(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:
+    """Rows of a table as JSON objects."""
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], as_json: bool) -> None:
+    """Rows as JSON, or these columns of them as a table."""
+    if as_json:
+        print_json(rows)
+    else:
+        print_table([name.replace("_", " ") for name in columns], [[row[name] for name in columns] for row in rows])
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:

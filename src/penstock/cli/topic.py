@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import click
 
-from penstock.cli.options import Connection, confirm, connection_options, output_option, parse_assignments
-from penstock.cli.render import human_bytes, plural, print_facts, print_json, print_table
+from penstock.cli.client import open_admin, open_client
+from penstock.cli.options import Connection, confirm, connection_options, parse_assignments, query_options
+from penstock.cli.render import documents, human_bytes, plural, print_facts, print_json, print_table
 from penstock.cli.style import StyledGroup
 
 
@@ -21,8 +25,7 @@ def command() -> None:
 @click.option("-c", "--config", "configs", multiple=True, metavar="NAME=VALUE", help="A topic setting; repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Do not fail if a topic already exists.")
 @click.option("--validate-only", is_flag=True, help="Only validate; create nothing.")
-@connection_options
-@output_option
+@query_options
 def create(
     names: tuple[str, ...],
     partitions: int | None,
@@ -37,10 +40,8 @@ def create(
 
     Example: penstock topic create orders -p 6 -c retention.ms=3600000
     """
-    from penstock.cli.admin import Admin
-
     settings = parse_assignments(configs, "-c")
-    admin = Admin(connection)
+    admin = open_admin(connection)
     existing = {topic.name for topic in admin.topics()} if if_not_exists else set()
     results = []
     for name in names:
@@ -58,23 +59,19 @@ def create(
 @command.command("list")
 @click.argument("pattern", default="*")
 @click.option("--internal", is_flag=True, help="Show internal topics (those that start with __) too.")
-@connection_options
-@output_option
+@query_options
 def list_topics(pattern: str, internal: bool, connection: Connection, as_json: bool) -> None:
     """List topics whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell)."""
     import fnmatch
 
-    from penstock.cli.admin import Admin
-
     topics = [
         topic
-        for topic in Admin(connection).topics()
+        for topic in open_admin(connection).topics()
         if (internal or not topic.internal) and fnmatch.fnmatchcase(topic.name, pattern)
     ]
     rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.internal) for topic in topics]
     if as_json:
-        names = ("name", "partitions", "replication_factor", "internal")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json(documents(("name", "partitions", "replication_factor", "internal"), rows))
     elif rows:
         print_table(("topic", "partitions", "replicas"), [row[:3] for row in rows])
     else:
@@ -84,16 +81,14 @@ def list_topics(pattern: str, internal: bool, connection: Connection, as_json: b
 @command.command()
 @click.argument("name", metavar="TOPIC")
 @click.option("--all-configs", is_flag=True, help="Show every setting, not only those that were changed.")
-@connection_options
-@output_option
+@query_options
 def describe(name: str, all_configs: bool, connection: Connection, as_json: bool) -> None:
     """Show a topic's partitions, offsets, size and settings."""
-    from penstock.cli.admin import Admin
     from penstock.cli.cluster.view import read_sizes
     from penstock.cli.wire_client import direct_client
     from penstock.model.ids import TopicPartition
 
-    admin = Admin(connection)
+    admin = open_admin(connection)
     topic = admin.describe_topic(name)
     online = [partition.partition for partition in topic.partitions if partition.leader >= 0]
     first = admin.earliest_offsets(name, online)
@@ -102,12 +97,10 @@ def describe(name: str, all_configs: bool, connection: Connection, as_json: bool
     brokers = [broker for broker in admin.brokers()[2] if broker.node_id in leaders]
     with direct_client(connection) as client:
         sizes = read_sizes(client, brokers, [TopicPartition(name, number) for number in online]) if client else {}
-    partitions: list[dict[str, object]] = [
+    partitions = [
         {
-            "partition": partition.partition,
+            **asdict(partition),
             "leader": partition.leader if partition.leader >= 0 else None,
-            "replicas": list(partition.replicas),
-            "in_sync_replicas": list(partition.in_sync_replicas),
             "start_offset": first.get(partition.partition),
             "end_offset": last.get(partition.partition),
             "size_bytes": sizes.get((TopicPartition(name, partition.partition), partition.leader)),
@@ -115,9 +108,7 @@ def describe(name: str, all_configs: bool, connection: Connection, as_json: bool
         for partition in topic.partitions
     ]
     configs = [
-        {"name": config.name, "value": config.value, "source": config.source}
-        for config in admin.topic_configs(name)
-        if all_configs or config.source == "dynamic topic"
+        asdict(config) for config in admin.topic_configs(name) if all_configs or config.source == "dynamic topic"
     ]
     described = {
         "name": name,
@@ -142,30 +133,24 @@ def describe(name: str, all_configs: bool, connection: Connection, as_json: bool
     )
     _print_partitions(partitions)
     if configs:
-        print_table(("setting", "value", "from"), [(c["name"], c["value"], c["source"]) for c in configs])
+        print_table(("setting", "value", "from"), [tuple(config.values()) for config in configs])
     else:
         click.echo("every setting has its default value")
 
 
-def _print_partitions(partitions: list[dict[str, object]]) -> None:
-    def numbers(value: object) -> str:
-        assert isinstance(value, list)
-        return ",".join(map(str, value))
-
-    rows = []
-    for partition in partitions:
-        size = partition["size_bytes"]
-        rows.append(
-            (
-                partition["partition"],
-                partition["leader"] if partition["leader"] is not None else "none",
-                numbers(partition["replicas"]),
-                numbers(partition["in_sync_replicas"]),
-                partition["start_offset"],
-                partition["end_offset"],
-                human_bytes(size) if isinstance(size, int) else None,
-            )
+def _print_partitions(partitions: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            partition["partition"],
+            partition["leader"] if partition["leader"] is not None else "none",
+            ",".join(map(str, partition["replicas"])),
+            ",".join(map(str, partition["in_sync_replicas"])),
+            partition["start_offset"],
+            partition["end_offset"],
+            human_bytes(partition["size_bytes"]) if partition["size_bytes"] is not None else None,
         )
+        for partition in partitions
+    ]
     print_table(("partition", "leader", "replicas", "in sync", "first offset", "next offset", "size"), rows)
 
 
@@ -175,9 +160,7 @@ def _print_partitions(partitions: list[dict[str, object]]) -> None:
 @connection_options
 def delete(names: tuple[str, ...], yes: bool, connection: Connection) -> None:
     """Delete topics and all their records."""
-    from penstock.cli.admin import Admin
-
-    admin = Admin(connection)
+    admin = open_admin(connection)
     confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
     for name in names:
         admin.delete_topic(name)
@@ -191,15 +174,13 @@ def delete(names: tuple[str, ...], yes: bool, connection: Connection) -> None:
 @connection_options
 def alter(name: str, configs: tuple[str, ...], unset: tuple[str, ...], connection: Connection) -> None:
     """Change a topic's settings; the ones not named keep their values."""
-    from penstock.cli.admin import Admin
-
     settings = parse_assignments(configs, "-c")
     if not settings and not unset:
         raise click.UsageError("Name a setting to change with -c NAME=VALUE or --unset NAME.")
     both = sorted(set(settings) & set(unset))
     if both:
         raise click.UsageError(f"{both[0]} is both set and unset.")
-    Admin(connection).alter_topic(name, settings, unset)
+    open_admin(connection).alter_topic(name, settings, unset)
     for key, value in settings.items():
         click.echo(f"{name}: {key} = {value}")
     for key in unset:
@@ -216,11 +197,9 @@ def add_partitions(name: str, count: int | None, total: int | None, connection: 
 
     Records with a key may go to other partitions afterwards, so the order within a key holds only from then on.
     """
-    from penstock.cli.admin import Admin
-
     if (count is None) == (total is None):
         raise click.UsageError("Use either -n (how many to add) or --total (the new number).")
-    admin = Admin(connection)
+    admin = open_admin(connection)
     present = len(admin.describe_topic(name).partitions)
     wanted = total if total is not None else present + (count or 0)
     admin.add_partitions(name, wanted)
@@ -236,8 +215,7 @@ def add_partitions(name: str, count: int | None, total: int | None, connection: 
 )
 @click.option("--all", "everything", is_flag=True, help="Delete every record.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@connection_options
-@output_option
+@query_options
 def trim(
     name: str,
     numbers: tuple[int, ...],
@@ -251,13 +229,13 @@ def trim(
     """Delete a topic's oldest records; the topic itself stays."""
     import time
 
-    from penstock.cli.admin import OFFSET_HIGH_WATERMARK, Admin
+    from penstock.cli.admin import OFFSET_HIGH_WATERMARK
     from penstock.cli.group.offset_spec import parse_timestamp
 
     if [offset is not None, before is not None, everything].count(True) != 1:
         raise click.UsageError("Use one of --offset, --before and --all.")
     timestamp_ms = parse_timestamp(before, int(time.time() * 1000)) if before is not None else None
-    admin = Admin(connection)
+    admin = open_admin(connection)
     chosen = admin.chosen_partitions(name, numbers)
     firsts = admin.earliest_offsets(name, chosen)
     if timestamp_ms is not None:
@@ -271,8 +249,7 @@ def trim(
     lows = admin.delete_records(name, targets)
     rows = [(number, firsts[number], lows[number], lows[number] - firsts[number]) for number in sorted(lows)]
     if as_json:
-        names = ("partition", "start_offset_before", "start_offset", "offsets_removed")
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json(documents(("partition", "start_offset_before", "start_offset", "offsets_removed"), rows))
     else:
         print_table(("partition", "first offset before", "first offset now", "removed"), rows)
 
@@ -289,8 +266,7 @@ def trim(
     help="Latest records that each broker looks at.",
 )
 @click.option("--by-bytes", is_flag=True, help="Order by bytes instead of records.")
-@connection_options
-@output_option
+@query_options
 def hot(
     name: str,
     numbers: tuple[int, ...],
@@ -305,9 +281,8 @@ def hot(
     Example: penstock topic hot orders --by-bytes
     """
     from penstock.cli.hot_keys import find_hot_keys
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         found = find_hot_keys(client, name, numbers, records, keys)
     shares = (max(1, found.records), max(1, found.size_bytes))
     rows = [

@@ -91,6 +91,15 @@ def direct_client(connection: Connection) -> Iterator[WireClient | None]:
         yield client
 
 
+def ask_cluster(connection: Connection, request: Any, what: str = "") -> Any:
+    """The answer of any broker to a single request; if it is an error, CommandFailure says `what` failed."""
+    with WireClient(connection) as client:
+        response = client.ask(request)
+    if what:
+        check_error(response.error_code, getattr(response, "error_message", None), what)
+    return response
+
+
 def check_error(code: int, message: str | None, what: str, advice: str = "") -> None:
     """Raise CommandFailure if a response carries an error."""
     if code:

@@ -83,16 +83,13 @@ def _release(held: list[socket.socket]) -> None:
 
 def places(directory: Path, host: str, ports: Sequence[int], controller_ports: Sequence[int]) -> list[NodePlace]:
     """The layout of nodes 1, 2, …; a single node uses the directory itself."""
-    if len(ports) == 1:
-        files = (directory / "data", directory / "server.properties", directory / "server.log")
-        return [NodePlace(1, host, ports[0], controller_ports[0], *files)]
     found = []
     for node_id, (port, controller_port) in enumerate(zip(ports, controller_ports, strict=True), start=1):
-        data = directory / "data" / str(node_id)
-        properties = directory / f"server-{node_id}.properties"
-        found.append(
-            NodePlace(node_id, host, port, controller_port, data, properties, directory / f"server-{node_id}.log")
-        )
+        alone = len(ports) == 1
+        data = directory / "data" / ("" if alone else str(node_id))
+        name = "server" if alone else f"server-{node_id}"
+        files = (data, directory / f"{name}.properties", directory / f"{name}.log")
+        found.append(NodePlace(node_id, host, port, controller_port, *files))
     return found
 
 

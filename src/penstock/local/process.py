@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,14 +70,13 @@ class BrokerProcess:
         """The broker's exit code; None while it runs or before it was started. Negative: the signal's number."""
         return self._process.poll() if self._process is not None else None
 
-    def start(self, timeout_s: float, while_waiting: Callable[[], None] | None = None) -> dict[str, str]:
+    def start(self, timeout_s: float) -> dict[str, str]:
         """Start the broker and return its addresses by listener name once it serves.
 
-        `while_waiting` is called several times a second meanwhile. Raises BrokerFailed if the broker exits or is not
-        ready in time; then nothing is left running.
+        Raises BrokerFailed if the broker exits or is not ready in time; then nothing is left running.
         """
         self.launch()
-        return self.wait_until_ready(timeout_s, while_waiting)
+        return self.wait_until_ready(timeout_s)
 
     def launch(self) -> None:
         """Start the broker without waiting for it: the nodes of a quorum become ready only together."""
@@ -108,13 +107,11 @@ class BrokerProcess:
             os.close(ready_write)
             os.close(lifeline_read)
 
-    def wait_until_ready(self, timeout_s: float, while_waiting: Callable[[], None] | None = None) -> dict[str, str]:
+    def wait_until_ready(self, timeout_s: float) -> dict[str, str]:
         """Wait for a launched broker as `start` does."""
         deadline = time.monotonic() + timeout_s
         try:
             while not self.poll_ready(0.1):
-                if while_waiting is not None:
-                    while_waiting()
                 if time.monotonic() >= deadline:
                     raise BrokerFailed(f"{self.what} was not ready within {timeout_s:g} seconds", self.log_tail())
         except BaseException:

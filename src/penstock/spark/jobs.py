@@ -105,17 +105,4 @@ def audit(expected: DataFrame, found: DataFrame) -> list[Partition]:
         .orderBy("topic", "partition")
         .collect()
     )
-    return [
-        Partition(
-            row.topic,
-            row.partition,
-            row["first"],
-            row["last"],
-            row.expected_count,
-            row.found_count,
-            row.missing,
-            row.duplicated,
-            row.different,
-        )
-        for row in rows
-    ]
+    return [Partition(*row) for row in rows]

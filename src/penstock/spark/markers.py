@@ -59,7 +59,6 @@ def write_once(
     last_marker: Callable[[], Marker | None],
     wanted: Marker,
     write: Callable[[], None],
-    timeout_seconds: float = PATIENCE_SECONDS,
 ) -> bool:
     """Run `write`, which sends the rows and the marker, in a transaction, unless that was done before.
 
@@ -67,17 +66,17 @@ def write_once(
     marker's is skipped too: a newer task has overtaken the caller. A marker of another query does not count, so a query
     that starts over with a new checkpoint writes again.
     """
-    producer.init_transactions(timeout_seconds)
+    producer.init_transactions(PATIENCE_SECONDS)
     found = last_marker()
     if found is not None and found.query == wanted.query and found.batch >= wanted.batch:
         return False
     producer.begin_transaction()
     try:
         write()
-        producer.commit_transaction(timeout_seconds)
+        producer.commit_transaction(PATIENCE_SECONDS)
     except BaseException as problem:
         try:
-            producer.abort_transaction(timeout_seconds)
+            producer.abort_transaction(PATIENCE_SECONDS)
         except Exception as another:  # noqa: BLE001
             # The next user of this transactional id ends it; the first error is the one that matters.
             problem.add_note(f"The transaction could not be aborted either: {another}")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.settings import ConnectionSettings, read_settings
 from penstock.model.ids import TopicPartition
 from penstock.spark.tier.store import TierSettings
+
+Texts = dict[str, str]
 
 CLIENT_ID = "penstock-spark"
 EARLIEST = "earliest"
@@ -87,11 +89,21 @@ class SourceOptions:
     tier: TierSettings | None = None
 
 
+def split_options(options: Mapping[str, str], known: Iterable[str], of_spark: Iterable[str]) -> tuple[Texts, Texts]:
+    """The options in lower case, and the client's properties among them; raises ValueError for an unknown one."""
+    given = {name.lower(): value for name, value in options.items()}
+    unknown = sorted(name for name in given if not name.startswith("kafka.") and name not in {*known, *of_spark})
+    if unknown:
+        raise ValueError(f"option {unknown[0]!r} is unknown; known options are {', '.join(sorted(known))} and kafka.*")
+    return given, {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
+
+
 def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The settings in a reader's options; raises ValueError with the wrong option and what to write instead."""
-    given = {name.lower(): value for name, value in options.items()}
-    properties = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
-    _refuse(given, properties)
+    given, properties = split_options(options, KNOWN, IGNORED | {"path"})
+    for name, advice in REFUSED.items():
+        if name in properties:
+            raise ValueError(f"kafka.{name} cannot be set: {advice}")
     topics, pattern, assigned = _subscription(given)
     return SourceOptions(
         connection=read_settings({"client.id": CLIENT_ID, **properties}),
@@ -112,15 +124,6 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOption
         poll_timeout_ms=_positive(given, "kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_DEFAULT_MS,
         tier=_tier(given),
     )
-
-
-def _refuse(given: Mapping[str, str], properties: Mapping[str, str]) -> None:
-    unknown = sorted(name for name in given if not name.startswith("kafka.") and name not in KNOWN | IGNORED | {"path"})
-    if unknown:
-        raise ValueError(f"option {unknown[0]!r} is unknown; known options are {', '.join(sorted(KNOWN))} and kafka.*")
-    for name, advice in REFUSED.items():
-        if name in properties:
-            raise ValueError(f"kafka.{name} cannot be set: {advice}")
 
 
 def _tier(given: Mapping[str, str]) -> TierSettings | None:

@@ -51,8 +51,7 @@ def rows_of(batches: Iterable[Any], topic: str | None) -> Iterator[OutgoingRecor
     """The rows of Arrow batches. `topic` is for rows without one; raises ValueError if both are missing."""
     for batch in batches:
         columns = {name: _values(batch, name) for name in COLUMNS if name in batch.schema.names}
-        count = batch.num_rows
-        nothing = [None] * count
+        nothing = [None] * batch.num_rows
         for own, key, value, partition, headers, timestamp in zip(
             *(columns.get(name, nothing) for name in COLUMNS), strict=True
         ):

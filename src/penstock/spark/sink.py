@@ -17,7 +17,7 @@ from penstock.client.settings import ConnectionSettings, librdkafka_properties, 
 from penstock.model.ids import TopicPartition
 from penstock.spark import markers
 from penstock.spark.markers import Marker, MarkerLog
-from penstock.spark.options import CLIENT_ID
+from penstock.spark.options import CLIENT_ID, split_options
 from penstock.spark.producing import BATCH_OVERHEAD_BYTES, RecordWriter, WriteCounts, rows_of
 from penstock.spark.shared import message_bytes_max, shared_client
 
@@ -75,11 +75,7 @@ class Written(WriterCommitMessage):
 
 def read_sink_options(options: Mapping[str, str], schema: StructType) -> SinkOptions:
     """The settings in a writer's options; raises ValueError with the wrong option or column and what to write."""
-    given = {name.lower(): value for name, value in options.items()}
-    properties = {name[6:]: value for name, value in given.items() if name.startswith("kafka.")}
-    unknown = sorted(name for name in given if not name.startswith("kafka.") and name not in KNOWN | OF_SPARK)
-    if unknown:
-        raise ValueError(f"option {unknown[0]!r} is unknown; known options are {', '.join(sorted(KNOWN))} and kafka.*")
+    given, properties = split_options(options, KNOWN, OF_SPARK)
     delivery = given.get("delivery", DELIVERIES[0])
     if delivery not in DELIVERIES:
         raise ValueError(f"delivery is {delivery!r}: use {' or '.join(DELIVERIES)}")

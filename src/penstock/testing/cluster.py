@@ -9,9 +9,9 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from penstock.client.closing import Closing
 from penstock.local.layout import (
     CONTROLLER_HOST,
     LISTENER,
@@ -31,7 +31,7 @@ STOP_TIMEOUT_S = 30.0
 TEST_SETTINGS: Mapping[str, str] = {"group.initial.rebalance.delay.ms": "0"}
 
 
-class Cluster:
+class Cluster(Closing):
     """Real Penstock brokers in their own processes, on free ports, with their data in a temporary directory.
 
     Use it as a context manager, or call `start()` and `close()`. There is one node by default; nodes are numbered from
@@ -83,11 +83,6 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def node_ids(self) -> tuple[int, ...]:

@@ -230,8 +230,7 @@ class AppHarness:
         runner = self._app.make_runner(subscription, state)
         counters = self._app.counters[subscription.name]
         if subscription.share:
-            shared = MemoryShare(self._memory, subscription)
-            return ShareLine(subscription, runner, shared, shared, counters)
+            return ShareLine(subscription, runner, MemoryShare(self._memory, subscription), counters)
         source = MemorySource(self._memory, subscription)
         return Line(subscription, runner, source, source, self._clock, counters)
 

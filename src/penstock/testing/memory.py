@@ -13,7 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.app.context import Message
+from confluent_kafka import Message
+
+from penstock.app.context import Message as OutgoingMessage
 from penstock.app.lines.lane import Partition
 from penstock.app.lines.progress import Ranges, decode_ranges
 from penstock.app.lines.share_group import deliveries_wanted
@@ -29,47 +31,10 @@ IDLE_S = 0.002
 LOCK_S = 30.0
 
 
-class MemoryMessage:
-    """A stored record, with the methods of librdkafka's messages."""
+class MemoryMessage(Message):
+    """A stored record."""
 
-    def __init__(
-        self, place: Partition, offset: int, key: bytes | None, value: bytes | None, headers: Any, timestamp_ms: int
-    ) -> None:
-        self._place = place
-        self._offset = offset
-        self._key = key
-        self._value = value
-        self._headers = headers
-        self._timestamp_ms = timestamp_ms
-        self.deliveries = 0
-
-    def topic(self) -> str:
-        """The topic."""
-        return self._place[0]
-
-    def partition(self) -> int:
-        """The partition."""
-        return self._place[1]
-
-    def offset(self) -> int:
-        """The offset."""
-        return self._offset
-
-    def key(self) -> bytes | None:
-        """The key."""
-        return self._key
-
-    def value(self) -> bytes | None:
-        """The value."""
-        return self._value
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """The headers; None if there are none."""
-        return self._headers or None
-
-    def timestamp(self) -> tuple[int, int]:
-        """The kind of time, and milliseconds."""
-        return CREATE_TIME, self._timestamp_ms
+    deliveries = 0
 
     def delivery_count(self) -> int | None:
         """How often a share group has handed it out."""
@@ -91,15 +56,15 @@ class MemoryBroker:
         """Create a topic, unless it exists."""
         self.logs.setdefault(topic, [[] for _ in range(partitions or self._partitions_default)])
 
-    def append(self, message: Message) -> MemoryMessage:
+    def append(self, message: OutgoingMessage) -> MemoryMessage:
         """Store a record."""
         self.create(message.topic)
         log = self.logs[message.topic]
         key, value = _as_bytes(plain_key(message.key)), _as_bytes(encode_any(message.value, message.topic))
         number = next(self._keyless) % len(log) if key is None else partition_for_key(key, len(log))
-        headers = [(name, _as_bytes(each)) for name, each in _pairs(message.headers)]
-        place = (message.topic, number)
-        stored = MemoryMessage(place, len(log[number]), key, value, headers, self._now_ms())
+        headers: Any = [(name, _as_bytes(each)) for name, each in _pairs(message.headers)]
+        time_ms = (CREATE_TIME, self._now_ms())
+        stored = MemoryMessage(message.topic, number, len(log[number]), key, value, headers or None, None, time_ms)
         log[number].append(stored)
         for tell in self.listeners.get(message.topic, ()):
             tell(stored)
@@ -151,12 +116,12 @@ class MemorySource:
         taken = self._taken
         return all(taken.get(place, 0) >= len(self._broker.logs[place[0]][place[1]]) for place in [*self._next])
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Store messages."""
         for message in messages:
             self._broker.append(message)
 
-    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
+    def commit(self, messages: Sequence[OutgoingMessage], positions: Mapping[Partition, Position]) -> None:
         """Store messages and positions."""
         self.send(messages)
         self.commit_offsets(positions)
@@ -164,10 +129,6 @@ class MemorySource:
     def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
         """Store positions."""
         self._broker.commits[self._subscription.group].update(positions)
-
-    def acknowledge(self, outcomes: Outcomes) -> None:
-        """Consumer groups commit instead."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Nothing to close."""
@@ -196,16 +157,13 @@ class MemoryShare:
         self._broker = broker
         self._topics = subscription.topics
         self._limits = ShareLimits(deliveries_wanted(subscription.policy), LOCK_S)
-        self._taken: set[tuple[str, int, int]] = set()
+        self._taken: set[tuple[Any, ...]] = set()
         self._released: list[MemoryMessage] = []
         # Whether the last read found something; whoever reads again has done it.
         self._is_read = False
 
-    def open(
-        self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
-    ) -> None:
+    def open(self) -> None:
         """Join."""
-        del assigned, revoked
 
     def limits(self) -> ShareLimits:
         """Those that the subscription asks for."""
@@ -226,26 +184,14 @@ class MemoryShare:
             time.sleep(IDLE_S)
         return list(found)
 
-    def pause(self, paused: bool) -> None:
-        """Who does not read takes nothing."""
-
     def is_at_end(self) -> bool:
         """Whether there is nothing to hand out."""
         return not (self._is_read or self._released or self._new())
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def store(self, messages: Sequence[OutgoingMessage]) -> None:
         """Store messages."""
         for message in messages:
             self._broker.append(message)
-
-    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
-        """Store messages; a share group has no positions."""
-        del positions
-        self.send(messages)
-
-    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
-        """Share groups acknowledge instead."""
-        raise NotImplementedError
 
     def acknowledge(self, outcomes: Outcomes) -> None:
         """What is released is handed out again."""
@@ -275,7 +221,7 @@ class MemoryReplies:
         self._topic = topic
         self._broker.listeners[topic].append(received)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: OutgoingMessage) -> None:
         """Store a request."""
         self._broker.append(message)
 

@@ -78,10 +78,8 @@ def test_a_failed_start_shows_the_log(broker: BrokerProcess) -> None:
 
 def test_a_start_that_takes_too_long_leaves_nothing_behind(broker: BrokerProcess) -> None:
     broker.properties_path.write_text("silent")
-    seen: list[int] = []
     with pytest.raises(BrokerFailed, match=r"not ready within 0\.5 seconds"):
-        broker.start(0.5, while_waiting=lambda: seen.append(1))
-    assert len(seen) >= 3
+        broker.start(0.5)
     assert broker.pid is None
 
 

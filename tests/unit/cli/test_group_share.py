@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.group.share import ShareSource
+from penstock.cli.group.unlisted import ShareSource
 from penstock.cli.group.view import describe_row
 from penstock.client.cluster import ClusterClient
 from penstock.client.settings import read_settings

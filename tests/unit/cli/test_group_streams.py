@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.cli.group.lag import GroupLag, PartitionLag
-from penstock.cli.group.streams import StreamsSource
+from penstock.cli.group.unlisted import StreamsSource
 from penstock.cli.group.view import describe_row
 from penstock.client.cluster import ClusterClient
 from penstock.client.settings import read_settings

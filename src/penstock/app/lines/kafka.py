@@ -164,10 +164,6 @@ class KafkaSink:
             self._outbox.send(messages)
             self._outbox.flush()
 
-    def acknowledge(self, outcomes: Outcomes) -> None:
-        """Consumer groups commit instead."""
-        raise NotImplementedError
-
     def close(self) -> None:
         """Close the producer."""
         self._outbox.close()
@@ -190,11 +186,8 @@ class ShareSource:
         self._consumer: ShareConsumer[bytes] | None = None
         self._outbox = Outbox(connection, None, own_topics(subscription))
 
-    def open(
-        self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
-    ) -> None:
+    def open(self) -> None:
         """See that the group has its settings; its partitions are everybody's."""
-        del assigned, revoked
         self._limits = prepare_share_group(self._connection, self._subscription, has_pauses=self._has_pauses)
 
     def limits(self) -> ShareLimits:
@@ -208,24 +201,12 @@ class ShareSource:
         assert self._consumer is not None
         return [record.message for record in self._consumer.poll_many(max_records, timeout_s)]
 
-    def pause(self, paused: bool) -> None:
-        """Who does not read takes nothing."""
-
-    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
-        """Share groups acknowledge instead."""
-        raise NotImplementedError
-
     def is_at_end(self) -> bool:
         """Whether the group has finished everything there is."""
         return share_lag(self._connection, self._group) == 0
 
-    def send(self, messages: Sequence[Message]) -> None:
-        """Put messages into the producer's buffer."""
-        self._outbox.send(messages)
-
-    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
-        """Store the messages; a share group has no positions."""
-        del positions
+    def store(self, messages: Sequence[Message]) -> None:
+        """Store the messages."""
         self._outbox.send(messages)
         self._outbox.flush()
 

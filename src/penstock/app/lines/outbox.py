@@ -83,8 +83,7 @@ class Outbox:
             again, alone = self._settle()
             refused += again + alone
             self._reopen({})
-        if refused:
-            raise Refused(refused)
+        self._raise(refused)
 
     def commit(self, messages: Sequence[Message], positions: list[TopicPartition], group_metadata: Any) -> None:
         """Store messages and a group's positions in one transaction. Raises Refused, and then nothing is stored."""

@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 
+from penstock.wire.primitives import unsigned_varint
+
 # Brokers take metadata of up to 4096 bytes (offset.metadata.max.bytes).
 METADATA_CHARACTERS_MAX = 4000
 METADATA_CHARACTERS_FULL = 3500
@@ -113,7 +115,7 @@ def encode_ranges(base: int, ranges: Iterable[tuple[int, int]]) -> str:
     encoded = bytearray()
     at = base
     for first, last in ranges:
-        piece = _varint(first - at) + _varint(last - first)
+        piece = unsigned_varint(first - at) + unsigned_varint(last - first)
         if (len(encoded) + len(piece)) * 4 // 3 + len(PREFIX) + 4 > METADATA_CHARACTERS_MAX:
             break
         encoded += piece
@@ -144,12 +146,3 @@ def decode_ranges(base: int, metadata: str | None) -> Ranges:
         ranges.append((at + gap, at + gap + length))
         at += gap + length
     return tuple(ranges)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.app.binding import Binding, messages_of
@@ -162,7 +163,7 @@ class Runner:
         if self._is_on_loop:
             chained = call_async if binding.is_async else call_in_thread
         for layer in reversed(middleware):
-            chained = _layered(layer, chained)
+            chained = partial(layer, chained)
         return chained
 
     # A batch that fails is halved until the record that fails is alone: it is tried again, records with its key wait
@@ -229,7 +230,3 @@ def _run_to_end(run: Callable[[list[Job]], Coroutine[Any, Any, Finished]], jobs:
         finished: Finished = ended.value
         return finished
     raise AssertionError("the handler is not async, but it waited")
-
-
-def _layered(layer: Any, inner: Callable[[Context], Any]) -> Callable[[Context], Any]:
-    return lambda context: layer(inner, context)

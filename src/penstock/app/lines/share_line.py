@@ -16,7 +16,7 @@ from penstock.app.lines.lane import Job
 from penstock.app.lines.letters import dead_letter, put_refused_aside
 from penstock.app.lines.progress import PartitionProgress
 from penstock.app.lines.runner import Finished, Runner
-from penstock.app.lines.transport import Outcomes, Refused, SharedSource, Sink
+from penstock.app.lines.transport import Outcomes, Refused, SharedSource
 from penstock.app.subscription import Subscription
 from penstock.client.application.errors import TimedOut
 from penstock.client.application.records import Record
@@ -36,12 +36,11 @@ class ShareLine:
     """Runs until `stop`."""
 
     def __init__(
-        self, subscription: Subscription, runner: Runner, source: SharedSource, sink: Sink, counters: LineCounters
+        self, subscription: Subscription, runner: Runner, source: SharedSource, counters: LineCounters
     ) -> None:
         self._subscription = subscription
         self._runner = runner
         self._source = source
-        self._sink = sink
         self._counters = counters
         self._is_stopping = False
         self._is_busy = False
@@ -53,7 +52,7 @@ class ShareLine:
         """Work until `stop`, then acknowledge what is done. Raises what is not a handler's failure."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._thread, self._source.open, _ignore, _ignore)
+            await loop.run_in_executor(self._thread, self._source.open)
             while not self._is_stopping:
                 messages = await loop.run_in_executor(self._thread, self._source.read, self._batch, READ_S)
                 if messages:
@@ -61,7 +60,7 @@ class ShareLine:
                     self._is_busy = True
                     jobs, outcomes = await self._process(messages)
                     await self._store(jobs)
-                    await loop.run_in_executor(self._thread, self._sink.acknowledge, outcomes)
+                    await loop.run_in_executor(self._thread, self._source.acknowledge, outcomes)
                     self._counters.commits += 1
                     self._is_busy = False
                     self._adapt(len(messages), loop.time() - started)
@@ -94,7 +93,7 @@ class ShareLine:
         self._counters.sent += len(messages)
         while messages:
             try:
-                await asyncio.get_running_loop().run_in_executor(self._thread, self._sink.commit, messages, {})
+                await asyncio.get_running_loop().run_in_executor(self._thread, self._source.store, messages)
                 return
             except Refused as refused:
                 subscription = self._subscription
@@ -173,7 +172,3 @@ class ShareLine:
     def _count_dead(self, job: Job, error: Exception) -> None:
         self._counters.dead += 1
         logger.warning("%r failed at all %d attempts: %s", job.record, job.attempt, error, exc_info=error)
-
-
-def _ignore(_: Any) -> None:
-    return

@@ -24,27 +24,11 @@ class Refused(Exception):
         self.messages = messages
 
 
-class Source(Protocol):
-    """Records of a subscription. Everything is called in one thread; `revoked` is too, before others get them."""
-
-    def open(
-        self,
-        assigned: Callable[[dict[Partition, Ranges]], None],
-        revoked: Callable[[list[Partition]], None],
-    ) -> None:
-        """Join the group; assigned partitions come with what a predecessor did behind its commit."""
-        ...
+class Member(Protocol):
+    """A member of a group. Everything is called in one thread."""
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
         """Raw messages, as soon as there is one; none after the time. Assignments change in here."""
-        ...
-
-    def pause(self, paused: bool) -> None:
-        """Stop fetching, while staying a member: `read` must go on."""
-        ...
-
-    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
-        """Make durable what is done. Not for exactly once, nor for share groups."""
         ...
 
     def is_at_end(self) -> bool:
@@ -56,6 +40,26 @@ class Source(Protocol):
         ...
 
 
+class Source(Member, Protocol):
+    """Records of a consumer group. `revoked` is called in the same thread, before others get its partitions."""
+
+    def open(
+        self,
+        assigned: Callable[[dict[Partition, Ranges]], None],
+        revoked: Callable[[list[Partition]], None],
+    ) -> None:
+        """Join the group; assigned partitions come with what a predecessor did behind its commit."""
+        ...
+
+    def pause(self, paused: bool) -> None:
+        """Stop fetching, while staying a member: `read` must go on."""
+        ...
+
+    def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
+        """Make durable what is done. Not for exactly once."""
+        ...
+
+
 class ShareLimits(NamedTuple):
     """How often a share group hands out a record, and for how long: then it is given up, or comes back."""
 
@@ -63,11 +67,23 @@ class ShareLimits(NamedTuple):
     lock_s: float
 
 
-class SharedSource(Source, Protocol):
-    """Records of a share group."""
+class SharedSource(Member, Protocol):
+    """Records of a share group, and the sink of what its handlers send."""
+
+    def open(self) -> None:
+        """See that the group has its settings; its partitions are everybody's."""
+        ...
 
     def limits(self) -> ShareLimits:
         """The group's limits, once it is open."""
+        ...
+
+    def store(self, messages: Sequence[Message]) -> None:
+        """Store messages. Returns when they are durable; raises Refused for those that no broker takes."""
+        ...
+
+    def acknowledge(self, outcomes: Outcomes) -> None:
+        """What became of the records: accept, release, reject. Returns when it is durable."""
         ...
 
 
@@ -84,10 +100,6 @@ class Sink(Protocol):
         Raises Refused for those that no broker takes, and for those that were given to `send` before. The others are
         stored then, but for exactly once none is.
         """
-        ...
-
-    def acknowledge(self, outcomes: Outcomes) -> None:
-        """What became of a share group's records: accept, release, reject. Returns when it is durable."""
         ...
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ class Worker:
         runner = self._app.make_runner(subscription, state, connection)
         if subscription.share:
             shared = ShareSource(connection, subscription, has_pauses=not self._knows_ends)
-            return ShareLine(subscription, runner, shared, shared, counters)
+            return ShareLine(subscription, runner, shared, counters)
         source = KafkaSource(connection, subscription, knows_ends=self._knows_ends)
         transactional_id = f"{subscription.group}-{subscription.name}-{self._identity}"
         sink = KafkaSink(connection, source, subscription, transactional_id if subscription.exactly_once else None)
@@ -94,16 +94,10 @@ class Worker:
                 logger.error("%s starts again in %g s: %s", name, pause_s, error)
             finally:
                 del self._lines[name]
-            await self._pause(pause_s)
+            # Whoever is told to stop does not wait.
+            await Clock().wait(self._stopping, asyncio.get_running_loop().time() + pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
             self._broken.discard(name)
-
-    async def _pause(self, pause_s: float) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
 
     def _check_topics(self) -> None:
         """Tell of topics that do not exist, whose records come once they do; create those for dead letters."""

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 
-from penstock.app.application import App
+from penstock.app.application import App, run_quickly
 from penstock.app.loading import load
 from penstock.client.application.errors import PenstockError
 
@@ -49,12 +49,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         app = load(sys.argv[1])
-        try:
-            import uvloop
-        except ImportError:
-            asyncio.run(run(app, int(sys.argv[2])))
-        else:
-            uvloop.run(run(app, int(sys.argv[2])))
+        run_quickly(run(app, int(sys.argv[2])))
     except PenstockError as error:
         sys.exit(f"error: {error}")
 

@@ -16,6 +16,7 @@ from typing import Any
 from penstock.app.application import WORKER_VARIABLE, App
 from penstock.app.counters import LineCounters
 from penstock.app.lines.kafka import done_ahead, share_lag
+from penstock.app.lines.transport import Clock
 from penstock.app.running.reloading import CodeWatch
 from penstock.app.running.scaling import Bounds, Scaler
 from penstock.client.application.admin import Admin
@@ -51,7 +52,6 @@ class Supervisor:
     def __init__(self, app: App, name: str, bounds: Bounds, watch: CodeWatch | None = None) -> None:
         self._app = app
         self._name = name
-        self._bounds = bounds
         self._scaler = Scaler(bounds)
         self._watch = watch
         self._stopping = asyncio.Event()
@@ -74,7 +74,7 @@ class Supervisor:
                 if scaling.done():
                     scaling.result()
                 await self._keep_workers()
-                await self._pause(LOOK_S)
+                await Clock().wait(self._stopping, asyncio.get_running_loop().time() + LOOK_S)
                 has_new_code = self._watch is not None and await asyncio.to_thread(self._watch.has_changed)
         finally:
             scaling.cancel()
@@ -218,19 +218,13 @@ class Supervisor:
                 lags[each.name] = share_lag(self._app.connection, each.group) or 0
                 continue
             ahead = done_ahead(self._app.connection, each.group)
+            named = [topic for topic in each.topics if not topic.startswith("^")]
             lags[each.name] = sum(
                 max(0, lag - ahead.get((topic, partition), 0))
-                for (topic, partition), lag in self._admin.group_lag(each.group, _named(each.topics)).items()
+                for (topic, partition), lag in self._admin.group_lag(each.group, named).items()
                 if topic in each.topics or any(name.startswith("^") for name in each.topics)
             )
         return lags
-
-    async def _pause(self, pause_s: float) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
 
 
 async def _listen(worker: WorkerProcess, descriptor: int) -> None:
@@ -243,7 +237,3 @@ async def _listen(worker: WorkerProcess, descriptor: int) -> None:
             worker.said = json.loads(line)
     finally:
         transport.close()
-
-
-def _named(topics: Iterable[str]) -> list[str]:
-    return [topic for topic in topics if not topic.startswith("^")]

@@ -45,11 +45,10 @@ def command(
         view = read_view(client)
         _require_registered(view, broker)
         plan = plan_drain(view, broker)
+        if plan or dry_run:
+            show_plan(client, view, plan)
         if dry_run:
-            show_plan(client, view, plan)
             return
-        if plan:
-            show_plan(client, view, plan)
         _warn_of_controller(client, broker)
         confirm(f"Remove broker {broker} from the cluster?", yes)
         _empty(client, broker, throttle)

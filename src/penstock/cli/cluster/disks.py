@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from penstock.cli.cluster.view import read_brokers
-from penstock.cli.options import Connection, connection_options, output_option
+from penstock.cli.options import Connection, query_options
 from penstock.cli.render import human_bytes, plural, print_json, print_table
 from penstock.cli.style import StyledCommand
 from penstock.cli.wire_client import WireClient
@@ -21,8 +21,7 @@ TITLES = ("broker", "directory", "state", "used", "free", "replicas", "size", "m
 
 @click.command(cls=StyledCommand)
 @click.option("--broker", "only", type=click.IntRange(0), help="Show this broker's only.")
-@connection_options
-@output_option
+@query_options
 def command(connection: Connection, only: int | None, as_json: bool) -> None:
     """Show the brokers' data directories: space, replicas, moves between them, and when they will be full."""
     with WireClient(connection) as client:

@@ -14,8 +14,8 @@ import click
 from penstock.cli.cluster.disk_plan import NoRoom, plan_drain
 from penstock.cli.cluster.disks import read_disks
 from penstock.cli.cluster.moves import throttle_option
-from penstock.cli.cluster.reassignment_requests import BROKER_RESOURCE, DELETE, SET, by_topic, refuse
-from penstock.cli.cluster.view import patiently, read_brokers
+from penstock.cli.cluster.reassignment_requests import BROKER_RESOURCE, config_change, refuse
+from penstock.cli.cluster.view import by_topic, patiently, read_brokers
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options
 from penstock.cli.render import human_bytes, plural, print_table
@@ -33,8 +33,6 @@ from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from penstock.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
@@ -71,14 +69,15 @@ def command(
             click.echo(f"note: {source.path} is not cordoned; new topics may still get replicas there", err=True)
         if plan:
             confirm(f"Move {plural(len(plan), 'replica')} off {source.path}?", yes)
-        _set_throttle(client, broker, throttle)
+        if throttle is not None:
+            _set_throttle(client, broker, str(throttle))
         try:
             _empty(client, view, source.path)
         except KeyboardInterrupt:
             click.echo("\nthe moves go on without this command; run it again to watch them", err=True)
             sys.exit(130)
         if throttle is not None:
-            _set_throttle(client, broker, None, remove=True)
+            _set_throttle(client, broker, None)
     click.echo(f"{source.path} of broker {broker} has no replicas left")
 
 
@@ -122,13 +121,17 @@ def _plan(source: DiskView, disks: list[DiskView]) -> dict[TopicPartition, str]:
         ) from None
 
 
-def _show(source: DiskView, plan: Mapping[TopicPartition, str]) -> None:
-    by_path: dict[str, list[TopicPartition]] = {}
+def _by_path(plan: Mapping[TopicPartition, str]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
     for name, path in plan.items():
-        by_path.setdefault(path, []).append(name)
+        found.setdefault(path, []).append(name)
+    return found
+
+
+def _show(source: DiskView, plan: Mapping[TopicPartition, str]) -> None:
     rows = [
         (path, len(names), human_bytes(sum(source.replicas[name] for name in names)))
-        for path, names in sorted(by_path.items())
+        for path, names in sorted(_by_path(plan).items())
     ]
     if rows:
         print_table(("to", "replicas", "size"), rows)
@@ -153,12 +156,9 @@ def _empty(client: WireClient, broker: BrokerView, path: str) -> None:
 
 
 def _move(client: WireClient, broker: BrokerView, plan: Mapping[TopicPartition, str]) -> None:
-    by_path: dict[str, list[TopicPartition]] = {}
-    for name, path in plan.items():
-        by_path.setdefault(path, []).append(name)
     rows = [
         AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(*row) for row in by_topic(names).items()])
-        for path, names in by_path.items()
+        for path, names in _by_path(plan).items()
     ]
     try:
         response: AlterReplicaLogDirsResponse = client.ask_at(broker.address, AlterReplicaLogDirsRequest(rows))
@@ -173,11 +173,8 @@ def _move(client: WireClient, broker: BrokerView, plan: Mapping[TopicPartition, 
     refuse(refused, "some replicas could not be moved")
 
 
-def _set_throttle(client: WireClient, broker: int, rate: int | None, *, remove: bool = False) -> None:
-    if rate is None and not remove:
-        return
-    change = AlterableConfig(RATE, DELETE if remove else SET, None if remove else str(rate))
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(BROKER_RESOURCE, str(broker), [change])])
+def _set_throttle(client: WireClient, broker: int, rate: str | None) -> None:
+    request = IncrementalAlterConfigsRequest([config_change(BROKER_RESOURCE, str(broker), {RATE: rate})])
     response: IncrementalAlterConfigsResponse = client.ask(request)
     for row in response.responses:
         check_error(row.error_code, row.error_message, "the throttle could not be set")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.options import Connection, connection_options, output_option
-from penstock.cli.render import print_facts, print_json, print_table
+from penstock.cli.client import open_admin
+from penstock.cli.options import Connection, query_options
+from penstock.cli.render import documents, print_facts, print_json, print_table
 from penstock.cli.style import StyledCommand
 
 if TYPE_CHECKING:
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=StyledCommand)
-@connection_options
-@output_option
+@query_options
 def command(connection: Connection, as_json: bool) -> None:
     """Show the cluster's id, controller, brokers, versions, and how many topics and partitions it has."""
-    from penstock.cli.admin import Admin
-
-    admin = Admin(connection)
+    admin = open_admin(connection)
     cluster_id, controller, brokers = admin.brokers()
     down, served = _ask_directly(connection, brokers)
     topics = admin.topics()
@@ -42,7 +40,7 @@ def command(connection: Connection, as_json: bool) -> None:
     described = {
         "cluster_id": cluster_id,
         "controller": controller,
-        "brokers": [dict(zip(names, row, strict=True)) for row in rows],
+        "brokers": documents(names, rows),
         "topics": len(topics),
         "internal_topics": sum(topic.internal for topic in topics),
         "partitions": len(partitions),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.options import Connection, confirm, connection_options, output_option
-from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.client import open_client
+from penstock.cli.options import Connection, confirm, query_options
+from penstock.cli.render import documents, plural, print_json, print_table
 from penstock.cli.style import StyledCommand
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     help="Unclean election: let an out-of-sync replica, which may miss records, lead this partition.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@connection_options
-@output_option
+@query_options
 def command(connection: Connection, as_json: bool, elect: bool, unclean: tuple[str, ...], yes: bool) -> None:
     """Show partition leaders, and elect preferred leaders.
 
@@ -35,11 +35,10 @@ def command(connection: Connection, as_json: bool, elect: bool, unclean: tuple[s
     """
     from penstock.cli.cluster.reassignment_requests import PREFERRED, UNCLEAN, elect_leaders, not_preferred, refuse
     from penstock.cli.cluster.view import read_view
-    from penstock.cli.wire_client import WireClient
 
     names = [parse_partition(text) for text in unclean]
     elected: list[TopicPartition] = []
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         if names:
             shown = ", ".join(map(str, names))
             confirm(f"Elect a leader for {shown} that may miss acknowledged records?", yes)
@@ -56,13 +55,12 @@ def command(connection: Connection, as_json: bool, elect: bool, unclean: tuple[s
     astray = not_preferred(view.partitions)
     rows = leader_rows(view)
     if as_json:
-        names_of_columns = ("node_id", "leads", "preferred", "difference")
         print_json(
             {
-                "brokers": [dict(zip(names_of_columns, row, strict=True)) for row in rows],
-                "not_preferred": [{"topic": name.topic, "partition": name.partition} for name in astray],
+                "brokers": documents(("node_id", "leads", "preferred", "difference"), rows),
+                "not_preferred": [name._asdict() for name in astray],
                 "without_leader": sum(partition.leader < 0 for partition in view.partitions.values()),
-                "elected": [{"topic": name.topic, "partition": name.partition} for name in elected],
+                "elected": [name._asdict() for name in elected],
             }
         )
         return

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.options import Connection, connection_options, output_option
+from penstock.cli.client import open_client
+from penstock.cli.options import Connection, query_options
 from penstock.cli.render import print_facts, print_json, print_table
 from penstock.cli.style import StyledCommand
 
@@ -17,38 +19,16 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=StyledCommand)
-@connection_options
-@output_option
+@query_options
 def command(connection: Connection, as_json: bool) -> None:
     """Show the controller quorum: leader, voters, observers and their lag.
 
     Voters decide; observers, the brokers, follow. Lag is in records of the metadata log.
     """
-    from penstock.cli.wire_client import WireClient
-
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         quorum = read_quorum(client)
     if as_json:
-        print_json(
-            {
-                "leader": quorum.leader,
-                "epoch": quorum.epoch,
-                "high_watermark": quorum.high_watermark,
-                "nodes": [
-                    {
-                        "node_id": node.node_id,
-                        "role": node.role,
-                        "address": node.address,
-                        "directory_id": node.directory_id,
-                        "log_end_offset": node.log_end_offset,
-                        "lag": node.lag,
-                        "last_fetch_ms": node.last_fetch_ms,
-                        "last_caught_up_ms": node.last_caught_up_ms,
-                    }
-                    for node in quorum.nodes
-                ],
-            }
-        )
+        print_json(asdict(quorum))
         return
     print_facts(
         [

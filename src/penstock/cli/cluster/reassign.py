@@ -20,7 +20,7 @@ from penstock.cli.cluster.reassignment_requests import (
 from penstock.cli.cluster.reassignment_watch import watch
 from penstock.cli.cluster.view import ClusterView, read_view
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, query_options
 from penstock.cli.render import plural, print_json
 from penstock.cli.style import StyledCommand
 from penstock.cli.wire_client import WireClient
@@ -33,8 +33,7 @@ from penstock.cli.wire_client import WireClient
 @click.option("--no-wait", is_flag=True, help="Return once the cluster has accepted the plan.")
 @click.option("--save-current", type=click.Path(dir_okay=False), metavar="FILE", help="Save the current assignment.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@connection_options
-@output_option
+@query_options
 def command(
     connection: Connection,
     as_json: bool,
@@ -114,8 +113,7 @@ def _move(
 def _follow(client: WireClient, view: ClusterView, throttle: int | None, as_json: bool, no_wait: bool) -> None:
     rows = [
         {
-            "topic": name.topic,
-            "partition": name.partition,
+            **name._asdict(),
             "replicas": list(moving.replicas),
             "adding": list(moving.adding),
             "removing": list(moving.removing),
@@ -158,6 +156,6 @@ def _cancel(client: WireClient, view: ClusterView, plan: Plan | None, as_json: b
     refuse(alter_reassignments(client, dict.fromkeys(chosen)), "some reassignments could not be cancelled")
     settle(client, {name.topic for name in chosen}, throttled=True)
     if as_json:
-        print_json([{"topic": name.topic, "partition": name.partition} for name in chosen])
+        print_json([name._asdict() for name in chosen])
     else:
         click.echo(f"cancelled: {plural(len(chosen), 'partition')}")

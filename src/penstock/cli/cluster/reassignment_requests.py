@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.cli.cluster.view import ClusterView
+from penstock.cli.cluster.view import ClusterView, by_topic
 from penstock.cli.failures import CommandFailure
 from penstock.cli.wire_client import WireClient, check_error, error_text
 from penstock.client.failures import NoAnswer
@@ -143,14 +143,6 @@ def not_preferred(partitions: Mapping[TopicPartition, PartitionView]) -> list[To
     ]
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers by topic."""
-    topics: dict[str, list[int]] = {}
-    for name in partitions:
-        topics.setdefault(name.topic, []).append(name.partition)
-    return topics
-
-
 def refuse(refused: Sequence[str], what: str) -> None:
     """Raise CommandFailure with the first few of these sentences, if there are any."""
     if refused:
@@ -177,7 +169,7 @@ def _alter_broker(client: WireClient, view: ClusterView, broker: int, values: Ma
     place = view.brokers.get(broker)
     if place is None or place.fenced:
         return
-    request = IncrementalAlterConfigsRequest([_resource(BROKER_RESOURCE, str(broker), values)])
+    request = IncrementalAlterConfigsRequest([config_change(BROKER_RESOURCE, str(broker), values)])
     try:
         _check_altered(client.ask_at(place.address, request))
     except NoAnswer as error:
@@ -188,11 +180,12 @@ def _alter_broker(client: WireClient, view: ClusterView, broker: int, values: Ma
 
 def _alter_topics(client: WireClient, changes: Mapping[str, Mapping[str, str | None]]) -> None:
     if changes:
-        resources = [_resource(TOPIC_RESOURCE, topic, values) for topic, values in changes.items()]
+        resources = [config_change(TOPIC_RESOURCE, topic, values) for topic, values in changes.items()]
         _check_altered(client.ask(IncrementalAlterConfigsRequest(resources)))
 
 
-def _resource(kind: int, name: str, values: Mapping[str, str | None]) -> AlterConfigsResource:
+def config_change(kind: int, name: str, values: Mapping[str, str | None]) -> AlterConfigsResource:
+    """Set these settings of a topic or broker; None resets one to its default."""
     configs = [AlterableConfig(key, DELETE if value is None else SET, value) for key, value in values.items()]
     return AlterConfigsResource(kind, name, configs)
 

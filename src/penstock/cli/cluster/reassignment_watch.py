@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,6 +27,10 @@ from penstock.cli.render import human_bytes, plural
 from penstock.cli.wire_client import WireClient
 from penstock.client.view import BrokerView
 from penstock.model.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 INTERVAL_S = 0.5
 PIPE_LINE_INTERVAL_S = 5.0
@@ -83,22 +88,15 @@ class Progress:
         )
 
 
-class Display(Protocol):
-    """Where progress is shown."""
-
-    def show(self, progress: Progress, note: str) -> None:
-        """Update the display."""
-
-
 def watch(client: WireClient, quiet: bool = False, interval_s: float = INTERVAL_S) -> Progress:
     """Return when no reassignment is in progress. Ctrl-C leaves the reassignment running and says so."""
     progress = Progress()
     try:
-        with _display(quiet) as display:
+        with _display(quiet) as show:
             while view := patiently(lambda: _look(client, progress)):
-                display.show(progress, waiting_for(view))
+                show(progress, waiting_for(view))
                 time.sleep(interval_s)
-            display.show(progress, "")
+            show(progress, "")
     except KeyboardInterrupt:
         click.echo(
             f"\n{progress.sentence()}. It continues without this command: `penstock cluster reassign` shows it again, "
@@ -135,9 +133,10 @@ def waiting_for(view: ClusterView) -> str:
 
 
 @contextmanager
-def _display(quiet: bool) -> Iterator[Display]:
+def _display(quiet: bool) -> Iterator[Callable[[Progress, str], None]]:
+    """A function that shows the progress, and a note if there is one."""
     if quiet:
-        yield _Silence()
+        yield lambda _progress, _note: None
     elif sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -145,14 +144,9 @@ def _display(quiet: bool) -> Iterator[Display]:
 
         columns = (TextColumn("{task.description}"), BarColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         with Bar(*columns, console=Console(stderr=True)) as bar:
-            yield _Bar(bar)
+            yield partial(_show_bar, bar, bar.add_task("", total=None))
     else:
-        yield _Lines()
-
-
-class _Silence:
-    def show(self, progress: Progress, note: str) -> None:
-        """Nothing is shown."""
+        yield _Lines().show
 
 
 class _Lines:
@@ -166,21 +160,11 @@ class _Lines:
             click.echo(progress.sentence() + (f" ({note})" if note else ""), err=True)
 
 
-class _Bar:
-    def __init__(self, bar: object) -> None:
-        from rich.progress import Progress as Bar
-
-        assert isinstance(bar, Bar)
-        self._bar = bar
-        self._task = bar.add_task("", total=None)
-
-    def show(self, progress: Progress, note: str) -> None:
-        """A bar that grows."""
-        text = progress.sentence() + (f" ({note})" if note else "")
-        # Partitions without records move too: without bytes the number of partitions is shown.
-        total, done = (
-            (progress.total_bytes, progress.done_bytes)
-            if progress.total_bytes
-            else (progress.partitions, progress.arrived)
-        )
-        self._bar.update(self._task, description=text, total=total, completed=done)
+def _show_bar(bar: Bar, task: TaskID, progress: Progress, note: str) -> None:
+    """A bar that grows."""
+    text = progress.sentence() + (f" ({note})" if note else "")
+    # Partitions without records move too: without bytes the number of partitions is shown.
+    total, done = progress.total_bytes, progress.done_bytes
+    if not total:
+        total, done = progress.partitions, progress.arrived
+    bar.update(task, description=text, total=total, completed=done)

@@ -12,7 +12,7 @@ from penstock.cli.cluster.reassignment_file import format_plan
 from penstock.cli.cluster.reassignment_requests import not_preferred
 from penstock.cli.cluster.view import ClusterView, read_view
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, query_options
 from penstock.cli.render import print_json
 from penstock.cli.style import StyledCommand
 from penstock.cli.wire_client import WireClient
@@ -22,8 +22,7 @@ from penstock.cli.wire_client import WireClient
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing; with -o json it is Kafka's JSON.")
 @throttle_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@connection_options
-@output_option
+@query_options
 def command(connection: Connection, as_json: bool, dry_run: bool, throttle: int | None, yes: bool) -> None:
     """Spread replicas and leaders evenly over the brokers.
 

@@ -111,14 +111,19 @@ def read_ongoing(client: WireClient) -> dict[TopicPartition, Ongoing]:
     }
 
 
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers by topic."""
+    topics: dict[str, list[int]] = {}
+    for name in partitions:
+        topics.setdefault(name.topic, []).append(name.partition)
+    return topics
+
+
 def read_sizes(
     client: WireClient, brokers: Iterable[BrokerView], partitions: Sequence[TopicPartition]
 ) -> dict[tuple[TopicPartition, int], int]:
     """The size in bytes of each partition on each of these brokers; brokers that do not answer are left out."""
-    topics: dict[str, list[int]] = {}
-    for name in partitions:
-        topics.setdefault(name.topic, []).append(name.partition)
-    request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, numbers) for topic, numbers in topics.items()])
+    request = DescribeLogDirsRequest([DescribableLogDirTopic(*row) for row in by_topic(partitions).items()])
     sizes: dict[tuple[TopicPartition, int], int] = {}
     for broker in brokers:
         if broker.fenced or not partitions:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.client import open_admin
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
-from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.options import Connection, confirm, query_options
+from penstock.cli.render import plural, print_json, print_rows, print_table
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -24,44 +25,37 @@ def command() -> None:
 
 
 @command.command("list")
-@connection_options
-@output_option
+@query_options
 def list_topics(connection: Connection, as_json: bool) -> None:
     """List the topics that take dead letters, and how many each has."""
-    from penstock.cli.admin import Admin
     from penstock.cli.dlq.letters import takes_letters
 
-    admin = Admin(connection)
+    admin = open_admin(connection)
     rows = []
     for topic in admin.topics():
         if not topic.internal and takes_letters(admin, topic.name):
             ranges = _ranges(admin, topic.name, ())
-            rows.append((topic.name, len(ranges), sum(end - first for first, end in ranges.values())))
-    if as_json:
-        print_json([dict(zip(("topic", "partitions", "letters"), row, strict=True)) for row in rows])
-    else:
-        print_table(("topic", "partitions", "letters"), rows)
+            letters = sum(end - first for first, end in ranges.values())
+            rows.append({"topic": topic.name, "partitions": len(ranges), "letters": letters})
+    print_rows(rows, ("topic", "partitions", "letters"), as_json)
 
 
 @command.command()
 @click.argument("name", metavar="TOPIC")
 @click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Default: all partitions.")
 @click.option("-n", "--last", type=click.IntRange(1), default=10, show_default=True, help="So many of each partition.")
-@connection_options
-@output_option
+@query_options
 def peek(name: str, numbers: tuple[int, ...], last: int, connection: Connection, as_json: bool) -> None:
     """Show the latest dead letters of a topic: which records they are, who gave them up, and why."""
-    from penstock.cli.admin import Admin
     from penstock.cli.dlq.letters import as_document, read_letters
 
-    ranges = _ranges(Admin(connection), name, numbers)
+    ranges = _ranges(open_admin(connection), name, numbers)
     latest = {number: (max(first, end - last), end) for number, (first, end) in ranges.items()}
     letters = sorted(read_letters(connection, name, latest), key=lambda letter: letter[:2])
     if as_json:
         print_json([as_document(letter) for letter in letters])
         return
-    columns = ("partition", "offset", "record", "group", "tries", "why", "key", "value")
-    print_table(columns, [_row(letter) for letter in letters])
+    print_table(("partition", "offset", "record", "group", "tries", "why", "key", "value"), map(_row, letters))
 
 
 @command.command()
@@ -72,8 +66,7 @@ def peek(name: str, numbers: tuple[int, ...], last: int, connection: Connection,
 @click.option("--dry-run", is_flag=True, help="Say what would be sent; send nothing.")
 @click.option("--purge", "purges", is_flag=True, help="Delete the dead letters once their records are sent.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@connection_options
-@output_option
+@query_options
 def replay(
     name: str,
     numbers: tuple[int, ...],
@@ -90,12 +83,11 @@ def replay(
     Each goes to the end of its topic's partition, and every group that reads the topic gets it again. A letter without
     a copy has its record read from the topic, if it is still there.
     """
-    from penstock.cli.admin import Admin
     from penstock.cli.dlq.letters import Replay, read_letters
 
     if purges and (group or from_topic):
         raise click.UsageError("--purge deletes all dead letters: leave out --group and --from-topic.")
-    admin = Admin(connection)
+    admin = open_admin(connection)
     ranges = _ranges(admin, name, numbers)
     if not dry_run:
         count = sum(end - first for first, end in ranges.values())
@@ -124,16 +116,14 @@ def replay(
 @click.option("-p", "--partition", "numbers", multiple=True, type=click.IntRange(0), help="Default: all partitions.")
 @click.option("--offset", type=click.IntRange(0), help="Only those before this offset.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@connection_options
-@output_option
+@query_options
 def purge(
     name: str, numbers: tuple[int, ...], offset: int | None, yes: bool, connection: Connection, as_json: bool
 ) -> None:
     """Delete the dead letters of a topic; the topic itself stays."""
-    from penstock.cli.admin import Admin
     from penstock.cli.dlq.letters import takes_letters
 
-    admin = Admin(connection)
+    admin = open_admin(connection)
     if not takes_letters(admin, name):
         raise CommandFailure(
             f"{name} is no topic for dead letters",
@@ -147,11 +137,8 @@ def purge(
     count = sum(targets[number] - first for number, (first, _) in ranges.items())
     confirm(f"Delete {plural(count, 'dead letter')} of {name}?", yes)
     starts = admin.delete_records(name, targets)
-    rows = [(number, starts[number] - ranges[number][0]) for number in sorted(starts)]
-    if as_json:
-        print_json([dict(zip(("partition", "deleted"), row, strict=True)) for row in rows])
-    else:
-        print_table(("partition", "deleted"), rows)
+    rows = [{"partition": number, "deleted": starts[number] - ranges[number][0]} for number in sorted(starts)]
+    print_rows(rows, ("partition", "deleted"), as_json)
 
 
 def _ranges(admin: Admin, topic: str, numbers: tuple[int, ...]) -> dict[int, tuple[int, int]]:

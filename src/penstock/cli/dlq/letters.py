@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
-from penstock.cli.client import client_settings, explain
+from penstock.cli.client import client_settings, explain, explaining
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.cli.records.consume import RangeReader
@@ -127,7 +127,6 @@ class Replay:
     """Sends records back, each to the partition it came from."""
 
     def __init__(self, connection: Connection, admin: Admin) -> None:
-        self.sent = 0
         # Letters without their records, whose records are not in their topics any more.
         self.gone = 0
         self._connection = connection
@@ -135,10 +134,8 @@ class Replay:
         self._partitions: dict[str, int] = {}
         self._error: KafkaError | None = None
         settings = client_settings(connection, **{"enable.idempotence": True, "acks": "all"})
-        try:
+        with explaining("librdkafka rejects these settings"):
             self._producer = Producer(settings)
-        except KafkaException as error:
-            raise explain(error.args[0], "librdkafka rejects these settings") from error
 
     def send(self, letter: Letter) -> bool:
         """Send one record back; False if there is none to send."""
@@ -160,7 +157,6 @@ class Replay:
             except BufferError:
                 self._producer.poll(0.1)
         self._producer.poll(0)
-        self.sent += 1
         return True
 
     def finish(self) -> None:

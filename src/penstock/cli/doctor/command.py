@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
-from penstock.cli.options import Connection, connection_options, output_option
+from penstock.cli.options import Connection, query_options
 from penstock.cli.render import plural, print_json
 from penstock.cli.style import StyledCommand
 
@@ -36,8 +35,7 @@ class Finding:
 )
 @click.option("--gateway", "gateways", metavar="URL", multiple=True, help="Also look at this gateway. Repeat for more.")
 @click.option("--offline", is_flag=True, help="Look at this machine only, not at a cluster.")
-@connection_options
-@output_option
+@query_options
 def command(
     config: str | None,
     data: Path | None,
@@ -61,14 +59,7 @@ def command(
         findings += [checks_host.check_port(host, port) for host, port in ports]
     for directory in directories or [default_data_dir()]:
         findings += checks_host.check_directory(directory)
-    checks: list[Callable[[], Finding]] = [
-        checks_host.check_open_files,
-        checks_host.check_clock,
-        checks_host.check_loop,
-        checks_host.check_kernel,
-        checks_host.check_java,
-    ]
-    findings += [check() for check in checks]
+    findings += checks_host.check_machine()
     if not offline:
         findings += checks_network.check_cluster(connection)
     for url in gateways:

@@ -6,6 +6,9 @@ import datetime
 import http.client
 import json
 import ssl
+from contextlib import closing
+from functools import partial
+from http.client import HTTPConnection, HTTPSConnection
 from urllib.parse import urlsplit
 
 from penstock.cli.doctor.command import NOTE, OK, WRONG, Finding
@@ -72,18 +75,11 @@ def _check_openness(url: str, host: str, port: int, is_secure: bool) -> list[Fin
 
 
 def _get(host: str, port: int, path: str, is_secure: bool) -> tuple[int, str]:
-    if is_secure:
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            host, port, timeout=TIMEOUT_S, context=unverified_context()
-        )
-    else:
-        connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
-    try:
+    connect = partial(HTTPSConnection, context=unverified_context()) if is_secure else HTTPConnection
+    with closing(connect(host, port, timeout=TIMEOUT_S)) as connection:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read(65_536).decode("utf-8", errors="replace")
-    finally:
-        connection.close()
 
 
 def _reason(text: str) -> str:

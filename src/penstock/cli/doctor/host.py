@@ -140,6 +140,11 @@ def file_system_of(directory: Path, mounts: Path = Path("/proc/mounts")) -> str 
     return kind
 
 
+def check_machine() -> list[Finding]:
+    """What nodes have on this machine, whatever their settings."""
+    return [check_open_files(), check_clock(), check_loop(), check_kernel(), check_java()]
+
+
 def check_open_files() -> Finding:
     """Each partition needs files, each client a socket."""
     # A node raises its soft limit by itself.

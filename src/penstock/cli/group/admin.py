@@ -7,7 +7,7 @@ import functools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -50,11 +50,8 @@ TYPES: dict[Enum, str] = {ConsumerGroupType.CLASSIC: "classic", ConsumerGroupTyp
 STOP_MEMBERS = "stop its members (`penstock group describe {group}` shows them) and run this again"
 ADVICE = {
     "GROUP_ID_NOT_FOUND": "`penstock group list` shows the groups",
-    "NON_EMPTY_GROUP": STOP_MEMBERS,
-    "UNKNOWN_MEMBER_ID": STOP_MEMBERS,
-    "ILLEGAL_GENERATION": STOP_MEMBERS,
-    "REBALANCE_IN_PROGRESS": STOP_MEMBERS,
-    "GROUP_SUBSCRIBED_TO_TOPIC": STOP_MEMBERS,
+    **dict.fromkeys(("NON_EMPTY_GROUP", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"), STOP_MEMBERS),
+    **dict.fromkeys(("REBALANCE_IN_PROGRESS", "GROUP_SUBSCRIBED_TO_TOPIC"), STOP_MEMBERS),
     "GROUP_AUTHORIZATION_FAILED": "authenticate with -X sasl.username=… or ask for access to the group",
     "COORDINATOR_LOAD_IN_PROGRESS": "its coordinator is loading the offsets; try again in a moment",
     "COORDINATOR_NOT_AVAILABLE": "`penstock cluster info` shows partitions without a leader",
@@ -256,17 +253,21 @@ def by_topic(partitions: Iterable[PartitionName]) -> dict[str, list[int]]:
     return dict(topics)
 
 
+def in_order(members: Iterable[Member]) -> tuple[Member, ...]:
+    """Members by their clients' names."""
+    return tuple(sorted(members, key=lambda member: (member.client_id, member.member_id)))
+
+
 def _group(description: ConsumerGroupDescription) -> Group:
     node = description.coordinator
-    group = Group(
+    return Group(
         description.group_id,
         TYPES.get(description.type),
         STATES.get(description.state),
         description.partition_assignor or "",
         BrokerView(node.id, node.host, node.port, node.rack) if node is not None else None,
+        in_order(map(_member, description.members)),
     )
-    members = sorted(map(_member, description.members), key=lambda member: (member.client_id, member.member_id))
-    return replace(group, members=tuple(members))
 
 
 def _member(member: MemberDescription) -> Member:

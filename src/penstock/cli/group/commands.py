@@ -10,8 +10,8 @@ import click
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.scope import choose, offset_rows, offsets_as_csv, parse_offsets, parse_scopes, parse_target
 from penstock.cli.group.view import describe_row, describe_view, list_row, list_view, show, watch_options
-from penstock.cli.options import Connection, confirm, connection_options, output_option, shared_options
-from penstock.cli.render import plural, print_json, print_table
+from penstock.cli.options import Connection, confirm, connection_options, query_options, shared_options
+from penstock.cli.render import documents, plural, print_json, print_table
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -30,16 +30,14 @@ def command() -> None:
 @command.command("list")
 @click.argument("pattern", default="*")
 @watch_options
-@connection_options
-@output_option
+@query_options
 def list_groups(pattern: str, interval_s: float | None, connection: Connection, as_json: bool) -> None:
     """List groups whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell), and their lag."""
     import fnmatch
 
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
-    from penstock.cli.group.share import ShareSource
-    from penstock.cli.group.streams import StreamsSource
+    from penstock.cli.group.unlisted import ShareSource, StreamsSource
     from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
@@ -62,8 +60,7 @@ def list_groups(pattern: str, interval_s: float | None, connection: Connection, 
 @command.command()
 @click.argument("name", metavar="GROUP")
 @watch_options
-@connection_options
-@output_option
+@query_options
 def describe(name: str, interval_s: float | None, connection: Connection, as_json: bool) -> None:
     """Show a group's members and, for each partition, its offsets, lag, status and reader.
 
@@ -76,8 +73,7 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
     """
     from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
-    from penstock.cli.group.share import ShareSource
-    from penstock.cli.group.streams import StreamsSource
+    from penstock.cli.group.unlisted import ShareSource, StreamsSource
     from penstock.cli.wire_client import direct_client
 
     admin = GroupAdmin(connection)
@@ -99,8 +95,7 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
 @click.option("--to", "word", required=True, metavar="WHERE", help="Where to go; see above.")
 @click.option("-t", "--topic", "scopes", multiple=True, metavar="TOPIC[:PARTITIONS]", help=SCOPE_HELP)
 @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
-@connection_options
-@output_option
+@query_options
 def seek(name: str, word: str, scopes: tuple[str, ...], dry_run: bool, connection: Connection, as_json: bool) -> None:
     """Move a group's committed offsets. Its members must be stopped.
 
@@ -216,7 +211,7 @@ def _forget(
         forget_offsets(connection, group, chosen)
     rows = [(*place, committed[place].offset) for place in chosen]
     if as_json:
-        print_json([dict(zip(("topic", "partition", "old_offset"), row, strict=True)) for row in rows])
+        print_json(documents(("topic", "partition", "old_offset"), rows))
     else:
         print_table(("topic", "partition", "would be deleted" if dry_run else "forgotten"), rows)
 
@@ -224,8 +219,7 @@ def _forget(
 @command.command()
 @click.argument("names", nargs=-1, required=True, metavar="GROUP…")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@connection_options
-@output_option
+@query_options
 def delete(names: tuple[str, ...], yes: bool, connection: Connection, as_json: bool) -> None:
     """Delete groups without members, with all their committed offsets or share-partitions."""
     from penstock.cli.group.admin import GroupAdmin

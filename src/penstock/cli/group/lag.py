@@ -54,7 +54,7 @@ class GroupLag:
     def status(self) -> str | None:
         """The status of the worst partition."""
         known = [each.status for each in self.partitions if each.status is not None]
-        return max(known, key=_badness, default=None)
+        return max(known, key=STATUSES.index, default=None)
 
 
 class LagSource:
@@ -70,7 +70,7 @@ class LagSource:
         """Every group by name, with the partitions it has committed in or reads."""
         described = {group.group_id: group for group in groups}
         measured = self._ask_coordinators(described.values())
-        found = {name: _from_coordinator(answer) for name, answer in measured.items()}
+        found = {name: GroupLag([*map(_partition, answer.partitions)]) for name, answer in measured.items()}
         unmeasured = [name for name in described if name not in found]
         committed = self._admin.committed(unmeasured)
         ends = self._admin.end_offsets(
@@ -101,10 +101,6 @@ class LagSource:
             if not response.error_code:
                 answers |= {group.group_id: group for group in response.groups if not group.error_code}
         return answers
-
-
-def _from_coordinator(answer: LagGroup) -> GroupLag:
-    return GroupLag([_partition(each) for each in answer.partitions])
 
 
 def _partition(row: LagPartition) -> PartitionLag:
@@ -145,7 +141,3 @@ def _with_assigned(lag: GroupLag, group: Group, ends: dict[PartitionName, int]) 
 def _total(lags: Sequence[int | None]) -> int | None:
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known or not lags else None
-
-
-def _badness(status: str) -> int:
-    return STATUSES.index(status)

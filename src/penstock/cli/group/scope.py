@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -116,14 +116,7 @@ def summarize(partitions: Iterable[PartitionName]) -> str:
 def offset_rows(committed: Committed) -> list[dict[str, object]]:
     """Committed offsets in the form of the JSON export."""
     return [
-        {
-            "topic": topic,
-            "partition": partition,
-            "offset": place.offset,
-            "leader_epoch": place.leader_epoch,
-            "metadata": place.metadata,
-        }
-        for (topic, partition), place in committed.items()
+        {"topic": topic, "partition": partition, **asdict(place)} for (topic, partition), place in committed.items()
     ]
 
 

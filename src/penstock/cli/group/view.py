@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from penstock.cli.group.admin import Group, Member
     from penstock.cli.group.lag import GroupLag
 
-STATUS_STYLES = {"OK": "green", "WARN": "yellow", "STALL": "red", "STOP": "bold red"}
-STATE_STYLES = {"Stable": "green", "Empty": "dim", "PreparingRebalance": "yellow", "CompletingRebalance": "yellow"}
+STYLES = {
+    "status": {"OK": "green", "WARN": "yellow", "STALL": "red", "STOP": "bold red"},
+    "state": {"Stable": "green", "Empty": "dim", "PreparingRebalance": "yellow", "CompletingRebalance": "yellow"},
+}
 
 Row = dict[str, Any]
 
@@ -49,19 +52,7 @@ def describe_row(group: Group, lag: GroupLag) -> Row:
     partitions = []
     for each in lag.partitions:
         owner = owners.get((each.topic, each.partition))
-        partitions.append(
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "committed_offset": each.committed_offset,
-                "end_offset": each.end_offset,
-                "lag": each.lag,
-                "lag_ms": each.lag_ms,
-                "status": each.status,
-                "committed_ms": each.committed_ms,
-                "member_id": owner.member_id if owner is not None else None,
-            }
-        )
+        partitions.append({**asdict(each), "member_id": owner.member_id if owner is not None else None})
     coordinator = group.coordinator
     return {
         **list_row(group, lag),
@@ -73,31 +64,15 @@ def describe_row(group: Group, lag: GroupLag) -> Row:
 
 
 def _member_row(member: Member) -> Row:
-    return {
-        "member_id": member.member_id,
-        "client_id": member.client_id,
-        "host": member.host,
-        "instance_id": member.instance_id,
-        "assignment": [{"topic": topic, "partition": partition} for topic, partition in member.assignment],
-    }
+    assignment = [{"topic": topic, "partition": partition} for topic, partition in member.assignment]
+    return {**asdict(member), "assignment": assignment}
 
 
 def list_view(rows: Sequence[Row]) -> RenderableType:
     """A table of groups."""
     if not rows:
         return _styled("no groups", "dim")
-    cells = [
-        (
-            row["group"],
-            row["type"],
-            _state(row["state"]),
-            row["members"],
-            row["lag"],
-            human_duration(row["lag_ms"]),
-            _status(row["status"]),
-        )
-        for row in rows
-    ]
+    cells = [[_shown(name, value) for name, value in row.items()] for row in rows]
     return table(("group", "type", "state", "members", "lag", "behind", "status"), cells)
 
 
@@ -112,15 +87,10 @@ def describe_view(row: Row) -> RenderableType:
     if row["partitions"]:
         clients = {member["member_id"]: member["client_id"] for member in row["members"]}
         names = ("topic", "partition", "committed", "next offset", "lag", "behind", "status", "owner")
+        fields = ("topic", "partition", "committed_offset", "end_offset", "lag", "lag_ms", "status")
         cells = [
             (
-                each["topic"],
-                each["partition"],
-                each["committed_offset"],
-                each["end_offset"],
-                each["lag"],
-                human_duration(each["lag_ms"]),
-                _status(each["status"]),
+                *(_shown(name, each[name]) for name in fields),
                 f"#{numbers[each['member_id']]} {clients[each['member_id']]}" if each["member_id"] else None,
             )
             for each in row["partitions"]
@@ -149,13 +119,13 @@ def _facts(row: Row) -> RenderableType:
     facts: list[tuple[str, object]] = [
         ("group", _styled(row["group"], "bold")),
         ("type", row["type"]),
-        ("state", _state(row["state"])),
+        ("state", _shown("state", row["state"])),
         ("assignor", row["assignor"]),
         ("coordinator", row["coordinator"]),
         ("members", len(row["members"])),
         ("lag", plural(row["lag"], "record") if row["lag"] is not None else None),
         ("behind", human_duration(row["lag_ms"])),
-        ("status", _status(row["status"])),
+        ("status", _shown("status", row["status"])),
     ]
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
@@ -192,12 +162,11 @@ def _styled(text: str, style: str) -> Text:
     return Text(text, style=style)
 
 
-def _state(state: str | None) -> Text | None:
-    return _styled(state, STATE_STYLES.get(state, "")) if state is not None else None
-
-
-def _status(status: str | None) -> Text | None:
-    return _styled(status, STATUS_STYLES.get(status, "")) if status is not None else None
+def _shown(name: str, value: Any) -> Any:
+    """A field of a row as people read it."""
+    if name == "lag_ms":
+        return human_duration(value)
+    return _styled(value, STYLES[name].get(value, "")) if name in STYLES and value is not None else value
 
 
 def human_duration(duration_ms: int | None) -> str | None:

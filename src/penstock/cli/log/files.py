@@ -38,9 +38,8 @@ class UnknownFile(Exception):
 def read_file(path: Path, records: bool, verify: bool) -> Iterator[Document]:
     """The documents of one file, chosen by its name. Raises UnknownFile or OSError."""
     name = path.name.removesuffix(names.DELETED_SUFFIX)
-    if name.endswith(names.LOG_SUFFIX) or (name.endswith(".checkpoint") and name[:1].isdigit()):
-        return read_segment(path, records, verify)
-    if name == "bootstrap.checkpoint":
+    is_snapshot = name == "bootstrap.checkpoint" or (name.endswith(".checkpoint") and name[:1].isdigit())
+    if is_snapshot or name.endswith(names.LOG_SUFFIX):
         return read_segment(path, records, verify)
     if name.endswith(names.INDEX_SUFFIX):
         return read_offset_index(path, verify)

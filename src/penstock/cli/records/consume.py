@@ -7,11 +7,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.client import client_settings, explain
+from penstock.cli.client import client_settings, explain, explaining, open_admin
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.offset_spec import (
     Anchor,
@@ -40,21 +40,6 @@ GROUP_BEGINS = {
     OffsetRange(Point(Anchor.START)): "earliest",
     OffsetRange(Point(Anchor.END)): "latest",
 }
-
-
-class Reader(Protocol):
-    """A source of records. `idle` is true if no further record is available right now."""
-
-    idle: bool
-
-    def messages(self, count: int | None) -> Iterator[Message]:
-        """The records, at most `count`."""
-
-    def printed(self) -> None:
-        """All records so far have been written to standard output."""
-
-    def close(self) -> None:
-        """Leave."""
 
 
 @click.command(cls=StyledCommand)
@@ -113,11 +98,9 @@ def command(
     if exit_at_end and group_id is None and offset_range.stop is None:
         offset_range = parse_offset_range(f"{span}:end", int(time.time() * 1000))
 
-    from penstock.cli.admin import Admin
-
-    admin = Admin(connection)
+    admin = open_admin(connection)
     level = "read_uncommitted" if read_uncommitted else "read_committed"
-    reader: Reader
+    reader: GroupReader | RangeReader
     if group_id is not None:
         admin.describe_topic(topic)
         reset = GROUP_BEGINS[offset_range]
@@ -129,7 +112,12 @@ def command(
     _print_all(reader, printer, count, notes_left=1 if template is not None and shows_headers(template) else 0)
 
 
-def _print_all(reader: Reader, printer: Callable[[PrintableRecord], bytes], count: int | None, notes_left: int) -> None:
+def _print_all(
+    reader: GroupReader | RangeReader,
+    printer: Callable[[PrintableRecord], bytes],
+    count: int | None,
+    notes_left: int,
+) -> None:
     """Print records. For the first few with missing contents the reason goes to stderr; JSON includes it."""
     shown = 0
     try:
@@ -187,7 +175,7 @@ class RangeReader:
     def __init__(
         self, connection: Connection, topic: str, ranges: dict[int, tuple[int, int | None]], isolation_level: str
     ) -> None:
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
+        from confluent_kafka import Consumer, TopicPartition
 
         settings = {
             "group.id": "penstock-cli",
@@ -201,11 +189,9 @@ class RangeReader:
         self._stops = {number: stop for number, (_, stop) in ranges.items() if stop is not None}
         self._left = {number for number, (begin, stop) in ranges.items() if stop is None or begin < stop}
         self.idle = True
-        try:
+        with explaining("librdkafka rejects these settings"):
             self._consumer: Consumer = Consumer(client_settings(connection, **settings))
             self._consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in sorted(self._left)])
-        except KafkaException as error:
-            raise explain(error.args[0], "librdkafka rejects these settings") from error
 
     def messages(self, count: int | None) -> Iterator[Message]:
         """The records of all ranges, at most `count`; `idle` is true if no further record is available yet."""

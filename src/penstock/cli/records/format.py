@@ -31,8 +31,6 @@ INTEGERS = {
     **{f"big{bits}": f">{code}" for bits, code in (("8", "B"), ("16", "H"), ("32", "I"), ("64", "Q"))},
     **{f"little{bits}": f"<{code}" for bits, code in (("8", "B"), ("16", "H"), ("32", "I"), ("64", "Q"))},
 }
-TEXT_VERBS = "tkv"
-NUMBER_VERBS = "TKVHpoedi"
 _STRFTIME = re.compile(r"strftime\[(.*)\]", re.DOTALL)
 
 
@@ -60,6 +58,23 @@ class Verb:
     modifier: str = ""
 
 
+TEXTS: dict[str, Callable[[PrintableRecord], bytes | None]] = {
+    "t": lambda record: record.topic.encode(),
+    "k": lambda record: record.key,
+    "v": lambda record: record.value,
+}
+NUMBERS: dict[str, Callable[[PrintableRecord], int]] = {
+    "T": lambda record: len(record.topic.encode()),
+    "K": lambda record: len(record.key or b""),
+    "V": lambda record: len(record.value or b""),
+    "H": lambda record: len(record.headers),
+    "p": lambda record: record.partition,
+    "o": lambda record: record.offset,
+    "e": lambda record: record.leader_epoch,
+    "d": lambda record: record.timestamp_ms,
+    "i": lambda record: record.number,
+}
+VERBS = (*TEXTS, *NUMBERS, "h")
 Piece = bytes | Verb
 Printer = Callable[[PrintableRecord], bytes]
 
@@ -104,8 +119,8 @@ def _escape(text: str, index: int) -> tuple[bytes, int]:
 
 def _verb(text: str, index: int) -> tuple[Verb, int]:
     letter = text[index + 1 : index + 2]
-    if not letter or letter not in TEXT_VERBS + NUMBER_VERBS + "h":
-        known = " ".join(f"%{known}" for known in TEXT_VERBS + NUMBER_VERBS + "h")
+    if letter not in VERBS:
+        known = " ".join(f"%{known}" for known in VERBS)
         raise click.UsageError(f"The format has an unknown verb %{letter}; known: {known} %%.")
     index += 2
     if text[index : index + 1] != "{":
@@ -143,16 +158,10 @@ def _printer_of(verb: Verb) -> Printer:
     letter = verb.letter
     if letter == "h":
         return _header_printer(verb.modifier)
-    if letter in TEXT_VERBS:
-        encode = _text_encoder(verb)
-        getters: dict[str, Callable[[PrintableRecord], bytes | None]] = {
-            "t": lambda record: record.topic.encode(),
-            "k": lambda record: record.key,
-            "v": lambda record: record.value,
-        }
-        get = getters[letter]
+    if letter in TEXTS:
+        encode, get = _text_encoder(verb), TEXTS[letter]
         return lambda record: encode(get(record))
-    number = _number_getter(letter)
+    number = NUMBERS[letter]
     write = _number_encoder(verb)
     return lambda record: write(number(record))
 
@@ -168,21 +177,6 @@ def _header_printer(inner: str) -> Printer:
         )
 
     return render_headers
-
-
-def _number_getter(letter: str) -> Callable[[PrintableRecord], int]:
-    getters: dict[str, Callable[[PrintableRecord], int]] = {
-        "T": lambda record: len(record.topic.encode()),
-        "K": lambda record: len(record.key or b""),
-        "V": lambda record: len(record.value or b""),
-        "H": lambda record: len(record.headers),
-        "p": lambda record: record.partition,
-        "o": lambda record: record.offset,
-        "e": lambda record: record.leader_epoch,
-        "d": lambda record: record.timestamp_ms,
-        "i": lambda record: record.number,
-    }
-    return getters[letter]
 
 
 def _text_encoder(verb: Verb) -> Callable[[bytes | None], bytes]:

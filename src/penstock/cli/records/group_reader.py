@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.cli.client import client_settings, explain
+from penstock.cli.client import client_settings, explain, explaining
 from penstock.cli.options import Connection
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class GroupReader:
         isolation_level: str,
         exit_at_end: bool,
     ) -> None:
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import Consumer
 
         settings = {
             "group.id": group_id,
@@ -59,14 +59,12 @@ class GroupReader:
         self._left: set[int] | None = None
         self._unstored: dict[int, Message] = {}
         self.idle = True
-        try:
+        with explaining("librdkafka rejects these settings"):
             self._consumer: Consumer = Consumer(client_settings(connection, **settings))
             self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
-        except KafkaException as error:
-            raise explain(error.args[0], "librdkafka rejects these settings") from error
 
     def messages(self, count: int | None) -> Iterator[Message]:
-        """The records of this member's partitions, at most `count`."""
+        """The records of this member's partitions, at most `count`; `idle` is true if no more are available yet."""
         given = 0
         while (count is None or given < count) and not (self._exit_at_end and self._left == set()):
             batch = next_batch(self._consumer, None if count is None else count - given)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from penstock.cli.client import REQUEST_TIMEOUT_S, check_signs_in, client_settings, explain
+from penstock.cli.client import REQUEST_TIMEOUT_S, check_signs_in, client_settings, explain, explaining
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, connection_options
 from penstock.cli.records.parse import ParsedRecord, check_parse_format, read_records
@@ -104,7 +104,7 @@ class Sender:
     def __init__(
         self, connection: Connection, settings: Mapping[str, object], headers: list[tuple[str, str | bytes | None]]
     ) -> None:
-        from confluent_kafka import KafkaException, Producer
+        from confluent_kafka import Producer
 
         check_signs_in(connection)
         defaults = {
@@ -116,10 +116,8 @@ class Sender:
             # The Java client's partitioner for keys; librdkafka's default is another one.
             "partitioner": "murmur2_random",
         }
-        try:
+        with explaining("librdkafka rejects these settings"):
             self._producer: Producer = Producer(client_settings(connection, **defaults, **settings))
-        except KafkaException as error:
-            raise explain(error.args[0], "librdkafka rejects these settings") from error
         self._headers = headers
         self._rotation = rotation_for(connection.properties, LINGER_MS)
         # Their partitions with a leader; all of them if none has one.
@@ -176,14 +174,10 @@ class Sender:
 
     def _wait_for_topic(self, topic: str, partition: int | None) -> None:
         """Fail within seconds if the topic does not exist; a broker that auto-creates topics gets time to do so."""
-        from confluent_kafka import KafkaException
-
         deadline = time.monotonic() + TOPIC_WAIT_S
         while True:
-            try:
+            with explaining(f"cannot look up topic {topic}"):
                 found = self._producer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
-            except KafkaException as error:
-                raise explain(error.args[0], f"cannot look up topic {topic}") from error
             if found.error is None:
                 break
             may_appear = found.error.retriable() or found.error.name() == "UNKNOWN_TOPIC_OR_PART"

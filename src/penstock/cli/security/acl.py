@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from penstock.cli.options import Connection, confirm, connection_options, output_option
-from penstock.cli.render import print_json, print_table
+from penstock.cli.options import Connection, confirm, connection_options, query_options
+from penstock.cli.render import print_rows
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def add(
         producer_entries,
         sentence,
     )
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster, check_error
     from penstock.model.access import WILDCARD, Permission
     from penstock.wire.messages.create_acls import CreateAclsRequest
 
@@ -132,8 +132,7 @@ def add(
     if not wanted:
         raise click.UsageError("Say on what: --topic, --group, --transactional-id or --cluster.")
     wanted = list(dict.fromkeys(wanted))
-    with WireClient(connection) as client:
-        response = client.ask(CreateAclsRequest(wanted))
+    response = ask_cluster(connection, CreateAclsRequest(wanted))
     for entry, result in zip(wanted, response.results, strict=True):
         check_error(result.error_code, result.error_message, f"cannot add: {sentence(entry)}")
     for entry in wanted:
@@ -143,8 +142,7 @@ def add(
 @command.command("list")
 @people_options
 @resource_options
-@connection_options
-@output_option
+@query_options
 def list_entries(
     people: People,
     resources: Resources,
@@ -157,10 +155,7 @@ def list_entries(
 
     pattern = None if resources.prefixed else PatternType.MATCH
     rows = [described(one) for one in _find(connection, resources, pattern, people)]
-    if as_json:
-        print_json(rows)
-        return
-    print_table([name.replace("_", " ") for name in COLUMNS], [[row[name] for name in COLUMNS] for row in rows])
+    print_rows(rows, COLUMNS, as_json)
 
 
 @command.command()
@@ -178,7 +173,7 @@ def delete(
 ) -> None:
     """Delete the entries that fit all that is given. Names are literal, or prefixes with --prefixed."""
     from penstock.cli.security.acl_entries import sentence
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster, check_error
     from penstock.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
     given = any(people) or list(resources)
@@ -193,8 +188,7 @@ def delete(
     if len(found) > SHOWN_MAX:
         click.echo(f"and {len(found) - SHOWN_MAX} more")
     confirm("Delete this entry?" if len(found) == 1 else f"Delete these {len(found)} entries?", yes)
-    with WireClient(connection) as client:
-        response = client.ask(DeleteAclsRequest([DeleteAclsFilter(*entry) for entry in found]))
+    response = ask_cluster(connection, DeleteAclsRequest([DeleteAclsFilter(*entry) for entry in found]))
     for entry, result in zip(found, response.filter_results, strict=True):
         check_error(result.error_code, result.error_message, f"cannot delete: {sentence(entry)}")
     click.echo(f"deleted {len(found)}")

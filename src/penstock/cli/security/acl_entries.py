@@ -70,12 +70,12 @@ class Grant:
     permission: Permission = Permission.ALLOW
 
     def entries(
-        self, resources: Resources, kind: ResourceType, name: str, operations: Iterable[Operation]
+        self, resources: Resources, kind: ResourceType, names: Iterable[str], operations: Iterable[Operation]
     ) -> list[AclCreation]:
-        """One entry for each principal, host and operation on one resource."""
-        pattern = resources.pattern(kind, name)
+        """One entry for each name, operation, principal and host."""
         return [
-            AclCreation(kind, name, pattern, principal, host, operation, self.permission)
+            AclCreation(kind, name, resources.pattern(kind, name), principal, host, operation, self.permission)
+            for name in names
             for operation in operations
             for principal in self.principals
             for host in self.hosts
@@ -98,14 +98,20 @@ def parse_operations(texts: Iterable[str]) -> list[Operation]:
     return list(found)
 
 
+def parse_principal(text: str) -> tuple[str, str]:
+    """The type and the name of a principal; raises CommandFailure for what does not name anybody."""
+    kind, separator, name = text.partition(":")
+    if not kind or not separator or not name:
+        raise CommandFailure(
+            f"{text!r} is not a principal", "it needs a type and a name", f"write User:{text or 'alice'}"
+        )
+    return kind, name
+
+
 def check_principals(principals: Iterable[str]) -> None:
     """Raises CommandFailure for what does not name anybody."""
     for principal in principals:
-        kind, separator, name = principal.partition(":")
-        if not kind or not separator or not name:
-            raise CommandFailure(
-                f"{principal!r} is not a principal", "it needs a type and a name", f"write User:{principal or 'alice'}"
-            )
+        parse_principal(principal)
 
 
 def entries_for(grant: Grant, resources: Resources, operations: Sequence[Operation]) -> list[AclCreation]:
@@ -119,7 +125,7 @@ def entries_for(grant: Grant, resources: Resources, operations: Sequence[Operati
                     f"{operation.name} means nothing on {_kind(kind)}",
                     "there one can " + ", ".join(each.name for each in allowed),
                 )
-        found += grant.entries(resources, kind, name, operations)
+        found += grant.entries(resources, kind, [name], operations)
     return found
 
 
@@ -127,13 +133,11 @@ def producer_entries(grant: Grant, resources: Resources, *, idempotent: bool) ->
     """What a producer needs, as kafka-acls.sh has it."""
     if not resources.topics:
         raise CommandFailure("a producer writes to topics", "--topic names none", "add --topic NAME")
-    found: list[AclCreation] = []
-    for topic in resources.topics:
-        found += grant.entries(resources, ResourceType.TOPIC, topic, PRODUCER_ON_TOPIC)
-    for name in resources.transactional_ids:
-        found += grant.entries(resources, ResourceType.TRANSACTIONAL_ID, name, PRODUCER_ON_TRANSACTIONAL_ID)
+    found = grant.entries(resources, ResourceType.TOPIC, resources.topics, PRODUCER_ON_TOPIC)
+    ids, on_ids = resources.transactional_ids, PRODUCER_ON_TRANSACTIONAL_ID
+    found += grant.entries(resources, ResourceType.TRANSACTIONAL_ID, ids, on_ids)
     if idempotent:
-        found += grant.entries(resources, ResourceType.CLUSTER, CLUSTER_NAME, (Operation.IDEMPOTENT_WRITE,))
+        found += grant.entries(resources, ResourceType.CLUSTER, [CLUSTER_NAME], [Operation.IDEMPOTENT_WRITE])
     return found
 
 
@@ -145,12 +149,8 @@ def consumer_entries(grant: Grant, resources: Resources) -> list[AclCreation]:
             "--topic and --group must both be there",
             "add --topic NAME --group NAME; --group '*' for any group",
         )
-    found: list[AclCreation] = []
-    for topic in resources.topics:
-        found += grant.entries(resources, ResourceType.TOPIC, topic, CONSUMER_ON_TOPIC)
-    for group in resources.groups:
-        found += grant.entries(resources, ResourceType.GROUP, group, CONSUMER_ON_GROUP)
-    return found
+    found = grant.entries(resources, ResourceType.TOPIC, resources.topics, CONSUMER_ON_TOPIC)
+    return found + grant.entries(resources, ResourceType.GROUP, resources.groups, CONSUMER_ON_GROUP)
 
 
 def filters_for(

@@ -11,7 +11,7 @@ import click
 
 from penstock.cli.client import client_settings, explain
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, connection_options, output_option
+from penstock.cli.options import Connection, query_options
 from penstock.cli.style import StyledCommand
 from penstock.core.metadata.topic_names import AUDIT_TOPIC
 from penstock.core.security.audit import EventType
@@ -31,8 +31,7 @@ BATCH = 500
 @click.option("--principal", metavar="User:NAME", help="Only what this principal did.")
 @click.option("--api", metavar="NAME", help="Only requests of this API, such as CreateTopics.")
 @click.option("--resource", metavar="NAME", help="Only what was done to the topic, group, … of this name.")
-@connection_options
-@output_option
+@query_options
 def command(
     follow: bool,
     last: int,
@@ -84,8 +83,7 @@ def _events(connection: Connection, last: int, follow: bool) -> Iterator[dict[st
     settings = {"group.id": "penstock-audit", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
     consumer: Consumer = Consumer(client_settings(connection, **settings))
     try:
-        topics = consumer.list_topics(AUDIT_TOPIC, TIMEOUT_S).topics
-        known = topics.get(AUDIT_TOPIC)
+        known = consumer.list_topics(AUDIT_TOPIC, TIMEOUT_S).topics.get(AUDIT_TOPIC)
         if known is None or known.error is not None or not known.partitions:
             raise CommandFailure(
                 "there is no audit trail that you can read",

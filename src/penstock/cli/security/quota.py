@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, connection_options, query_options
 from penstock.cli.render import print_json, print_table
 from penstock.cli.style import StyledGroup
 
@@ -76,8 +76,7 @@ def set_quota(entity: Entity, connection: Connection, **rates: str | None) -> No
 
 @command.command("list")
 @entity_options
-@connection_options
-@output_option
+@query_options
 def list_quotas(entity: Entity, connection: Connection, as_json: bool) -> None:
     """List limits: all, or those whose entity has what is named, also together with something else."""
     from penstock.cli.security.rates import show_rate
@@ -129,14 +128,12 @@ def _check_fits(entity: Entity, named: Sequence[str]) -> None:
 
 
 def _known(connection: Connection, entity: Entity, *, strict: bool) -> list[tuple[Entity, dict[str, float]]]:
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster
     from penstock.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 
     exact, default = 0, 1
     components = [ComponentData(kind, default if name is None else exact, name) for kind, name in entity]
-    with WireClient(connection) as client:
-        response = client.ask(DescribeClientQuotasRequest(components, strict))
-    check_error(response.error_code, response.error_message, "quotas cannot be listed")
+    response = ask_cluster(connection, DescribeClientQuotasRequest(components, strict), "quotas cannot be listed")
     found = [
         (
             tuple((part.entity_type, part.entity_name) for part in entry.entity),
@@ -148,7 +145,7 @@ def _known(connection: Connection, entity: Entity, *, strict: bool) -> list[tupl
 
 
 def _alter(connection: Connection, entity: Entity, changes: Sequence[OpData], what: str) -> None:
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster, check_error
     from penstock.wire.messages.alter_client_quotas import (
         AlterClientQuotasRequest,
         AlterClientQuotasRequestEntryData,
@@ -156,9 +153,7 @@ def _alter(connection: Connection, entity: Entity, changes: Sequence[OpData], wh
     )
 
     entry = AlterClientQuotasRequestEntryData([EntityData(*part) for part in entity], changes)
-    with WireClient(connection) as client:
-        response = client.ask(AlterClientQuotasRequest([entry], validate_only=False))
-    for result in response.entries:
+    for result in ask_cluster(connection, AlterClientQuotasRequest([entry], validate_only=False)).entries:
         check_error(result.error_code, result.error_message, f"the limits of {_shown(entity)} cannot be {what}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, connection_options, query_options
 from penstock.cli.render import print_facts, print_json, print_table
 from penstock.cli.style import StyledGroup
 
@@ -30,25 +30,23 @@ def command() -> None:
 @click.option("--owner", metavar="User:NAME", help="Whose token it is. Default: whoever asks.")
 @click.option("--renewer", "renewers", multiple=True, metavar="User:NAME", help="Who else may renew and expire it.")
 @click.option("--days", type=click.FloatRange(0, min_open=True), help="Its longest life. Default: what brokers allow.")
-@connection_options
-@output_option
+@query_options
 def create(
     owner: str | None, renewers: tuple[str, ...], days: float | None, connection: Connection, as_json: bool
 ) -> None:
     """Create a token and print its secret."""
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.security.acl_entries import parse_principal
+    from penstock.cli.wire_client import ask_cluster
     from penstock.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 
-    owner_kind, owner_name = _principal(owner) if owner is not None else (None, None)
+    owner_kind, owner_name = parse_principal(owner) if owner is not None else (None, None)
     request = CreateDelegationTokenRequest(
         owner_kind,
         owner_name,
-        [CreatableRenewers(*_principal(one)) for one in renewers],
+        [CreatableRenewers(*parse_principal(one)) for one in renewers],
         int(days * DAY_MS) if days is not None else -1,
     )
-    with WireClient(connection) as client:
-        made = client.ask(request)
-    check_error(made.error_code, None, "no token was created")
+    made = ask_cluster(connection, request, "no token was created")
     facts = {
         "token_id": made.token_id,
         "secret": base64.b64encode(bytes(made.hmac)).decode(),
@@ -66,8 +64,7 @@ def create(
 
 @command.command("list")
 @click.option("--owner", "owners", multiple=True, metavar="User:NAME", help="Only tokens of this user.")
-@connection_options
-@output_option
+@query_options
 def list_tokens(owners: tuple[str, ...], connection: Connection, as_json: bool) -> None:
     """List the tokens that you may see, without their secrets."""
     rows = [
@@ -104,13 +101,11 @@ def list_tokens(owners: tuple[str, ...], connection: Connection, as_json: bool) 
 @connection_options
 def renew(token: str, days: float | None, connection: Connection) -> None:
     """Let a token live longer, within the life that it was created with. For its owner and its renewers."""
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster
     from penstock.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 
     request = RenewDelegationTokenRequest(_secret(connection, token), int(days * DAY_MS) if days is not None else -1)
-    with WireClient(connection) as client:
-        answer = client.ask(request)
-    check_error(answer.error_code, None, "the token was not renewed")
+    answer = ask_cluster(connection, request, "the token was not renewed")
     click.echo(f"good until {_time(answer.expiry_timestamp_ms)}")
 
 
@@ -121,28 +116,26 @@ def renew(token: str, days: float | None, connection: Connection) -> None:
 @connection_options
 def expire(token: str, days: float | None, yes: bool, connection: Connection) -> None:
     """End a token, at once or sooner than it would. Who is signed in with it stays so until it must sign in again."""
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster
     from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 
     secret = _secret(connection, token)
     confirm("End the token " + ("now?" if days is None else f"in {days:g} days?"), yes)
-    with WireClient(connection) as client:
-        answer = client.ask(ExpireDelegationTokenRequest(secret, int(days * DAY_MS) if days is not None else -1))
-    check_error(answer.error_code, None, "the token was not ended")
+    request = ExpireDelegationTokenRequest(secret, int(days * DAY_MS) if days is not None else -1)
+    answer = ask_cluster(connection, request, "the token was not ended")
     click.echo("ended" if days is None else f"ends {_time(answer.expiry_timestamp_ms)}")
 
 
 def _tokens(connection: Connection, owners: tuple[str, ...]) -> list[Any]:
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.security.acl_entries import parse_principal
+    from penstock.cli.wire_client import ask_cluster
     from penstock.wire.messages.describe_delegation_token import (
         DescribeDelegationTokenOwner,
         DescribeDelegationTokenRequest,
     )
 
-    wanted = [DescribeDelegationTokenOwner(*_principal(one)) for one in owners] or None
-    with WireClient(connection) as client:
-        response = client.ask(DescribeDelegationTokenRequest(wanted))
-    check_error(response.error_code, None, "tokens cannot be listed")
+    wanted = [DescribeDelegationTokenOwner(*parse_principal(one)) for one in owners] or None
+    response = ask_cluster(connection, DescribeDelegationTokenRequest(wanted), "tokens cannot be listed")
     return sorted(response.tokens, key=lambda token: (token.issue_timestamp, token.token_id))
 
 
@@ -157,13 +150,6 @@ def _secret(connection: Connection, token: str) -> bytes:
         raise CommandFailure(
             "there is no such token", "it is not an id that you may see, and not a secret", "`security token list`"
         ) from None
-
-
-def _principal(text: str) -> tuple[str, str]:
-    kind, separator, name = text.partition(":")
-    if not kind or not separator or not name:
-        raise CommandFailure(f"{text!r} is not a principal", "it needs a type and a name", f"write User:{text}")
-    return kind, name
 
 
 def _time(moment_ms: int) -> str:

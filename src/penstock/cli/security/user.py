@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
-from penstock.cli.render import print_json, print_table
+from penstock.cli.options import Connection, confirm, connection_options, query_options
+from penstock.cli.render import print_rows
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def add(
     from penstock.core.security import scram
     from penstock.wire.messages.alter_user_scram_credentials import ScramCredentialUpsertion
 
-    given = _password(password, password_stdin)
+    given = read_password(password, from_stdin=password_stdin)
     upsertions = []
     for kind in _mechanisms(mechanism):
         known = scram.MECHANISMS[kind]
@@ -71,18 +71,14 @@ def add(
 
 
 @command.command("list")
-@connection_options
-@output_option
+@query_options
 def list_users(connection: Connection, as_json: bool) -> None:
     """List users and the mechanisms that they sign in by. Nobody is told passwords."""
     rows = [
         {"user": user, "mechanism": mechanism, "iterations": iterations}
         for user, mechanism, iterations in sorted(_known(connection))
     ]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(("user", "mechanism", "iterations"), [tuple(row.values()) for row in rows])
+    print_rows(rows, ("user", "mechanism", "iterations"), as_json)
 
 
 @command.command()
@@ -112,7 +108,8 @@ def _mechanisms(choice: str) -> tuple[str, ...]:
     return MECHANISMS if choice == BOTH else (choice.upper(),)
 
 
-def _password(given: str | None, from_stdin: bool) -> str:
+def read_password(given: str | None, *, from_stdin: bool) -> str:
+    """The password as given, from standard input, or asked for."""
     if given is not None and from_stdin:
         raise click.UsageError("Use either --password or --password-stdin.")
     if from_stdin:
@@ -129,13 +126,11 @@ def _password(given: str | None, from_stdin: bool) -> str:
 
 
 def _known(connection: Connection) -> list[tuple[str, str, int]]:
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster
     from penstock.core.security import scram
     from penstock.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
-    with WireClient(connection) as client:
-        response = client.ask(DescribeUserScramCredentialsRequest(users=None))
-    check_error(response.error_code, response.error_message, "users cannot be listed")
+    response = ask_cluster(connection, DescribeUserScramCredentialsRequest(users=None), "users cannot be listed")
     return [
         (result.user, scram.MECHANISMS_BY_CODE[info.mechanism].name, info.iterations)
         for result in response.results
@@ -150,10 +145,8 @@ def _alter(
     upsertions: list[ScramCredentialUpsertion],
     what: str,
 ) -> None:
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import ask_cluster, check_error
     from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 
-    with WireClient(connection) as client:
-        response = client.ask(AlterUserScramCredentialsRequest(deletions, upsertions))
-    for result in response.results:
+    for result in ask_cluster(connection, AlterUserScramCredentialsRequest(deletions, upsertions)).results:
         check_error(result.error_code, result.error_message, what)

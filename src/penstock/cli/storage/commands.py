@@ -6,7 +6,7 @@ import click
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import output_option, parse_assignments
-from penstock.cli.render import print_facts, print_json, print_table
+from penstock.cli.render import documents, print_facts, print_json, print_table
 from penstock.cli.server import load_settings
 from penstock.cli.style import StyledGroup
 
@@ -138,8 +138,7 @@ def info(config: str, overrides: tuple[str, ...], as_json: bool) -> None:
         for path, present in known.items()
     ]
     if as_json:
-        described = [dict(zip(names, row, strict=True)) for row in rows]
-        print_json({"node_id": settings.node_id, "directories": described, "problems": problems})
+        print_json({"node_id": settings.node_id, "directories": documents(names, rows), "problems": problems})
     else:
         print_facts([("node", settings.node_id), ("roles", ", ".join(sorted(settings.roles)))])
         print_table([name.replace("_", " ") for name in names], rows)

@@ -100,16 +100,15 @@ def standalone_controller(settings: NodeSettings) -> InitialController:
     return InitialController(settings.node_id, listener.host or "localhost", listener.port, random_uuid())
 
 
-def directories_of(settings: NodeSettings) -> list[Path]:
-    """All directories of a node, including the metadata log's, each once."""
-    return [Path(path) for path in dict.fromkeys((*settings.log_dirs, settings.metadata_log_dir))]
-
-
 def read_directories(settings: NodeSettings) -> Mapping[Path, MetaProperties | None]:
-    """The owner of each directory; None if it is not formatted. Raises CommandFailure for a damaged one."""
+    """The owner of each directory, the metadata log's among them; None if it is not formatted.
+
+    Raises CommandFailure for a damaged one.
+    """
     filesystem = OsFilesystem()
+    directories = map(Path, dict.fromkeys((*settings.log_dirs, settings.metadata_log_dir)))
     try:
-        return {path: read_meta_properties(filesystem, path) for path in directories_of(settings)}
+        return {path: read_meta_properties(filesystem, path) for path in directories}
     except (MetadataFileError, OSError) as error:
         raise CommandFailure("a data directory cannot be read", str(error)) from None
 

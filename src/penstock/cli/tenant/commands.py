@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.client import open_client
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
+from penstock.cli.options import Connection, confirm, connection_options, query_options
 from penstock.cli.render import plural, print_facts, print_json, print_table
 from penstock.cli.security.rates import BY_KEY, show_rate
+from penstock.cli.security.user import read_password
 from penstock.cli.style import StyledGroup
 from penstock.cli.tenant.limits import (
     CONSUME,
@@ -45,8 +46,7 @@ def command() -> None:
 @click.argument("name")
 @limit_options
 @click.option("--password-stdin", is_flag=True, help="Read the password from the first line of standard input.")
-@connection_options
-@output_option
+@query_options
 def create(name: str, values: Values, password_stdin: bool, connection: Connection, as_json: bool) -> None:
     """Create a tenant: a user with a password, all rights on what begins with NAME and a dot, and limits.
 
@@ -57,12 +57,11 @@ def create(name: str, values: Values, password_stdin: bool, connection: Connecti
     Example: penstock tenant create acme --topics 100 --partitions 1000 --storage 50GB --produce 20MB/s
     """
     from penstock.cli.tenant import cluster
-    from penstock.cli.wire_client import WireClient
 
     values = {**DEFAULTS, **values}
     check_limited(name, values)
-    password = _given_password() if password_stdin else secrets.token_urlsafe(PASSWORD_BYTES)
-    with WireClient(connection) as client:
+    password = read_password(None, from_stdin=True) if password_stdin else secrets.token_urlsafe(PASSWORD_BYTES)
+    with open_client(connection) as client:
         if cluster.find_tenants(client, [name]):
             raise CommandFailure(
                 f"there is a tenant {name} already", "it has limits", f"change them with `penstock tenant alter {name}`"
@@ -91,14 +90,12 @@ def create(name: str, values: Values, password_stdin: bool, connection: Connecti
 
 
 @command.command("list")
-@connection_options
-@output_option
+@query_options
 def list_tenants(connection: Connection, as_json: bool) -> None:
     """List tenants with what they have and may have."""
     from penstock.cli.tenant import cluster
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         found = cluster.find_tenants(client)
     if as_json:
         print_json([json_of(tenant) for tenant in found])
@@ -118,14 +115,12 @@ def list_tenants(connection: Connection, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@connection_options
-@output_option
+@query_options
 def describe(name: str, connection: Connection, as_json: bool) -> None:
     """Show what a tenant has and may have. Tenants may ask about themselves."""
     from penstock.cli.tenant import cluster
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         tenant = cluster.find_tenant(client, name)
         brokers = _brokers(client)
     if as_json:
@@ -154,12 +149,11 @@ def alter(name: str, values: Values, connection: Connection) -> None:
     A limit below what a tenant has takes nothing away: there is only no room for more.
     """
     from penstock.cli.tenant import cluster
-    from penstock.cli.wire_client import WireClient
 
     if not values:
         options = ", ".join(f"--{BY_KEY[key].option}" for key in (*TENANT_LIMITS, *RATES))
         raise click.UsageError(f"Say which limit: {options}.")
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         tenant = cluster.find_tenant(client, name)
         check_limited(name, {**limits_of(tenant), **values})
         cluster.set_limits(client, name, values, f"tenant {name} cannot be changed")
@@ -183,9 +177,8 @@ def delete(name: str, with_topics: bool, yes: bool, connection: Connection) -> N
     Its rights are gone with the next request, on open connections too.
     """
     from penstock.cli.tenant import cluster
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         cluster.find_tenant(client, name)
         topics = cluster.topics_of(client, name)
         if topics and not with_topics:
@@ -224,10 +217,3 @@ def _delete_groups(connection: Connection, name: str) -> tuple[int, list[str]]:
     results = admin.delete_groups(names) if names else {}
     failures = [failure.message for failure in results.values() if failure is not None]
     return len(results) - len(failures), failures
-
-
-def _given_password() -> str:
-    given = sys.stdin.readline().rstrip("\r\n")
-    if not given:
-        raise CommandFailure("the password is empty", "everybody could guess it", "choose a long one")
-    return given

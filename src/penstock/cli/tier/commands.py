@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, connection_options, output_option, parse_assignments
+from penstock.cli.options import Connection, connection_options, output_option, parse_assignments, query_options
 from penstock.cli.render import print_json, print_table
 from penstock.cli.server import load_settings
 from penstock.cli.style import StyledGroup
@@ -46,8 +46,7 @@ def command() -> None:
 
 
 @command.command()
-@connection_options
-@output_option
+@query_options
 def status(connection: Connection, as_json: bool) -> None:
     """Show what a cluster knows to be in object storage, by partition."""
     from penstock.cli.tier.metadata import describe, read_metadata
@@ -114,13 +113,12 @@ def verify(
     Ends with code 1 if something is missing or damaged.
     """
     from penstock.cli.tier.metadata import expected_segments, read_metadata, read_topic_ids
-    from penstock.cli.wire_client import WireClient
+    from penstock.cli.wire_client import ask_cluster
     from penstock.storage.tier.inventory import check_segment, compare, take_inventory
     from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 
     store = _open(config, url, options)
-    with WireClient(connection) as client:
-        cluster_id = client.ask(DescribeClusterRequest()).cluster_id
+    cluster_id = ask_cluster(connection, DescribeClusterRequest()).cluster_id
 
     async def look() -> tuple[Inventory, list[Problem], list[Orphan], int]:
         inventory = await take_inventory(store, cluster_id)

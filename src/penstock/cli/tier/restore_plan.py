@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.cli.failures import CommandFailure
-from penstock.core.tier.restore import Hole, holes, readable_partition
+from penstock.core.tier.restore import holes, readable_partition
 from penstock.core.tier.segments import EpochStart, RemoteSegment
 from penstock.model.ids import Uuid, format_uuid
 from penstock.storage.tier.inventory import Inventory, StoredSegment, take_inventory
@@ -153,12 +153,10 @@ async def plan_partition(
     plan.producer_id_max = max((entry.producer_id for entry in end.history.producers), default=-1)
     lineage = [EpochStart(*entry) for entry in end.history.epochs]
     missing = holes(readable_partition(found.segments), lineage, plan.restored_offset)
-    plan.problems += [_describe(place, hole) for hole in missing]
+    plan.problems += [
+        f"{place.topic}-{place.partition}: offsets {hole.first} to {hole.last} are in no segment" for hole in missing
+    ]
     return plan
-
-
-def _describe(place: Place, hole: Hole) -> str:
-    return f"{place.topic}-{place.partition}: offsets {hole.first} to {hole.last} are in no segment"
 
 
 def next_producer_id(plans: Sequence[TopicPlan]) -> int:

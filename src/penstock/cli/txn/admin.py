@@ -8,7 +8,7 @@ not.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,28 +92,26 @@ class TransactionAdmin:
 
     def describe(self, transactional_id: str) -> TransactionState:
         """Describe one id. Raises CommandFailure if its coordinator does not know it."""
-        row = self._patiently(transactional_id, self._describe_once)
+        request = DescribeTransactionsRequest([transactional_id])
+        row: TransactionState = self._patiently(
+            transactional_id, lambda coordinator: self._ask_broker(coordinator, request).transaction_states[0]
+        )
         check_error(
             row.error_code,
             None,
             f"cannot describe the transaction of {transactional_id}",
             "`penstock txn list` shows the ids that are known",
         )
-        return row  # type: ignore[no-any-return]
-
-    def _describe_once(self, coordinator: int, transactional_id: str) -> TransactionState:
-        response = self._ask_broker(coordinator, DescribeTransactionsRequest([transactional_id]))
-        row: TransactionState = response.transaction_states[0]
         return row
 
-    def _patiently(self, transactional_id: str, ask: Any) -> Any:
+    def _patiently(self, transactional_id: str, ask: Callable[[int], Any]) -> Any:
         """Ask an id's coordinator, and retry while it moves."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             found = self._client.ask(FindCoordinatorRequest("", TRANSACTIONAL_IDS, [transactional_id])).coordinators[0]
             row = found
             if found.error_code == ErrorCode.NONE:
-                row = ask(found.node_id, transactional_id)
+                row = ask(found.node_id)
             if row.error_code not in _PASSING:
                 return row
             if time.monotonic() > deadline:
@@ -159,7 +157,7 @@ class TransactionAdmin:
         """Abort an id's open transaction, as a new instance of its producer would; the current one is fenced."""
         before = self.describe(transactional_id)
         request = InitProducerIdRequest(transactional_id, before.transaction_timeout_ms)
-        row = self._patiently(transactional_id, lambda coordinator, _: self._ask_broker(coordinator, request))
+        row = self._patiently(transactional_id, lambda coordinator: self._ask_broker(coordinator, request))
         check_error(row.error_code, None, f"the transaction of {transactional_id} cannot be aborted")
 
     def end_hanging(self, hanging: OpenTransaction) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.client import open_client
 from penstock.cli.failures import CommandFailure
-from penstock.cli.options import Connection, confirm, connection_options, output_option
-from penstock.cli.render import plural, print_facts, print_json, print_table
+from penstock.cli.options import Connection, confirm, connection_options, query_options
+from penstock.cli.render import plural, print_facts, print_json, print_rows
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ def command() -> None:
 @click.option("--hanging", is_flag=True, help="List open transactions that no coordinator will end.")
 @click.option("--topic", help="With --hanging: only in this topic.")
 @click.option("--idle-s", default=IDLE_S, show_default=True, help="With --hanging: idle for this many seconds.")
-@connection_options
-@output_option
+@query_options
 def list_transactions(
     pattern: str,
     state: tuple[str, ...],
@@ -45,32 +45,25 @@ def list_transactions(
     import fnmatch
 
     from penstock.cli.txn.admin import TransactionAdmin
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         admin = TransactionAdmin(client)
         if hanging:
             _show_hanging(admin.hanging(topic, idle_s), as_json)
             return
         names = [one for one in admin.transactional_ids(state) if fnmatch.fnmatchcase(one, pattern)]
         rows = [_facts(admin, name) for name in names]
-    if as_json:
-        print_json(rows)
-        return
-    columns = ("transactional_id", "state", "producer_id", "producer_epoch", "open_s", "timeout_ms")
-    print_table([column.replace("_", " ") for column in columns], [[row[one] for one in columns] for row in rows])
+    print_rows(rows, ("transactional_id", "state", "producer_id", "producer_epoch", "open_s", "timeout_ms"), as_json)
 
 
 @command.command()
 @click.argument("name", metavar="ID")
-@connection_options
-@output_option
+@query_options
 def describe(name: str, connection: Connection, as_json: bool) -> None:
     """Show the transaction of a transactional id: its producer, state, age and partitions."""
     from penstock.cli.txn.admin import TransactionAdmin
-    from penstock.cli.wire_client import WireClient
 
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         facts = _facts(TransactionAdmin(client), name)
     if as_json:
         print_json(facts)
@@ -93,11 +86,10 @@ def abort(name: str | None, hanging: bool, topic: str | None, idle_s: float, yes
     The id's current producer is fenced: its next call fails and it must restart.
     """
     from penstock.cli.txn.admin import TransactionAdmin
-    from penstock.cli.wire_client import WireClient
 
     if (name is None) == (not hanging):
         raise CommandFailure("name a transactional id, or --hanging", "", "`penstock txn list` shows the ids")
-    with WireClient(connection) as client:
+    with open_client(connection) as client:
         admin = TransactionAdmin(client)
         if name is not None:
             row = admin.describe(name)
@@ -136,22 +128,16 @@ def _facts(admin: TransactionAdmin, name: str) -> dict[str, Any]:
 def _show_hanging(found: list[OpenTransaction], as_json: bool) -> None:
     import time
 
-    columns = ("topic", "partition", "producer_id", "producer_epoch", "first_offset", "idle_s")
     rows = [
-        (
-            *one.partition,
-            one.producer.producer_id,
-            one.producer.producer_epoch,
-            one.producer.current_txn_start_offset,
-            round(one.age_s(time.time()), 1),
-        )
+        {
+            **one.partition._asdict(),
+            "producer_id": one.producer.producer_id,
+            "producer_epoch": one.producer.producer_epoch,
+            "first_offset": one.producer.current_txn_start_offset,
+            "idle_s": round(one.age_s(time.time()), 1),
+        }
         for one in found
     ]
-    if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-        return
-    print_table([column.replace("_", " ") for column in columns], rows)
-    if found:
-        click.echo("`penstock txn abort --hanging` aborts them")
-    else:
-        click.echo("there are no hanging transactions")
+    print_rows(rows, ("topic", "partition", "producer_id", "producer_epoch", "first_offset", "idle_s"), as_json)
+    if not as_json:
+        click.echo("`penstock txn abort --hanging` aborts them" if found else "there are no hanging transactions")

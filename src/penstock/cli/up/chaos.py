@@ -78,7 +78,6 @@ class Chaos:
         )
         self._assign_from_end()
         self._line_at = 0.0
-        self._event = ""
 
     def run(self, duration_s: float | None) -> None:
         """Send, read and kill until the time is up."""
@@ -86,7 +85,7 @@ class Chaos:
         kill_at: float | None = started + FIRST_KILL_S
         while duration_s is None or time.monotonic() - started < duration_s:
             self._tick(send=True)
-            if not self._all_serve():
+            if not all(node.serves for node in self._cluster):
                 # The pause counts from the moment that all are there: one failure at a time, and a moment to recover.
                 kill_at = None
             elif kill_at is None:
@@ -134,9 +133,6 @@ class Chaos:
             except KafkaException as error:
                 if time.monotonic() > deadline:
                     raise explain(error.args[0], f"cannot read topic {TOPIC}") from error
-
-    def _all_serve(self) -> bool:
-        return all(node.serves for node in self._cluster)
 
     def _kill_one(self) -> None:
         node: SupervisedNode = self._chance.choice(list(self._cluster))

@@ -21,6 +21,7 @@ from penstock.cli.style import StyledCommand
 from penstock.cli.up.data import data_directory
 from penstock.cli.up.gateway import Gateway, http_ports, missing_module, url_host
 from penstock.cli.up.nodes import Nodes, node_failure
+from penstock.client.address import Address
 from penstock.local.layout import NodePlace, free_ports, node_properties, places, write_properties
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def command(
         # The metrics port asks nobody who is there.
         metrics_host = LOOPBACK if secure else host
         scheme = "https" if secure else "http"
-        metrics = [f"{scheme}://{_bracketed(metrics_host)}:{each}" for each in http.metrics]
+        metrics = [f"{scheme}://{Address(metrics_host, each)}" for each in http.metrics]
         found = _write_properties(directory, host, ports, metrics, registry, secured)
         cluster = Nodes.at(found, None if secured is None else secured.client_properties())
         try:
@@ -199,10 +200,6 @@ def _write_properties(
     except OSError as error:
         raise CommandFailure(f"cannot write to {directory}", str(error), "choose another with --data DIR") from None
     return found
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _step(text: str) -> None:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.cli.client import client_settings, explain
+from penstock.cli.client import client_settings, explaining
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 
@@ -18,7 +18,6 @@ TIMEOUT_S = 10.0
 class RoundTrip:
     """Where the record went and how long sending and reading it took."""
 
-    topic: str
     partition: int
     offset: int
     value: str
@@ -28,19 +27,15 @@ class RoundTrip:
 
 def send_and_read(connection: Connection, topic: str, value: str) -> RoundTrip:
     """Send one record and read it back from the offset it was given. Raises CommandFailure when either fails."""
-    from confluent_kafka import KafkaException
-
-    try:
+    with explaining("the first record did not make its way"):
         started = time.perf_counter()
         partition, offset = _send(connection, topic, value.encode())
         sent = time.perf_counter()
         found = _read(connection, topic, partition, offset)
         read = time.perf_counter()
-    except KafkaException as error:
-        raise explain(error.args[0], "the first record did not make its way") from error
     if found != value.encode():
         raise CommandFailure("the first record came back changed", f"sent {value!r}, read {found!r}")
-    return RoundTrip(topic, partition, offset, value, (sent - started) * 1000, (read - sent) * 1000)
+    return RoundTrip(partition, offset, value, (sent - started) * 1000, (read - sent) * 1000)
 
 
 def _send(connection: Connection, topic: str, value: bytes) -> tuple[int, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.cli.doctor.ports import describe_use, is_free
@@ -105,7 +105,6 @@ class Gateway:
     command: Sequence[str] = COMMAND
     # More of its options, with which it serves HTTPS.
     tls_options: Sequence[str] = ()
-    clock: Callable[[], float] = field(default=time.monotonic)
     process: BrokerProcess | None = None
     serves: bool = False
     given_up: bool = False
@@ -142,19 +141,19 @@ class Gateway:
         if self.process is None or self.given_up:
             return
         if self.restart_at is not None:
-            if self.clock() >= self.restart_at:
+            if time.monotonic() >= self.restart_at:
                 self._launch()
         elif not self.serves:
             yield from self._look_at_start(self.process)
         elif self.process.pid is None:
             self.serves = False
-            self.restart_at = self.clock()
+            self.restart_at = time.monotonic()
             yield f"the gateway ended ({self.process.describe_exit()}); starting it again"
 
     def wait(self, timeout_s: float = START_TIMEOUT_S) -> Iterator[str]:
         """Look until it serves or is given up."""
-        deadline = self.clock() + timeout_s
-        while self.process is not None and not self.serves and not self.given_up and self.clock() < deadline:
+        deadline = time.monotonic() + timeout_s
+        while self.process is not None and not self.serves and not self.given_up and time.monotonic() < deadline:
             yield from self.look()
             time.sleep(0.02)
 
@@ -171,26 +170,26 @@ class Gateway:
     def _launch(self) -> None:
         assert self.process is not None
         self.restart_at = None
-        self.launched_at = self.clock()
+        self.launched_at = time.monotonic()
         self.process.launch()
 
     def _look_at_start(self, process: BrokerProcess) -> Iterator[str]:
         try:
             if not process.poll_ready():
-                if self.clock() - self.launched_at > START_TIMEOUT_S:
+                if time.monotonic() - self.launched_at > START_TIMEOUT_S:
                     process.kill()
                     raise BrokerFailed(f"the gateway was not ready within {START_TIMEOUT_S:g} seconds", "")
                 return
         except BrokerFailed as error:
             self.failed_starts += 1
             self.given_up = self.failed_starts >= FAILED_STARTS_MAX
-            self.restart_at = self.clock() + RESTART_PAUSE_S
+            self.restart_at = time.monotonic() + RESTART_PAUSE_S
             what = "the brokers go on without it" if self.given_up else "trying again"
             yield f"{error.what}: {what}; its log is {self.log}"
             return
         self.serves = True
         self.failed_starts = 0
-        took_ms = (self.clock() - self.launched_at) * 1000
+        took_ms = (time.monotonic() - self.launched_at) * 1000
         yield f"the gateway serves after {took_ms:.0f} ms: console {self.rest}, schema registry {self.registry}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.cli.failures import CommandFailure
@@ -50,7 +50,6 @@ class Nodes:
     nodes: Sequence[SupervisedNode]
     # How clients sign in to them.
     client_properties: Mapping[str, str] = field(default_factory=dict)
-    clock: Callable[[], float] = field(default=time.monotonic)
 
     @classmethod
     def at(cls, places: Sequence[NodePlace], client_properties: Mapping[str, str] | None = None) -> Nodes:
@@ -75,10 +74,10 @@ class Nodes:
         """Start every node at once and return when all serve. Raises CommandFailure with the log of one that fails."""
         for node in self.nodes:
             self._launch(node)
-        deadline = self.clock() + timeout_s
+        deadline = time.monotonic() + timeout_s
         for node in self.nodes:
             try:
-                node.process.wait_until_ready(max(0.1, deadline - self.clock()))
+                node.process.wait_until_ready(max(0.1, deadline - time.monotonic()))
             except BrokerFailed as error:
                 raise node_failure(error.what, node) from None
             node.serves = True
@@ -91,16 +90,16 @@ class Nodes:
         """End a node with SIGKILL; it is started again `down_s` later."""
         node.process.kill()
         node.serves = False
-        node.restart_at = self.clock() + down_s
+        node.restart_at = time.monotonic() + down_s
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> list[str]:
         """Shut every node down in good order, and say what did not go well."""
         running = [node for node in self.nodes if node.process.pid is not None]
         for node in running:
             node.process.terminate()
-        deadline = self.clock() + timeout_s
+        deadline = time.monotonic() + timeout_s
         for node in running:
-            node.process.wait(max(0.1, deadline - self.clock()))
+            node.process.wait(max(0.1, deadline - time.monotonic()))
         complaints = []
         for node in running:
             code = node.process.exit_code
@@ -119,12 +118,12 @@ class Nodes:
 
     def _launch(self, node: SupervisedNode) -> None:
         node.restart_at = None
-        node.launched_at = self.clock()
+        node.launched_at = time.monotonic()
         node.process.launch()
 
     def _look_at(self, node: SupervisedNode) -> Iterator[str]:
         if node.restart_at is not None:
-            if self.clock() >= node.restart_at:
+            if time.monotonic() >= node.restart_at:
                 self._launch(node)
             return
         if not node.serves:
@@ -132,25 +131,25 @@ class Nodes:
         elif node.process.pid is None:
             node.serves = False
             node.restarts += 1
-            node.restart_at = self.clock()
+            node.restart_at = time.monotonic()
             yield f"node {node.node_id} ended ({node.process.describe_exit()}); starting it again"
 
     def _look_at_start(self, node: SupervisedNode) -> Iterator[str]:
         try:
             if not node.process.poll_ready():
-                if self.clock() - node.launched_at > START_TIMEOUT_S:
+                if time.monotonic() - node.launched_at > START_TIMEOUT_S:
                     raise node_failure(f"node {node.node_id} was not ready within {START_TIMEOUT_S:g} seconds", node)
                 return
         except BrokerFailed as error:
             node.failed_starts += 1
             if node.failed_starts >= FAILED_STARTS_MAX:
                 raise node_failure(error.what, node) from None
-            node.restart_at = self.clock() + RESTART_PAUSE_S
+            node.restart_at = time.monotonic() + RESTART_PAUSE_S
             yield f"node {node.node_id} did not start ({node.process.describe_exit()}); trying again"
             return
         node.serves = True
         node.failed_starts = 0
-        took_ms = (self.clock() - node.launched_at) * 1000
+        took_ms = (time.monotonic() - node.launched_at) * 1000
         yield f"node {node.node_id} serves again after {took_ms:.0f} ms (pid {node.process.pid})"
 
 

@@ -77,10 +77,10 @@ class AccessAdmin(Closing):
     _raw: AdminClient
 
     @abstractmethod
-    def _all(self, what: str, ask: Callable[[float], Mapping[Any, Future[T]]]) -> dict[Any, T]: ...
+    def _all(self, what: str, ask: Callable[..., Mapping[Any, Future[T]]], *wanted: Any) -> dict[Any, T]: ...
 
     @abstractmethod
-    def _result(self, what: str, ask: Callable[[float], Future[T]]) -> T: ...
+    def _result(self, what: str, ask: Callable[..., Future[T]], *wanted: Any) -> T: ...
 
     def allow(self, *rules: AccessRule) -> None:
         """Add access rules; those that forbid something (`is_denied`) too.
@@ -89,7 +89,7 @@ class AccessAdmin(Closing):
         ...     admin.allow(AccessRule("User:ship", "read", "topic", "orders"))
         """
         wanted = [_binding(rule) for rule in rules]
-        self._all("access rules cannot be added", lambda s: self._raw.create_acls(wanted, request_timeout=s))
+        self._all("access rules cannot be added", self._raw.create_acls, wanted)
 
     def access_rules(self, principal: str | None = None) -> list[AccessRule]:
         """The access rules that there are, or those of a principal.
@@ -108,9 +108,7 @@ class AccessAdmin(Closing):
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        found = self._result(
-            "access rules cannot be read", lambda s: self._raw.describe_acls(any_rule, request_timeout=s)
-        )
+        found = self._result("access rules cannot be read", self._raw.describe_acls, any_rule)
         names = {kind: name for name, kind in KINDS.items()}
         return [
             AccessRule(
@@ -136,7 +134,7 @@ class AccessAdmin(Closing):
         1
         """
         wanted = [_binding(rule, AclBindingFilter) for rule in rules]
-        found = self._all("access rules cannot be removed", lambda s: self._raw.delete_acls(wanted, request_timeout=s))
+        found = self._all("access rules cannot be removed", self._raw.delete_acls, wanted)
         return sum(len(each) for each in found.values())
 
     def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
@@ -147,8 +145,7 @@ class AccessAdmin(Closing):
         """
         credential = ScramCredentialInfo(_mechanism(mechanism), ITERATIONS)
         wanted: list[Any] = [UserScramCredentialUpsertion(user, credential, password.encode())]
-        what = f"the password of {user} cannot be set"
-        self._all(what, lambda s: self._raw.alter_user_scram_credentials(wanted, request_timeout=s))
+        self._all(f"the password of {user} cannot be set", self._raw.alter_user_scram_credentials, wanted)
 
     def delete_user(self, user: str, mechanism: str = "SCRAM-SHA-512") -> None:
         """Let a user sign in no more.
@@ -158,8 +155,7 @@ class AccessAdmin(Closing):
         ...     admin.delete_user("gone")
         """
         wanted: list[Any] = [UserScramCredentialDeletion(user, _mechanism(mechanism))]
-        what = f"the user {user} cannot be deleted"
-        self._all(what, lambda s: self._raw.alter_user_scram_credentials(wanted, request_timeout=s))
+        self._all(f"the user {user} cannot be deleted", self._raw.alter_user_scram_credentials, wanted)
 
     def list_users(self) -> dict[str, list[str]]:
         """The users with passwords, and the mechanisms that they sign in with.
@@ -170,7 +166,7 @@ class AccessAdmin(Closing):
         ['SCRAM-SHA-256']
         """
         ask: Any = self._raw.describe_user_scram_credentials
-        found: dict[str, Any] = self._result("users cannot be listed", lambda s: ask(request_timeout=s))
+        found: dict[str, Any] = self._result("users cannot be listed", ask)
         return {
             user: [info.mechanism.name.replace("_", "-") for info in each.scram_credential_infos]
             for user, each in found.items()

@@ -26,8 +26,8 @@ from penstock.client.application.descriptions import (
     PartitionDescription,
     TopicDescription,
 )
-from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained
-from penstock.client.application.group_offsets import read_group_offsets
+from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained, explaining
+from penstock.client.application.group_offsets import read_group_positions
 
 Partition = tuple[str, int]
 T = TypeVar("T")
@@ -59,10 +59,8 @@ class Admin(AccessAdmin):
         self._timeout_s = timeout_s
         self._said = ""
         settings = self.connection.librdkafka() | {"error_cb": self._error} | dict(properties or {})
-        try:
+        with explaining("the administration client cannot start"):
             self._raw = AdminClient(settings)
-        except KafkaException as error:
-            raise explained(error.args[0], "the administration client cannot start") from error
 
     def close(self) -> None:
         """Close the connections; they are closed with the object too.
@@ -90,9 +88,7 @@ class Admin(AccessAdmin):
         """
         wanted = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
         try:
-            self._one(
-                f"the topic {name} cannot be created", lambda s: self._raw.create_topics([wanted], request_timeout=s)
-            )
+            self._one(f"the topic {name} cannot be created", self._raw.create_topics, [wanted])
         except TopicExists:
             if exist_ok:
                 return False
@@ -107,9 +103,9 @@ class Admin(AccessAdmin):
         1
         """
         what = f"the topic {name} cannot be described"
-        found = self._one(what, lambda s: self._raw.describe_topics(TopicCollection([name]), request_timeout=s))
+        found = self._one(what, self._raw.describe_topics, TopicCollection([name]))
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        config = self._one(what, lambda s: self._raw.describe_configs([resource], request_timeout=s))
+        config = self._one(what, self._raw.describe_configs, [resource])
         partitions = tuple(
             PartitionDescription(
                 each.id,
@@ -143,9 +139,7 @@ class Admin(AccessAdmin):
         True
         """
         try:
-            self._one(
-                f"the topic {name} cannot be deleted", lambda s: self._raw.delete_topics([name], request_timeout=s)
-            )
+            self._one(f"the topic {name} cannot be deleted", self._raw.delete_topics, [name])
         except UnknownTopic:
             if missing_ok:
                 return False
@@ -161,9 +155,7 @@ class Admin(AccessAdmin):
         True
         """
         wanted = NewPartitions(name, total)
-        self._one(
-            f"{name} cannot get {total} partitions", lambda s: self._raw.create_partitions([wanted], request_timeout=s)
-        )
+        self._one(f"{name} cannot get {total} partitions", self._raw.create_partitions, [wanted])
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         """Change some of a topic's settings; None takes the default again.
@@ -189,8 +181,7 @@ class Admin(AccessAdmin):
         'latest'
         """
         resource = ConfigResource(ConfigResource.Type.GROUP, group)
-        what = f"the settings of {group} cannot be read"
-        found = self._one(what, lambda s: self._raw.describe_configs([resource], request_timeout=s))
+        found = self._one(f"the settings of {group} cannot be read", self._raw.describe_configs, [resource])
         return {key: entry.value for key, entry in found.items()}
 
     def offsets(self, topic: str, at: int | str = "latest") -> dict[Partition, int]:
@@ -213,7 +204,7 @@ class Admin(AccessAdmin):
         True
         """
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        self._all(f"{topic} cannot be trimmed", lambda s: self._raw.delete_records(wanted, request_timeout=s))
+        self._all(f"{topic} cannot be trimmed", self._raw.delete_records, wanted)
 
     def list_groups(self) -> dict[str, str]:
         """The groups and their states.
@@ -222,8 +213,7 @@ class Admin(AccessAdmin):
         ...     isinstance(admin.list_groups(), dict)
         True
         """
-        what = "groups cannot be listed"
-        found = self._result(what, lambda s: self._raw.list_consumer_groups(request_timeout=s))
+        found = self._result("groups cannot be listed", self._raw.list_consumer_groups)
         return {each.group_id: each.state.name.lower() for each in found.valid}
 
     def describe_group(self, group: str) -> GroupDescription:
@@ -235,7 +225,7 @@ class Admin(AccessAdmin):
         """
         what = f"the group {group} cannot be described"
         try:
-            found = self._one(what, lambda s: self._raw.describe_consumer_groups([group], request_timeout=s))
+            found = self._one(what, self._raw.describe_consumer_groups, [group])
         except PenstockError as error:
             if error.code != "GROUP_ID_NOT_FOUND":
                 raise
@@ -258,7 +248,8 @@ class Admin(AccessAdmin):
         ...     admin.group_offsets("nobody")
         {}
         """
-        return read_group_offsets(self.connection.wire(), group, self._timeout_s)
+        positions = read_group_positions(self.connection.wire(), group, self._timeout_s)
+        return {place: offset for place, (offset, _) in positions.items()}
 
     def group_lag(self, group: str, topics: Iterable[str] = ()) -> dict[Partition, int]:
         """How many records the group has not committed, of partitions where it committed and of all of `topics`.
@@ -287,8 +278,7 @@ class Admin(AccessAdmin):
         """
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         wanted = ConsumerGroupTopicPartitions(group, places)
-        what = f"the offsets of {group} cannot be changed"
-        self._one(what, lambda s: self._raw.alter_consumer_group_offsets([wanted], request_timeout=s))
+        self._one(f"the offsets of {group} cannot be changed", self._raw.alter_consumer_group_offsets, [wanted])
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and its offsets.
@@ -297,8 +287,7 @@ class Admin(AccessAdmin):
         ...     admin.set_group_offsets("old", {("orders", 0): 0})
         ...     admin.delete_group("old")
         """
-        what = f"the group {group} cannot be deleted"
-        self._one(what, lambda s: self._raw.delete_consumer_groups([group], request_timeout=s))
+        self._one(f"the group {group} cannot be deleted", self._raw.delete_consumer_groups, [group])
 
     def describe_cluster(self) -> ClusterDescription:
         """The cluster's id, controller and brokers.
@@ -307,7 +296,7 @@ class Admin(AccessAdmin):
         ...     len(admin.describe_cluster().brokers)
         1
         """
-        found = self._result("the cluster cannot be described", lambda s: self._raw.describe_cluster(request_timeout=s))
+        found = self._result("the cluster cannot be described", self._raw.describe_cluster)
         brokers = tuple(Broker(each.id, each.host, each.port, each.rack) for each in found.nodes)
         return ClusterDescription(found.cluster_id, found.controller.id if found.controller else None, brokers)
 
@@ -330,23 +319,22 @@ class Admin(AccessAdmin):
             for key, value in config.items()
         ]
         resource = ConfigResource(kind, name, incremental_configs=entries)
-        what = f"the settings of {name} cannot be changed"
-        self._one(what, lambda s: self._raw.incremental_alter_configs([resource], request_timeout=s))
+        self._one(f"the settings of {name} cannot be changed", self._raw.incremental_alter_configs, [resource])
 
     def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[Partition, int]:
-        found = self._all("offsets cannot be read", lambda s: self._raw.list_offsets(dict(specs), request_timeout=s))
+        found = self._all("offsets cannot be read", self._raw.list_offsets, dict(specs))
         return {(place.topic, place.partition): each.offset for place, each in found.items()}
 
-    def _one(self, what: str, ask: Callable[[float], Mapping[Any, Future[T]]]) -> T:
-        (result,) = self._all(what, ask).values()
+    def _one(self, what: str, ask: Callable[..., Mapping[Any, Future[T]]], *wanted: Any) -> T:
+        (result,) = self._all(what, ask, *wanted).values()
         return result
 
-    def _all(self, what: str, ask: Callable[[float], Mapping[Any, Future[T]]]) -> dict[Any, T]:
-        futures = self._call(what, ask)
+    def _all(self, what: str, ask: Callable[..., Mapping[Any, Future[T]]], *wanted: Any) -> dict[Any, T]:
+        futures = self._call(what, lambda s: ask(*wanted, request_timeout=s))
         return {name: self._call(what, future.result) for name, future in futures.items()}
 
-    def _result(self, what: str, ask: Callable[[float], Future[T]]) -> T:
-        return self._call(what, self._call(what, ask).result)
+    def _result(self, what: str, ask: Callable[..., Future[T]], *wanted: Any) -> T:
+        return self._call(what, self._call(what, lambda s: ask(*wanted, request_timeout=s)).result)
 
     def _call(self, what: str, ask: Callable[[float], T]) -> T:
         try:

@@ -18,17 +18,9 @@ CONNECT_TIMEOUT_MS = 10_000
 LOG_LEVEL = 3
 MECHANISM_DEFAULT = "SCRAM-SHA-512"
 
-TEXT_VARIABLES = {
-    "PENSTOCK_BOOTSTRAP": "bootstrap",
-    "PENSTOCK_USERNAME": "username",
-    "PENSTOCK_PASSWORD": "password",
-    "PENSTOCK_MECHANISM": "mechanism",
-    "PENSTOCK_CA_FILE": "ca_file",
-    "PENSTOCK_CERTIFICATE_FILE": "certificate_file",
-    "PENSTOCK_KEY_FILE": "key_file",
-    "PENSTOCK_REGISTRY": "registry",
-    "PENSTOCK_CLIENT_ID": "client_id",
-}
+# The fields that variables set, such as PENSTOCK_CA_FILE.
+SIGN_IN_FIELDS = ("username", "password", "mechanism", "ca_file", "certificate_file", "key_file")
+TEXT_FIELDS = ("bootstrap", *SIGN_IN_FIELDS, "registry", "client_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +64,8 @@ class Connection:
         Connection(bootstrap='broker:9092')
         """
         found = os.environ if environment is None else environment
-        fields: dict[str, Any] = {
-            name: found[variable] for variable, name in TEXT_VARIABLES.items() if found.get(variable)
-        }
+        given: dict[str, Any] = {name: found.get(f"PENSTOCK_{name.upper()}") for name in TEXT_FIELDS}
+        fields = {name: text for name, text in given.items() if text}
         if found.get("PENSTOCK_TLS"):
             fields["tls"] = found["PENSTOCK_TLS"].lower() in ("1", "true", "yes")
         path = found.get("PENSTOCK_COMMAND_CONFIG")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Consumer as RawConsumer
 
 from penstock.client.application.connection import Connection
-from penstock.client.application.errors import PenstockError, explained
+from penstock.client.application.errors import REFUSED_NAMES, UNREACHABLE_NAMES, PenstockError, explained, explaining
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde, decoder_of
 from penstock.client.closing import Closing
@@ -29,8 +29,16 @@ CONNECT_TIMEOUT_S = 30.0
 MAX_POLL_RECORDS = 500
 FETCH_BACKOFF_MS = 20
 NO_GROUP = "penstock-without-a-group"
-_UNREACHABLE = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_SSL"}
-_REFUSED = {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED"}
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The options of consumers, for asyncio too, besides the type of values."""
+
+    group: str | None
+    start: Start
+    protocol: Protocol
+    max_poll_records: int
+    properties: Mapping[str, Any] | None
 
 
 def consumer_properties(
@@ -75,14 +83,7 @@ class Consumer(Closing, Generic[V]):
 
     @overload
     def __init__(
-        self: Consumer[bytes],
-        connection: Connection | str | None = None,
-        *,
-        group: str | None = None,
-        start: Start = "earliest",
-        protocol: Protocol = "consumer",
-        max_poll_records: int = MAX_POLL_RECORDS,
-        properties: Mapping[str, Any] | None = None,
+        self: Consumer[bytes], connection: Connection | str | None = None, **options: Unpack[ConsumerOptions]
     ) -> None: ...
     @overload
     def __init__(
@@ -90,11 +91,7 @@ class Consumer(Closing, Generic[V]):
         connection: Connection | str | None = None,
         *,
         value: type[V] | Serde[V],
-        group: str | None = None,
-        start: Start = "earliest",
-        protocol: Protocol = "consumer",
-        max_poll_records: int = MAX_POLL_RECORDS,
-        properties: Mapping[str, Any] | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> None: ...
     def __init__(
         self,
@@ -117,10 +114,8 @@ class Consumer(Closing, Generic[V]):
         self._has_contact = False
         self._opened = time.monotonic()
         settings["error_cb"] = self._error
-        try:
+        with explaining("the consumer cannot start"):
             self._raw: RawConsumer = RawConsumer(settings)
-        except KafkaException as error:
-            raise explained(error.args[0], "the consumer cannot start") from error
         # Records that were fetched and not yet handed out are at `_fetched[_next:]`.
         self._fetched: list[Any] = []
         self._next = 0
@@ -158,13 +153,11 @@ class Consumer(Closing, Generic[V]):
         """
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
-        try:
+        with explaining(f"cannot subscribe to {', '.join(self._topics)}"):
             if self.group is None:
                 self._assign_all()
             else:
                 self._raw.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
-        except KafkaException as error:
-            raise explained(error.args[0], f"cannot subscribe to {', '.join(self._topics)}") from error
 
     def poll(self, timeout_s: float = 1.0) -> Record[V] | None:
         """The next record; None if there is none within the time.
@@ -223,10 +216,8 @@ class Consumer(Closing, Generic[V]):
             wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         if not wanted:
             return
-        try:
+        with explaining(f"the offsets of group {self.group} cannot be committed"):
             results = self._raw.commit(offsets=wanted, asynchronous=False)
-        except KafkaException as error:
-            raise explained(error.args[0], f"the offsets of group {self.group} cannot be committed") from error
         for result in results or ():
             if result.error is not None:
                 raise explained(result.error, f"the offset of {result.topic}-{result.partition} cannot be committed")
@@ -390,8 +381,8 @@ class Consumer(Closing, Generic[V]):
             self._ended.add((message.topic(), message.partition()))
         if (
             error.fatal()
-            or name in _REFUSED
-            or not (error.retriable() or name in _UNREACHABLE or name == "_PARTITION_EOF")
+            or name in REFUSED_NAMES
+            or not (error.retriable() or name in UNREACHABLE_NAMES or name == "_PARTITION_EOF")
         ):
             raise explained(error, f"cannot read {', '.join(self._topics)}")
 
@@ -399,7 +390,7 @@ class Consumer(Closing, Generic[V]):
         error = self._outage
         if error is None or self._has_contact:
             return
-        if error.name() in _REFUSED or time.monotonic() - self._opened > CONNECT_TIMEOUT_S:
+        if error.name() in REFUSED_NAMES or time.monotonic() - self._opened > CONNECT_TIMEOUT_S:
             raise explained(error, f"no broker at {self.connection.bootstrap} lets us in")
 
     def _ask(self, call: Callable[[], Any]) -> Any:
@@ -443,5 +434,5 @@ class Consumer(Closing, Generic[V]):
         self._forget({(each.topic, each.partition) for each in partitions})
 
     def _error(self, error: KafkaError) -> None:
-        if error.name() in _UNREACHABLE | _REFUSED:
+        if error.name() in (*UNREACHABLE_NAMES, *REFUSED_NAMES):
             self._outage = error

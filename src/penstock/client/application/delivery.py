@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.client.application.connection import Connection
 from penstock.client.application.errors import PenstockError
-from penstock.client.application.serdes import Encode, plain_key, serde_of, to_json
+from penstock.client.application.serdes import plain_key, to_json
 from penstock.wire.partitioner import partition_for_key
 
 # A record is retried for this long, then its delivery has failed.
@@ -32,11 +32,6 @@ def producer_properties(
     if compression:
         found["compression.type"] = compression
     return found | dict(properties or {})
-
-
-def encoder_of(kind: Any) -> Encode:
-    """How a producer encodes values: by their own type, or by the type or serde it was given."""
-    return encode_any if kind is None else serde_of(kind).encode
 
 
 def encode_any(value: Any, topic: str) -> bytes | str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,10 +25,7 @@ ADVICE = {
     "_UNKNOWN_PARTITION": "describe_topic(name) shows the partitions there are",
     "UNKNOWN_TOPIC_OR_PART": NO_TOPIC,
     "TOPIC_ALREADY_EXISTS": "use another name, or create_topic(…, exist_ok=True)",
-    "TOPIC_AUTHORIZATION_FAILED": NO_RIGHT,
-    "GROUP_AUTHORIZATION_FAILED": NO_RIGHT,
-    "CLUSTER_AUTHORIZATION_FAILED": NO_RIGHT,
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": NO_RIGHT,
+    **{f"{kind}_AUTHORIZATION_FAILED": NO_RIGHT for kind in ("TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID")},
     "INVALID_REPLICATION_FACTOR": "ask for at most as many replicas as there are brokers",
     "INVALID_PARTITIONS": "ask for more partitions than there are; they cannot be removed",
     "MSG_SIZE_TOO_LARGE": "send less, or raise the topic's max.message.bytes with Admin.alter_topic",
@@ -149,24 +148,26 @@ class TimedOut(PenstockError):
     """
 
 
+UNREACHABLE_NAMES = ("_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_SSL")
+REFUSED_NAMES = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 KINDS: dict[str, type[PenstockError]] = {
-    "_ALL_BROKERS_DOWN": ConnectionFailed,
-    "_TRANSPORT": ConnectionFailed,
-    "_RESOLVE": ConnectionFailed,
-    "_AUTHENTICATION": ConnectionFailed,
-    "SASL_AUTHENTICATION_FAILED": ConnectionFailed,
-    "_SSL": ConnectionFailed,
-    "_UNKNOWN_TOPIC": UnknownTopic,
-    "_UNKNOWN_PARTITION": UnknownTopic,
-    "UNKNOWN_TOPIC_OR_PART": UnknownTopic,
+    **dict.fromkeys((*UNREACHABLE_NAMES, *REFUSED_NAMES), ConnectionFailed),
+    **dict.fromkeys(("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"), UnknownTopic),
     "TOPIC_ALREADY_EXISTS": TopicExists,
-    "_FENCED": ProducerFenced,
-    "PRODUCER_FENCED": ProducerFenced,
-    "INVALID_PRODUCER_EPOCH": ProducerFenced,
-    "_TIMED_OUT": TimedOut,
-    "_MSG_TIMED_OUT": TimedOut,
-    "REQUEST_TIMED_OUT": TimedOut,
+    **dict.fromkeys(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"), ProducerFenced),
+    **dict.fromkeys(("_TIMED_OUT", "_MSG_TIMED_OUT", "REQUEST_TIMED_OUT"), TimedOut),
 }
+
+
+@contextmanager
+def explaining(what: str) -> Iterator[None]:
+    """Let librdkafka's exceptions be those that applications catch: `what` failed."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise explained(error.args[0], what) from error
 
 
 def explained(error: KafkaError, what: str) -> PenstockError:

@@ -30,14 +30,8 @@ LATER = {
 }
 
 
-def read_group_offsets(settings: ConnectionSettings, group: str, timeout_s: float) -> dict[tuple[str, int], int]:
-    """The offsets that a group has committed; coordinators may change meanwhile. Raises PenstockError."""
-    positions = read_group_positions(settings, group, timeout_s)
-    return {place: offset for place, (offset, _) in positions.items()}
-
-
 def read_group_positions(settings: ConnectionSettings, group: str, timeout_s: float) -> Positions:
-    """The same with the metadata of the commits."""
+    """The offsets that a group has committed, with their metadata; coordinators may change. Raises PenstockError."""
     what = f"the offsets of {group} cannot be read"
     deadline = time.monotonic() + timeout_s
     why = ""

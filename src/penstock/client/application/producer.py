@@ -17,7 +17,7 @@ from penstock.client.application.delivery import (
     FAILURES_MAX,
     Failure,
     Spreader,
-    encoder_of,
+    encode_any,
     producer_properties,
 )
 from penstock.client.application.errors import (
@@ -27,9 +27,10 @@ from penstock.client.application.errors import (
     TimedOut,
     TransactionAborted,
     explained,
+    explaining,
 )
 from penstock.client.application.records import Headers, Stored
-from penstock.client.application.serdes import plain_key
+from penstock.client.application.serdes import plain_key, serde_of
 from penstock.client.closing import Closing
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class Producer(Closing):
         self._switching = threading.Lock()
         self._reports_all = not settings.get(ONLY_FAILURES)
         self._raw, self._produce = self._open()
-        self._encode = encoder_of(value)
+        # By their own type, or by the type or serde that was given.
+        self._encode = encode_any if value is None else serde_of(value).encode
         self._sent_as_is = frozenset((bytes, str)) if value is None else frozenset()
         # Whether a record is librdkafka's as it is: there is nothing to encode, and no failure to tell.
         self._is_plain = value is None
@@ -240,10 +242,8 @@ class Producer(Closing):
         True
         """
         if topic not in self._partitions:
-            try:
+            with explaining(f"the partitions of {topic} cannot be read"):
                 found = self._raw.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
-            except KafkaException as error:
-                raise explained(error.args[0], f"the partitions of {topic} cannot be read") from error
             if found.error is not None:
                 raise explained(found.error, f"the partitions of {topic} cannot be read")
             self._partitions[topic] = len(found.partitions)
@@ -324,10 +324,8 @@ class Producer(Closing):
         self._raw.poll(timeout_s)
 
     def _open(self) -> tuple[RawProducer, Callable[..., None]]:
-        try:
+        with explaining("the producer cannot start"):
             raw = RawProducer(self._settings)
-        except KafkaException as error:
-            raise explained(error.args[0], "the producer cannot start") from error
         return raw, raw.produce
 
     def _report_all(self) -> None:

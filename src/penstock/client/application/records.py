@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.client.application.errors import SerializationFailed
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
@@ -14,18 +17,6 @@ V_co = TypeVar("V_co", covariant=True)
 Header = tuple[str, bytes | None]
 Headers = Sequence[tuple[str, bytes | str | None]]
 _MISSING: Any = object()
-
-
-class RawMessage(Protocol):
-    """What a record is made of: librdkafka's message, or the harness's."""
-
-    def topic(self) -> str | None: ...
-    def partition(self) -> int | None: ...
-    def offset(self) -> int | None: ...
-    def key(self) -> Any: ...
-    def value(self) -> Any: ...
-    def headers(self) -> Any: ...
-    def timestamp(self) -> tuple[int, int]: ...
 
 
 class Stored(NamedTuple):
@@ -53,7 +44,7 @@ class Record(Generic[V_co]):
     __slots__ = ("_decode", "_value", "message")
 
     def __init__(self, message: Any, decode: Callable[[bytes, str], V_co] | None = None) -> None:
-        self.message: RawMessage = message
+        self.message: Message = message
         self._decode = decode
         self._value: Any = _MISSING
 
@@ -110,7 +101,8 @@ class Record(Generic[V_co]):
     @property
     def headers(self) -> list[Header]:
         """The headers, in order; a name may occur more than once."""
-        return list(self.message.headers() or ())
+        headers: Any = self.message.headers()
+        return list(headers or ())
 
     def header(self, name: str) -> bytes | None:
         """The last header with this name."""

@@ -17,6 +17,7 @@ import msgspec
 from penstock.client.application.errors import PenstockError, SerializationFailed
 from penstock.client.application.registry import Registry, framed, unframed
 from penstock.client.application.serdes import Json, json_schema_of, to_json
+from penstock.wire.primitives import unsigned_varint
 
 V = TypeVar("V")
 
@@ -258,7 +259,7 @@ def _indexes(descriptor: Any) -> bytes:
         siblings = outer.nested_types if outer is not None else inner.file.message_types_by_name.values()
         places.insert(0, [each.full_name for each in siblings].index(inner.full_name))
         inner = outer
-    return b"\0" if places == [0] else b"".join(_zigzag(number) for number in (len(places), *places))
+    return b"\0" if places == [0] else b"".join(unsigned_varint(number << 1) for number in (len(places), *places))
 
 
 def _after_indexes(payload: bytes) -> bytes:
@@ -266,15 +267,6 @@ def _after_indexes(payload: bytes) -> bytes:
     for _ in range(count):
         _, at = _read_zigzag(payload, at)
     return payload[at:]
-
-
-def _zigzag(number: int) -> bytes:
-    value, out = number << 1, bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _read_zigzag(data: bytes, at: int) -> tuple[int, int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar, Unpack, overload
 
 from confluent_kafka import AcknowledgeType, KafkaError, KafkaException
 from confluent_kafka import ShareConsumer as RawShareConsumer
 
 from penstock.client.application.connection import Connection
-from penstock.client.application.errors import PenstockError, explained
+from penstock.client.application.errors import PenstockError, explained, explaining
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde, decoder_of
 from penstock.client.closing import Closing
@@ -26,6 +26,13 @@ OUTCOMES = {
 COMMIT_TIMEOUT_S = 30.0
 # librdkafka's log would say at every start that share consumers are a preview.
 QUIET = 3
+
+
+class ShareOptions(TypedDict):
+    """The options of share consumers, for asyncio too, besides the type of values."""
+
+    group: str
+    properties: NotRequired[Mapping[str, Any] | None]
 
 
 class ShareConsumer(Closing, Generic[V]):
@@ -48,20 +55,15 @@ class ShareConsumer(Closing, Generic[V]):
 
     @overload
     def __init__(
-        self: ShareConsumer[bytes],
-        connection: Connection | str | None = None,
-        *,
-        group: str,
-        properties: Mapping[str, Any] | None = None,
+        self: ShareConsumer[bytes], connection: Connection | str | None = None, **options: Unpack[ShareOptions]
     ) -> None: ...
     @overload
     def __init__(
         self,
         connection: Connection | str | None = None,
         *,
-        group: str,
         value: type[V] | Serde[V],
-        properties: Mapping[str, Any] | None = None,
+        **options: Unpack[ShareOptions],
     ) -> None: ...
     def __init__(
         self,
@@ -79,10 +81,8 @@ class ShareConsumer(Closing, Generic[V]):
             "share.acknowledgement.mode": "explicit",
             "log_level": QUIET,
         }
-        try:
+        with explaining("the share consumer cannot start"):
             self._raw: RawShareConsumer = RawShareConsumer(settings | dict(properties or {}))
-        except KafkaException as error:
-            raise explained(error.args[0], "the share consumer cannot start") from error
         self._fetched: deque[Any] = deque()
         self._is_closed = False
 

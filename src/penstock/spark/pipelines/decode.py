@@ -119,17 +119,14 @@ def _columns(codec: Codec, source: Source, file: str) -> StructType:
 def _parsed(raw: DataFrame, codec: Codec, columns: StructType) -> DataFrame:
     with_corrupt = StructType([*columns.fields, StructField(CORRUPT, StringType())])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    text, error = F.expr("CAST(value AS STRING)"), F.lit(None).cast("string")
     if codec.kind == "csv":
-        text = F.expr("CAST(value AS STRING)")
         ddl = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in with_corrupt.fields)
-        return raw.withColumn(PARSED, F.from_csv(text, ddl, options)).withColumn("_error", F.lit(None).cast("string"))
-    if codec.kind == "json":
-        text = F.expr("CAST(value AS STRING)")
-        parsed = raw.withColumn(PARSED, F.from_json(text, with_corrupt, options))
-        return parsed.withColumn("_error", F.lit(None).cast("string"))
-    unpacked = raw.withColumn("_unpacked", _unpack(codec))
-    parsed = unpacked.withColumn(PARSED, F.from_json(F.col("_unpacked.text"), with_corrupt, options))
-    return parsed.withColumn("_error", F.col("_unpacked.error"))
+        return raw.withColumn(PARSED, F.from_csv(text, ddl, options)).withColumn("_error", error)
+    if codec.kind != "json":
+        raw = raw.withColumn("_unpacked", _unpack(codec))
+        text, error = F.col("_unpacked.text"), F.col("_unpacked.error")
+    return raw.withColumn(PARSED, F.from_json(text, with_corrupt, options)).withColumn("_error", error)
 
 
 def _unpack(codec: Codec) -> Column:

@@ -152,48 +152,36 @@ class _Files:
         return self._path(path).getFileSystem(self._conf)
 
 
-class TablePoller:
-    """Polls tables in a thread. `check` raises the error of a failed poll."""
-
-    def __init__(self, tables: list[PolledTable], every_seconds: float) -> None:
-        self._tables = tables
-        self._every_seconds = every_seconds
-        self._ended = threading.Event()
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="table polling", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def check(self) -> None:
-        """Raise the error of a failed poll."""
-        if self._error is not None:
-            raise self._error
-
-    def _run(self) -> None:
-        try:
-            while not self._ended.wait(self._every_seconds):
-                for table in self._tables:
-                    table.poll()
-        except Exception as error:  # noqa: BLE001 - `check` raises it in the calling thread
-            self._error = error
-
-
 @contextmanager
 def polling(tables: list[PolledTable], once: bool, every_seconds: float) -> Iterator[Callable[[], None]]:
-    """Poll once, and unless `once` keep polling until the block ends; yields `check`."""
+    """Poll once, and unless `once` keep polling in a thread until the block ends.
+
+    Yields a function that raises the error of a failed poll.
+    """
     for table in tables:
         table.prepare()
         table.poll()
-    watch = TablePoller(tables, every_seconds)
+    ended = threading.Event()
+    errors: list[Exception] = []
+
+    def keep_polling() -> None:
+        try:
+            while not ended.wait(every_seconds):
+                for table in tables:
+                    table.poll()
+        except Exception as error:  # noqa: BLE001 - `check` raises it in the calling thread
+            errors.append(error)
+
+    def check() -> None:
+        if errors:
+            raise errors[0]
+
+    thread = threading.Thread(target=keep_polling, name="table polling", daemon=True)
     if tables and not once:
-        watch.start()
+        thread.start()
     try:
-        yield watch.check
+        yield check
     finally:
-        watch.stop()
+        ended.set()
+        if thread.is_alive():
+            thread.join()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +77,9 @@ def _describe(status: QueryStatus, found: dict[str, Any]) -> None:
     status.input_rows_per_second = float(found.get("inputRowsPerSecond") or 0.0)
     status.rows_per_second = float(found.get("processedRowsPerSecond") or 0.0)
     status.batch_ms = int(found["durationMs"].get("triggerExecution", 0))
-    lags: dict[str, int] = defaultdict(int)
+    lags: Counter[str] = Counter()
     for source in found["sources"]:
-        for topic, behind in lag_by_topic(source).items():
-            lags[topic] += behind
+        lags.update(lag_by_topic(source))
     status.lag_by_topic = dict(lags)
     status.lag = sum(lags.values())
     status.state_rows = sum(int(each.get("numRowsTotal") or 0) for each in found.get("stateOperators") or ())
@@ -92,7 +91,7 @@ def _describe(status: QueryStatus, found: dict[str, Any]) -> None:
 def lag_by_topic(source: dict[str, Any]) -> dict[str, int]:
     """Records that a source has and the query has not read yet; empty for sources that do not report offsets."""
     end, latest = offsets_of(source.get("endOffset")), offsets_of(source.get("latestOffset"))
-    lags: dict[str, int] = defaultdict(int)
+    lags: Counter[str] = Counter()
     for (topic, partition), offset in latest.items():
         lags[topic] += max(0, offset - end.get((topic, partition), 0))
     return dict(lags)

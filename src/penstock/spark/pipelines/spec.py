@@ -151,9 +151,6 @@ def parse_pipeline(text: str, file: str, directory: Path, bootstrap: str | None 
     sinks = tuple(_sink(key, section, known) for key, section in root.sections("sinks"))
     if not sinks:
         raise root.error("the pipeline has no sinks", "add sinks: and under it a name with from: and topic:", "sinks")
-    trigger = root.text("trigger", "0 seconds") or "0 seconds"
-    if not _DURATION.fullmatch(trigger):
-        raise root.error(f"trigger is {trigger!r}", "write a duration such as 10 seconds", "trigger")
     pipeline = Pipeline(
         name=name,
         file=file,
@@ -162,7 +159,7 @@ def parse_pipeline(text: str, file: str, directory: Path, bootstrap: str | None 
         properties=root.options("properties"),
         spark=root.options("spark"),
         checkpoint=root.text("checkpoint") or str(directory / ".penstock" / "checkpoints" / name),
-        trigger=trigger,
+        trigger=_duration(root, "trigger"),
         sources=sources,
         steps=tuple(steps),
         sinks=sinks,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from penstock.client.application.aio.worker import Worker
 from penstock.client.application.connection import Connection
-from penstock.client.application.consumer import MAX_POLL_RECORDS, OnPartitions, Partition, Protocol, Start
+from penstock.client.application.consumer import MAX_POLL_RECORDS, ConsumerOptions, OnPartitions, Partition, Start
 from penstock.client.application.consumer import Consumer as SyncConsumer
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde
@@ -31,14 +31,7 @@ class Consumer(AsyncClosing, Generic[V]):
 
     @overload
     def __init__(
-        self: Consumer[bytes],
-        connection: Connection | str | None = None,
-        *,
-        group: str | None = None,
-        start: Start = "earliest",
-        protocol: Protocol = "consumer",
-        max_poll_records: int = MAX_POLL_RECORDS,
-        properties: Mapping[str, Any] | None = None,
+        self: Consumer[bytes], connection: Connection | str | None = None, **options: Unpack[ConsumerOptions]
     ) -> None: ...
     @overload
     def __init__(
@@ -46,11 +39,7 @@ class Consumer(AsyncClosing, Generic[V]):
         connection: Connection | str | None = None,
         *,
         value: type[V] | Serde[V],
-        group: str | None = None,
-        start: Start = "earliest",
-        protocol: Protocol = "consumer",
-        max_poll_records: int = MAX_POLL_RECORDS,
-        properties: Mapping[str, Any] | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> None: ...
     def __init__(self, connection: Connection | str | None = None, **options: Any) -> None:
         self.sync: SyncConsumer[V] = SyncConsumer(connection, **options)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from penstock.client.application.aio.worker import Worker
 from penstock.client.application.connection import Connection
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde
-from penstock.client.application.share import COMMIT_TIMEOUT_S, Outcome
+from penstock.client.application.share import COMMIT_TIMEOUT_S, Outcome, ShareOptions
 from penstock.client.application.share import ShareConsumer as SyncShareConsumer
 from penstock.client.closing import AsyncClosing
 
@@ -30,20 +30,15 @@ class ShareConsumer(AsyncClosing, Generic[V]):
 
     @overload
     def __init__(
-        self: ShareConsumer[bytes],
-        connection: Connection | str | None = None,
-        *,
-        group: str,
-        properties: Mapping[str, Any] | None = None,
+        self: ShareConsumer[bytes], connection: Connection | str | None = None, **options: Unpack[ShareOptions]
     ) -> None: ...
     @overload
     def __init__(
         self,
         connection: Connection | str | None = None,
         *,
-        group: str,
         value: type[V] | Serde[V],
-        properties: Mapping[str, Any] | None = None,
+        **options: Unpack[ShareOptions],
     ) -> None: ...
     def __init__(self, connection: Connection | str | None = None, **options: Any) -> None:
         self._sync: SyncShareConsumer[V] = SyncShareConsumer(connection, **options)
