@@ -119,7 +119,7 @@ def test_the_plugin_costs_other_test_runs_nothing() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     ).stdout
-    assert not re.search(r"confluent_kafka|rich|click|asyncio|penstock\.(cli|wire|node|config)", loaded)
+    assert not re.search(r"confluent_kafka|rich|click|asyncio|penstock\.(cli|wire|node|config)\b", loaded)
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,8 @@ class DirectoryMoves:
             source = move.partition.log
             if source.is_failed:
                 raise StorageError(f"{move.partition.name} is offline")
+            if move.target.failure is not None:
+                raise move.target.failure
             await self._wait_for_room(move)
             if not await self._is_part(move):
                 continue
