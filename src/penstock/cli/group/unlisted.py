@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.admin import Group, Member, PartitionName, in_order
 from penstock.cli.group.lag import GroupLag, PartitionLag
-from penstock.client.cluster import ClusterClient
+from penstock.client.cluster import GROUP_KEY, ClusterClient
 from penstock.client.failures import NoAnswer
 from penstock.client.view import BrokerView, brokers_of
 from penstock.wire.messages import streams_group_describe as streams_wire
@@ -29,7 +29,6 @@ from penstock.wire.messages.share_group_describe import (
     ShareGroupDescribeResponse,
 )
 
-GROUP_KEY = 0
 # Whatever is wrong, librdkafka's requests will meet it, too, and say so.
 UNANSWERED = (NoAnswer, CommandFailure)
 

@@ -10,7 +10,7 @@ import time
 
 from penstock.client.address import Address
 from penstock.client.application.errors import ADVICE, NotAuthorized, PenstockError, TimedOut
-from penstock.client.cluster import ClusterClient
+from penstock.client.cluster import GROUP_KEY, ClusterClient
 from penstock.client.failures import AuthenticationFailed, NoAnswer
 from penstock.client.settings import ConnectionSettings
 from penstock.model.errors import ErrorCode, error_name
@@ -19,7 +19,6 @@ from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 
 Positions = dict[tuple[str, int], tuple[int, str | None]]
 
-GROUP = 0
 PAUSE_S = 0.1
 LATER = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -56,7 +55,7 @@ def read_group_positions(settings: ConnectionSettings, group: str, timeout_s: fl
 
 
 def _ask(client: ClusterClient, group: str) -> tuple[int, Positions]:
-    (coordinator,) = client.ask(FindCoordinatorRequest("", GROUP, [group])).coordinators
+    (coordinator,) = client.ask(FindCoordinatorRequest("", GROUP_KEY, [group])).coordinators
     if coordinator.error_code:
         return coordinator.error_code, {}
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, None, -1, None)], require_stable=False)
