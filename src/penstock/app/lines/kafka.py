@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import KafkaException, TopicPartition
@@ -46,6 +46,17 @@ REPLY_RETENTION_MS = 3_600_000
 logger = logging.getLogger("penstock.app")
 
 
+class Membership(NamedTuple):
+    """What a transaction says about the member whose positions it holds, as of the last read.
+
+    `losses` counts how often partitions were taken away: positions from before must not be stored in the name of a
+    later membership, since others may have begun with these partitions.
+    """
+
+    group_metadata: Any
+    losses: int
+
+
 class KafkaSource:
     """A member of a consumer group. `knows_ends` is for tests, which ask whether everything has been read."""
 
@@ -62,8 +73,9 @@ class KafkaSource:
         self._reached: dict[Partition, int] = {}
         self._places: set[Partition] = set()
         self._is_closing = False
+        self._losses = 0
         # Asked for in the reader's thread: elsewhere librdkafka would wait for the reader, and all threads with it.
-        self.group_metadata: Any = None
+        self.membership = Membership(None, 0)
         self._assigned: Callable[[dict[Partition, Ranges]], None]
         self._revoked: Callable[[list[Partition]], None]
 
@@ -80,7 +92,7 @@ class KafkaSource:
         self._reached = {}
         first = self.raw.poll(timeout_s)
         messages = [] if first is None else [first, *self.raw.consume(max_records - 1, 0)]
-        self.group_metadata = self.raw.consumer_group_metadata()
+        self.membership = Membership(self.raw.consumer_group_metadata(), self._losses)
         if any(message.error() is not None for message in messages):
             return [message for message in messages if self._is_record(message)]
         return messages
@@ -140,6 +152,7 @@ class KafkaSource:
             self._reached.pop(place, None)
         if places and not self._is_closing:
             self._revoked(places)
+        self._losses += 1
 
 
 class KafkaSink:
@@ -159,7 +172,13 @@ class KafkaSink:
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
         """Store messages; exactly once, with the offsets in one transaction."""
         if self._is_exact:
-            self._outbox.commit(messages, _places(positions), self._source.group_metadata)
+            first = self._source.membership
+
+            def group_metadata() -> Any:
+                now = self._source.membership
+                return (now if now.losses == first.losses else first).group_metadata
+
+            self._outbox.commit(messages, _places(positions), group_metadata)
         else:
             self._outbox.send(messages)
             self._outbox.flush()

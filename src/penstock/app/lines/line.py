@@ -185,6 +185,8 @@ class Line:
             self._reader.wait(leaving, DRAIN_S * 2)
         except (TimeoutError, asyncio.CancelledError):
             logger.warning("partitions %s are taken away while their records are processed", partitions)
+            # Others begin with them now: nothing of them may be committed any more.
+            self._in_loop(partial(self._forget, partitions))
 
     async def _leave(self, partitions: list[Partition]) -> None:
         self._leaving |= set(partitions)
@@ -199,7 +201,11 @@ class Line:
             await self._commit()
         except Exception:
             logger.exception("what was done of %s could not be committed, and is done again by others", partitions)
-        for partition in partitions:
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[Partition]) -> None:
+        # Those that came back meanwhile have begun anew.
+        for partition in self._leaving.intersection(partitions):
             self._progress.pop(partition, None)
             self._unstored.pop(partition, None)
 

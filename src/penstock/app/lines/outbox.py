@@ -7,7 +7,7 @@ So those are sent again, each in a batch of its own, which tells the large one f
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -22,7 +22,8 @@ from penstock.client.application.serdes import plain_key
 # Readers of what is sent wait so long for a worker that died within a commit.
 TRANSACTION_TIMEOUT_S = 20.0
 FLUSH_TIMEOUT_S = 60.0
-COMMIT_TRIES = 4
+# Enough for a reader that waits for room to hear of its group: see `line.PAUSE_AFTER_S`.
+COMMIT_TRIES = 7
 COMMIT_PAUSE_S = 0.5
 TOO_LARGE = "MSG_SIZE_TOO_LARGE"
 # Sending a message again does not help against these.
@@ -85,8 +86,13 @@ class Outbox:
             self._reopen({})
         self._raise(refused)
 
-    def commit(self, messages: Sequence[Message], positions: list[TopicPartition], group_metadata: Any) -> None:
-        """Store messages and a group's positions in one transaction. Raises Refused, and then nothing is stored."""
+    def commit(
+        self, messages: Sequence[Message], positions: list[TopicPartition], group_metadata: Callable[[], Any]
+    ) -> None:
+        """Store messages and a group's positions in one transaction. Raises Refused, and then nothing is stored.
+
+        The group's metadata is asked for at each try: with it changes the member's epoch.
+        """
         try:
             refused, doubtful = self._try_transaction(messages, positions, group_metadata)
             if not doubtful:
@@ -103,7 +109,7 @@ class Outbox:
         self._producer.close()
 
     def _try_transaction(
-        self, messages: Sequence[Message], positions: list[TopicPartition], group_metadata: Any
+        self, messages: Sequence[Message], positions: list[TopicPartition], group_metadata: Callable[[], Any]
     ) -> tuple[Refusals, Refusals]:
         """One transaction, and as `_settle` what kept it from being committed."""
         for attempt in range(1, COMMIT_TRIES + 1):
@@ -113,7 +119,7 @@ class Outbox:
                     if self._refused:
                         raise TransactionAborted("a message cannot be sent")
                     if positions:
-                        self._producer.send_offsets(positions, group_metadata)
+                        self._producer.send_offsets(positions, group_metadata())
             except TransactionAborted:
                 refused, doubtful = self._settle()
                 if refused or doubtful:
