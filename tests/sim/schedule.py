@@ -104,8 +104,7 @@ def draw_moving(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     pause_s = Random(f"{seed} moves").choice((0.3, 1.0, 3.0))
     failing = Random(f"{seed} failing directory")
     faults = list(plan.faults)
-    # A power cut of one node and the disk of another are two failures at once.
-    if failing.random() < FAILING_DIRECTORY_PART and not any(fault.kind == "power" for fault in faults):
+    if failing.random() < FAILING_DIRECTORY_PART:
         at_s, duration_s = round(failing.uniform(QUIET_S, seconds), 3), round(failing.uniform(0.5, 5.0), 3)
         faults.append(Fault(at_s, "fail_directory", (failing.randint(1, nodes),), duration_s))
         faults.sort(key=lambda fault: fault.at_s)

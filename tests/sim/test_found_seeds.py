@@ -13,6 +13,7 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a batch behind refused ones of which the first is stored": (draw, 200148),
     "a topic deleted while its broker closes logs": (draw_moving, 200015),
     "a directory that failed while a replica moved there": (draw_moving, 4),
+    "a replica that stayed where it was, announced in a directory that failed": (draw_moving, 208),
     "a partition moved away while a segment is copied": (draw_tiered, 200146),
     "a refused batch forgotten because a clock jumped": (draw, 1000383),
     "the others removed before the only replica left had synced": (draw_transactional, 1102046),

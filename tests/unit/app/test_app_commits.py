@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -23,6 +23,7 @@ from penstock.app.subscription import Subscription
 from penstock.client.application.connection import Connection
 from penstock.client.application.errors import TransactionAborted
 from penstock.testing.memory import MemoryBroker, MemorySource
+from support.processes import eventually
 
 ORDERS: Partition = ("orders", 0)
 POSITIONS = [TopicPartition(*ORDERS, 1)]
@@ -33,7 +34,7 @@ class FencingProducer:
     """Stands for a producer whose broker knows the members of one epoch only."""
 
     epoch = 2
-    asked: list[int] = []
+    asked: ClassVar[list[int]] = []
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -139,6 +140,7 @@ class LeavingSource(MemorySource):
         return super().read(max_records, timeout_s) if not self.has_left.is_set() else []
 
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
+        del messages
         self.committed.append(positions)
         self.is_committing.set()
         self.may_commit.wait(30)
@@ -159,8 +161,7 @@ def test_nothing_is_committed_of_partitions_that_were_taken_away_meanwhile(monke
         broker.append(Message("orders", "a", "first"))
         await asyncio.to_thread(source.is_committing.wait, 30)
         broker.append(Message("orders", "a", "second"))
-        while app.counters[subscription.name].processed < 2:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(eventually, lambda: app.counters[subscription.name].processed == 2, 30)
         source.must_leave.set()
         await asyncio.to_thread(source.has_left.wait, 30)
         source.may_commit.set()

@@ -173,9 +173,11 @@ class ClusterWorld:
         (row,) = self.carry_out(result)
         return ErrorCode(row.partitions[0].error_code)
 
-    def assign(self, broker_id: int, directory: bytes, topic: str = "t", partition: int = 0) -> ErrorCode:
+    def assign(
+        self, broker_id: int, directory: bytes, topic: str = "t", partition: int = 0, *, kept_records: bool = False
+    ) -> ErrorCode:
         """A broker says where its replica lies."""
-        rows = [AssignReplicasToDirsRequestPartitionData(partition)]
+        rows = [AssignReplicasToDirsRequestPartitionData(partition, kept_records)]
         topics = [AssignReplicasToDirsRequestTopicData(self.image.topics[topic].topic_id, rows)]
         wanted = [AssignReplicasToDirsRequestDirectoryData(directory, topics)]
         request = AssignReplicasToDirsRequest(broker_id, self.image.brokers[broker_id].epoch, wanted)

@@ -270,6 +270,20 @@ def test_a_replica_that_begins_anew_elsewhere_is_not_eligible() -> None:
     assert world.show("u") == "leader=-1@2 isr=- elr=2 last=2"
 
 
+def test_a_replica_that_did_not_move_into_a_directory_that_failed_stays_eligible() -> None:
+    """It was announced there, and kept its records where they were."""
+    world = ClusterWorld(2)
+    first, second = world.directory(1), world.directory(1, 1)
+    world.register(1, log_dirs=[first, second])
+    world.create("u", (1, 2))
+    world.assign(1, second, "u")
+    world.heartbeat(1, offline_log_dirs=[second])
+    world.fence(2)
+    assert world.show("u") == "leader=-1@2 isr=- elr=1,2 last=2"
+    world.assign(1, first, "u", kept_records=True)
+    assert world.show("u") == "leader=1@3 isr=1 elr=2", "and leads at once"
+
+
 def test_a_replica_that_moves_to_another_directory_stays_eligible() -> None:
     world = ClusterWorld(2)
     first, second = world.directory(1), world.directory(1, 1)

@@ -11,6 +11,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
 from penstock.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestPartitionData,
     AssignReplicasToDirsResponseDirectoryData,
     AssignReplicasToDirsResponsePartitionData,
     AssignReplicasToDirsResponseTopicData,
@@ -34,7 +35,7 @@ def assign_replicas(
                 key = (topic.topic_id, row.partition_index)
                 error = ErrorCode.INVALID_REQUEST
                 if key not in seen and directory.id not in RESERVED_DIRECTORIES:
-                    error = _assign(image, broker, directory.id, *key, defaults, records)
+                    error = _assign(image, broker, directory.id, topic.topic_id, row, defaults, records)
                 seen.add(key)
                 rows.append(AssignReplicasToDirsResponsePartitionData(row.partition_index, error))
             topics.append(AssignReplicasToDirsResponseTopicData(topic.topic_id, rows))
@@ -47,11 +48,11 @@ def _assign(
     broker: Broker,
     directory: Uuid,
     topic_id: Uuid,
-    index: int,
+    row: AssignReplicasToDirsRequestPartitionData,
     defaults: ElectionRules,
     records: list[PartitionChangeRecord],
 ) -> ErrorCode:
-    topic = image.topics_by_id.get(topic_id)
+    topic, index = image.topics_by_id.get(topic_id), row.partition_index
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     if not 0 <= index < len(topic.partitions):
@@ -60,14 +61,14 @@ def _assign(
     broker_id = broker.broker_id
     if broker_id not in state.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    offline = not broker.has_online_directory(directory)
-    can_lead = leader_check(image, without=broker_id if offline else -1)
+    # The directory that it was in may be gone, and with it the records that made the replica eligible.
+    begins_anew = not row.kept_records and not broker.has_online_directory(state.directory(broker_id))
+    can_lead = leader_check(image, without=broker_id if begins_anew else -1)
     change = PartitionChange(image, state, can_lead, rules_for(image, topic.name, defaults))
     change.set_directory(broker_id, directory)
-    if not broker.has_online_directory(state.directory(broker_id)):
-        # The directory that it was in is gone, and with it the records that made the replica eligible.
+    if begins_anew:
         change.unclean_shutdown = broker_id
-    if offline:
+    if not broker.has_online_directory(directory):
         change.in_sync_replicas = tuple(replica for replica in state.in_sync_replicas if replica != broker_id)
     record = change.build(topic_id, index)
     if record is not None:

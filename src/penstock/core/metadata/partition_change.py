@@ -165,7 +165,7 @@ class PartitionChange:
 
     def _elect(self) -> tuple[int, bool]:
         """The leader, and whether it may lack committed records."""
-        old, can_lead = self._state, self._can_lead
+        old, can_lead = self._placed(), self._can_lead
         electable = self.in_sync_replicas or self.eligible_leader_replicas
         preferred = self.replicas[:1] if self.election is Election.PREFERRED else ()
         able = [
@@ -184,6 +184,14 @@ class PartitionChange:
                 if can_lead(old, replica):
                     return replica, True
         return NO_LEADER, False
+
+    def _placed(self) -> PartitionState:
+        """The state with replicas in their new directories."""
+        old = self._state
+        if not self._directories:
+            return old
+        directories = (self._directories.get(replica, old.directory(replica)) for replica in old.replicas)
+        return old._replace(directories=tuple(directories))
 
     def _last_known_change(self, in_sync: Replicas, leader: int) -> Replicas | None:
         known = self._state.last_known_leader_replicas

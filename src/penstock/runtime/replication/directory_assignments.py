@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
@@ -36,6 +36,13 @@ logger = logging.getLogger("penstock.replication")
 Key = tuple[Uuid, int]
 
 
+class Report(NamedTuple):
+    """Where a replica is. `kept_records`: it was there all the time, although it was announced elsewhere."""
+
+    directory_id: Uuid
+    kept_records: bool = False
+
+
 class DirectoryAssignments:
     """Reports the directories of this broker's replicas. `ask_controller` calls the active controller."""
 
@@ -51,7 +58,7 @@ class DirectoryAssignments:
         self._ask = ask_controller
         self._broker_epoch = broker_epoch
         # What the controller is to be told, and who waits for it.
-        self._due: dict[Key, Uuid] = {}
+        self._due: dict[Key, Report] = {}
         self._waiters: dict[Key, asyncio.Future[bool]] = {}
         self._wake = asyncio.Event()
         self._failures = 0
@@ -67,13 +74,18 @@ class DirectoryAssignments:
             self._opened(partition)
         self._env.spawn(self._run(), "assign replicas to directories")
 
-    def assign(self, partition: Partition, directory: LogDirectory) -> asyncio.Future[bool]:
-        """Tell the controller that a replica is there; completes when it knows, with False if it refused."""
+    def assign(
+        self, partition: Partition, directory: LogDirectory, *, kept_records: bool = False
+    ) -> asyncio.Future[bool]:
+        """Tell the controller that a replica is there; completes when it knows, with False if it refused.
+
+        If the controller has it in a directory that failed, it has begun anew unless it `kept_records`.
+        """
         key = _key(partition)
         self._answer(key, False)
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiters[key] = waiter
-        self._due[key] = directory.directory_id
+        self._due[key] = Report(directory.directory_id, kept_records)
         self._wake.set()
         return waiter
 
@@ -89,7 +101,7 @@ class DirectoryAssignments:
         if state is None or self._partitions.node_id not in state.replicas or key in self._due:
             return
         if state.directory(self._partitions.node_id) != home.directory_id:
-            self._due[key] = home.directory_id
+            self._due[key] = Report(home.directory_id)
             self._wake.set()
 
     def _note_failed(self, directory: LogDirectory) -> None:
@@ -101,7 +113,7 @@ class DirectoryAssignments:
             key = _key(partition)
             if key in self._due:
                 self._answer(key, False)
-                self._due[key] = directory.directory_id
+                self._due[key] = Report(directory.directory_id)
             else:
                 self._note(partition)
 
@@ -118,7 +130,7 @@ class DirectoryAssignments:
                     pause_ms = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** min(self._failures, 10))
                     await asyncio.sleep(pause_ms / 1000)
 
-    async def _report(self, rows: dict[Key, Uuid]) -> bool:
+    async def _report(self, rows: dict[Key, Report]) -> bool:
         try:
             response: AssignReplicasToDirsResponse = await self._ask(self._request(rows))
         except ApiError as error:
@@ -130,11 +142,12 @@ class DirectoryAssignments:
         for directory in response.directories:
             for topic in directory.topics:
                 for row in topic.partitions:
-                    self._settle((topic.topic_id, row.partition_index), directory.id, ErrorCode(row.error_code))
+                    key = topic.topic_id, row.partition_index
+                    self._settle(key, rows.get(key), ErrorCode(row.error_code))
         return True
 
-    def _settle(self, key: Key, directory_id: Uuid, error: ErrorCode) -> None:
-        if self._due.get(key) != directory_id:
+    def _settle(self, key: Key, report: Report | None, error: ErrorCode) -> None:
+        if self._due.get(key) != report:
             # The replica has moved on meanwhile.
             return
         del self._due[key]
@@ -147,11 +160,12 @@ class DirectoryAssignments:
         if waiter is not None and not waiter.done():
             waiter.set_result(is_noted)
 
-    def _request(self, rows: dict[Key, Uuid]) -> AssignReplicasToDirsRequest:
+    def _request(self, rows: dict[Key, Report]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, dict[Uuid, list[AssignReplicasToDirsRequestPartitionData]]] = {}
-        for (topic_id, index), directory_id in rows.items():
-            topics = directories.setdefault(directory_id, {})
-            topics.setdefault(topic_id, []).append(AssignReplicasToDirsRequestPartitionData(index))
+        for (topic_id, index), report in rows.items():
+            topics = directories.setdefault(report.directory_id, {})
+            row = AssignReplicasToDirsRequestPartitionData(index, report.kept_records)
+            topics.setdefault(topic_id, []).append(row)
         return AssignReplicasToDirsRequest(
             self._partitions.node_id,
             self._broker_epoch(),

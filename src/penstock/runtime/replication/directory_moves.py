@@ -332,7 +332,7 @@ class DirectoryMoves:
         if home is target:
             return
         if move.is_assigned or home.failure is not None:
-            self._assignments.assign(partition, home)
+            self._assignments.assign(partition, home, kept_records=home.failure is None)
         move.is_cancelled = home.failure is None and target.failure is None
 
     async def _remove(self, move: Move) -> None:
@@ -340,7 +340,8 @@ class DirectoryMoves:
         partition = move.partition
         move.target.futures.pop(partition.name, None)
         if move.is_assigned and self._is_here(partition):
-            await self._assignments.assign(partition, self._partitions.home(partition))
+            home = self._partitions.home(partition)
+            await self._assignments.assign(partition, home, kept_records=home.failure is None)
         if move.future is not None:
             move.future.log.close(clean=False)
         try:

@@ -13,6 +13,7 @@ from penstock.model.ids import ZERO_UUID
 
 class AssignReplicasToDirsRequestPartitionData(NamedTuple):
     partition_index: int = 0
+    kept_records: bool = False
 
 
 class AssignReplicasToDirsRequestTopicData(NamedTuple):

@@ -21,7 +21,7 @@ from penstock.runtime.replication import directory_moves, future_log
 from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
-from penstock.storage.files import File
+from penstock.storage.files import File, StorageError
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.records import Record, build_batch, read_records, split_batches
 from sim.disk import SimDisk, SimFilesystem
@@ -77,8 +77,11 @@ class Controller:
 
     def __init__(self) -> None:
         self.directory = IDS[FIRST]
+        self.kept_records = False
+        self.is_told = asyncio.Event()
 
-    def assign(self, _: Partition, directory: LogDirectory) -> asyncio.Future[bool]:
+    def assign(self, _: Partition, directory: LogDirectory, *, kept_records: bool = False) -> asyncio.Future[bool]:
+        self.kept_records = kept_records
         return asyncio.ensure_future(self._assign(directory))
 
     async def _assign(self, directory: LogDirectory) -> bool:
@@ -86,6 +89,7 @@ class Controller:
         for _ in range(TURNS_TO_ASSIGN):
             await asyncio.sleep(0)
         self.directory = directory.directory_id
+        self.is_told.set()
         return True
 
 
@@ -260,6 +264,27 @@ def test_a_move_without_a_crash() -> None:
         world.open(lost_power=False)
         assert world.values() == list(range(world.appended))
         assert [path.parent for path in world.logs()] == [SECOND]
+        await world.env.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("failing", [SECOND, FIRST])
+def test_a_replica_that_did_not_move_says_that_it_kept_its_records(failing: Path) -> None:
+    """Unless its own directory has failed too."""
+
+    async def run() -> None:
+        world = World()
+        world.open(lost_power=False)
+        await world.fill()
+        world.moves.alter(NAME, str(SECOND))
+        await world.controller.is_told.wait()
+        for directory in world.directories:
+            if directory.path in (SECOND, failing):
+                world.partitions.fail_directory(directory, StorageError("broken"))
+        await world.settle()
+        assert world.controller.directory == IDS[FIRST]
+        assert world.controller.kept_records == (failing is SECOND)
         await world.env.close()
 
     asyncio.run(run())
