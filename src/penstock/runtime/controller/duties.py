@@ -98,7 +98,11 @@ class Duties:
         for broker in self._quorum.image.brokers.values():
             self.heartbeats.inherit(broker.broker_id, broker.fenced, now_ms, self._settings.first_session_ms)
         self.watch()
-        self._spawn(self._begin, "controller begins")
+        # Decided in this turn, before anybody asks for something: other controllers cannot read records of a cluster
+        # whose feature levels they do not know.
+        minimum = self._rules().min_insync_replicas
+        first = self._decide(lambda image: features.first_records(image, minimum, self._settings.first_records))
+        self._spawn(partial(self._begin, first), "controller begins")
         settings = self._settings
         if settings.auto_leader_rebalance_enable:
             self._spawn(
@@ -261,9 +265,8 @@ class Duties:
     def _leaders_for(self, partitions: Sequence[PartitionKey], image: Image) -> Iterable[Any]:
         return leader_and_isr_updates(image, partitions, self._rules())
 
-    async def _begin(self) -> None:
-        minimum = self._rules().min_insync_replicas
-        await self._decide(lambda image: features.first_records(image, minimum, self._settings.first_records))
+    async def _begin(self, first: Awaitable[int]) -> None:
+        await first
         self.begun.set()
         self.sweep()
 
@@ -292,12 +295,12 @@ class Duties:
             if elected < elections.ELECTIONS_PER_ROUND_MAX:
                 return
 
-    async def _decide(self, records: Callable[[Image], Iterable[Any]]) -> int:
+    def _decide(self, records: Callable[[Image], Iterable[Any]]) -> Awaitable[int]:
         def decision(image: Image) -> Result[int]:
             made = list(records(image))
             return Result(made, len(made))
 
-        return await self._quorum.decide(decision)
+        return self._quorum.decide(decision)
 
     async def _every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
