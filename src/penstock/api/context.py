@@ -11,6 +11,18 @@ from penstock.model.access import ANONYMOUS
 from penstock.wire.primitives import Buffer
 
 
+class RepeatedHeader(NamedTuple):
+    """What the header of a request said, for the next one of its route that begins with the same bytes."""
+
+    route: Any
+    data: bytes
+    context: Any
+    body_at: int
+
+
+NO_HEADER = RepeatedHeader(None, b"", None, 0)
+
+
 class Client:
     """One connection's peer. Access lists use `host` and `principal`."""
 
@@ -22,6 +34,7 @@ class Client:
         "host",
         "is_forwarded",
         "is_token",
+        "last_header",
         "last_write",
         "listener_name",
         "mute",
@@ -51,6 +64,8 @@ class Client:
         # Of the request that is served.
         self.api_key = -1
         self.client_id: str | None = None
+        # The header of the last request, which most clients repeat: see the dispatcher.
+        self.last_header = NO_HEADER
         self.security_protocol = security_protocol
         # Delays further requests for this many milliseconds; set by the connection.
         self.mute: Callable[[int], None] | None = None
@@ -68,6 +83,7 @@ class Client:
 
     def closed(self) -> None:
         """The connection has closed."""
+        self.last_header = NO_HEADER
         listeners, self._on_closed = self._on_closed, None
         for listener in (listeners or {}).values():
             listener()

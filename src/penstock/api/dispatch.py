@@ -19,7 +19,7 @@ from struct import error as StructError
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from penstock.api.context import Client, Handler, Reply, RequestContext, settled
+from penstock.api.context import Client, Handler, RepeatedHeader, Reply, RequestContext, settled
 from penstock.api.forwarding import Forwarding, decoded
 from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
@@ -36,6 +36,7 @@ from penstock.wire.frame import decode_request_header, encode_response
 from penstock.wire.primitives import Buffer, MalformedMessage
 
 _KEY_VERSION_ID = Struct(">HHi")
+NUMBERS_BYTES = _KEY_VERSION_ID.size
 _SIZE = Struct(">i")
 # The most frequent handlers; they report their errors themselves, so that nobody has to search good responses.
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
@@ -68,6 +69,7 @@ class Route(NamedTuple):
     api_key: int
     decode: Callable[[Buffer, int], tuple[Any, int]]
     handle: Handler
+    response: type[Any]
     encode: Callable[[Any, list[Buffer]], None]
     header_version: int
     version: int
@@ -141,18 +143,18 @@ class Dispatcher:
             route = self._find_route(api_key, version)
             if route is None:
                 return self._unsupported(api_key, version, correlation_id, client, started)
-        header, position = decode_request_header(frame)
+        last_route, last_header, context, position = client.last_header
+        if last_route is not route or not frame.startswith(last_header, NUMBERS_BYTES):
+            context, position = _read_header(frame, route, client)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
-        client.api_key, client.client_id = api_key, header.client_id
-        context = RequestContext(version, header.client_id, client)
         if route.forwarding is not None:
             timer = WorkTimer(self._clock)
             return self._own(timer.measured(self._decide(bytes(frame), request, context, route, started, timer)))
         if route.of_followers is not None and is_follower(request):
             route = route.of_followers
         response = route.handle(request, context)
-        if isinstance(response, asyncio.Future) or iscoroutine(response):
+        if type(response) is not route.response and (isinstance(response, asyncio.Future) or iscoroutine(response)):
             return self._park(response, route, context, correlation_id, len(frame), started)
         return self._finish(response, route, context, correlation_id, len(frame), started)
 
@@ -225,6 +227,7 @@ class Dispatcher:
             api_key,
             decoder(request_class(api_key), version),
             handle,
+            response,
             encoder(response, version),
             response_header_version(api_key, version),
             version,
@@ -380,6 +383,15 @@ class ClientSession:
     def closed(self) -> None:
         """The connection has closed. It cancels its parked replies itself."""
         self.client.closed()
+
+
+def _read_header(frame: bytearray, route: Route, client: Client) -> tuple[RequestContext, int]:
+    """The context of a request, and where its body begins."""
+    header, position = decode_request_header(frame)
+    client.api_key, client.client_id = header.api_key, header.client_id
+    context = RequestContext(route.version, header.client_id, client)
+    client.last_header = RepeatedHeader(route, bytes(frame[NUMBERS_BYTES:position]), context, position)
+    return context, position
 
 
 def _audited(audit: AuditTrail, api_key: int, handle: Handler) -> Handler:

@@ -65,7 +65,8 @@ def check_times(
     newest = header.base_timestamp + facts.max_timestamp_delta
     oldest = header.base_timestamp + facts.min_timestamp_delta
     if (
-        newest > min(now_ms + settings.message_timestamp_after_max_ms, TIMESTAMP_MAX)
+        newest - now_ms > settings.message_timestamp_after_max_ms
+        or newest > TIMESTAMP_MAX
         or now_ms - oldest > settings.message_timestamp_before_max_ms
     ):
         _refuse_each(settings, header, body, now_ms)
