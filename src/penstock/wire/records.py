@@ -272,7 +272,7 @@ def patch_timestamps(
 
 def read_body(buffer: Buffer, position: int, header: BatchHeader, size_max: int) -> Buffer:
     """The batch's records as bytes, decompressed to at most `size_max`; a view of `buffer` where they are plain."""
-    end = position + header.size_bytes
+    end = position + header[1] + LENGTH_OVERHEAD
     if end > len(buffer):
         raise CorruptBatch(f"a batch of {header.size_bytes} bytes is cut short, only {len(buffer) - position} are left")
     body = memoryview(buffer)[position + HEADER_SIZE : end]

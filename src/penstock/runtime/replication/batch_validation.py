@@ -62,8 +62,9 @@ def check_times(
         if claims_append_time:
             _refuse_each(settings, header, body, now_ms)
         return patch_timestamps(data, 0, header, now_ms)
-    newest = header.base_timestamp + facts.max_timestamp_delta
-    oldest = header.base_timestamp + facts.min_timestamp_delta
+    base_timestamp = header.base_timestamp
+    newest = base_timestamp + facts.max_timestamp_delta
+    oldest = base_timestamp + facts.min_timestamp_delta
     if (
         newest - now_ms > settings.message_timestamp_after_max_ms
         or newest > TIMESTAMP_MAX
