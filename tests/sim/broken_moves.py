@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
+from penstock.core.metadata import directories
+from penstock.core.metadata.image import Broker, Image
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Uuid
 from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.fetcher import ReplicaFetcher
+from penstock.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestPartitionData as Row
 
 
 @contextmanager
@@ -35,4 +41,16 @@ def follow_what_is_gone() -> Iterator[None]:
         yield
 
 
-MOVING_VARIANTS = (swap_before_the_rest, follow_what_is_gone)
+@contextmanager
+def distrust_who_stayed() -> Iterator[None]:
+    """Take a replica that did not move into the directory that failed for one that begins anew."""
+    right = directories._assign
+
+    def assign(image: Image, broker: Broker, directory: Uuid, topic_id: Uuid, row: Row, *more: Any) -> ErrorCode:
+        return right(image, broker, directory, topic_id, row._replace(kept_records=False), *more)
+
+    with patch.object(directories, "_assign", assign):
+        yield
+
+
+MOVING_VARIANTS = (swap_before_the_rest, follow_what_is_gone, distrust_who_stayed)

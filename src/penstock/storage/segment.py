@@ -196,11 +196,8 @@ class Segment:
             return False
         if size > settings.segment_bytes - data_size:
             return True
-        first_timestamp = self.first_timestamp
-        if first_timestamp is None or first_timestamp < 0:
-            age_ms = self.age_ms(now_ms, max_timestamp)
-        else:
-            age_ms = max_timestamp - first_timestamp
+        first = self.first_timestamp
+        age_ms = self.age_ms(now_ms, max_timestamp) if first is None or first < 0 else max_timestamp - first
         if age_ms > settings.segment_ms - jitter_ms:
             return True
         index, times = self._offset_index, self._time_index
