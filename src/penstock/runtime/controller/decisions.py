@@ -56,6 +56,8 @@ class Decisions:
         self._clock = clock
         self._pending: deque[Pending] = deque()
         self._is_deciding = False
+        # A new active controller decides nothing before `begin`.
+        self._has_begun = True
         self.counters = DecisionCounters()
 
     @property
@@ -79,15 +81,30 @@ class Decisions:
             self._decide_next()
         return answer
 
+    def begin(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
+        """Decide on this before everything that was asked for since this node became the active controller.
+
+        Other controllers cannot read records of a new cluster whose feature levels they do not know.
+        """
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._pending.appendleft(Pending(decision, answer, self._clock()))
+        self._has_begun = True
+        refusal = self._quorum.refusal
+        if refusal is not None:
+            self._pending.popleft().answer.set_exception(refusal)
+        self._decide_next()
+        return answer
+
     def on_leadership(self, is_leader: bool) -> None:
         """Without leadership, everything pending fails."""
+        self._has_begun = not is_leader
         refusal = self._quorum.refusal
         if not is_leader and refusal is not None:
             while self._pending:
                 fail_quietly(self._pending.popleft().answer, refusal)
 
     def _decide_next(self) -> None:
-        while self._pending and not self._is_deciding and self._quorum.refusal is None:
+        while self._pending and not self._is_deciding and self._has_begun and self._quorum.refusal is None:
             pending = self._pending.popleft()
             if pending.answer.done():
                 continue

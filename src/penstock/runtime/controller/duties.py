@@ -66,6 +66,9 @@ class Quorum(Protocol):
     def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
         """Commit what `decision` computes from the image, then return its response."""
 
+    def begin(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
+        """The same, before everything else that this active controller decides."""
+
 
 class Duties:
     """One term as the active controller."""
@@ -98,11 +101,7 @@ class Duties:
         for broker in self._quorum.image.brokers.values():
             self.heartbeats.inherit(broker.broker_id, broker.fenced, now_ms, self._settings.first_session_ms)
         self.watch()
-        # Decided in this turn, before anybody asks for something: other controllers cannot read records of a cluster
-        # whose feature levels they do not know.
-        minimum = self._rules().min_insync_replicas
-        first = self._decide(lambda image: features.first_records(image, minimum, self._settings.first_records))
-        self._spawn(partial(self._begin, first), "controller begins")
+        self._spawn(self._begin, "controller begins")
         settings = self._settings
         if settings.auto_leader_rebalance_enable:
             self._spawn(
@@ -265,8 +264,10 @@ class Duties:
     def _leaders_for(self, partitions: Sequence[PartitionKey], image: Image) -> Iterable[Any]:
         return leader_and_isr_updates(image, partitions, self._rules())
 
-    async def _begin(self, first: Awaitable[int]) -> None:
-        await first
+    async def _begin(self) -> None:
+        minimum = self._rules().min_insync_replicas
+        first = self._settings.first_records
+        await self._quorum.begin(lambda image: Result(features.first_records(image, minimum, first), None))
         self.begun.set()
         self.sweep()
 
@@ -295,12 +296,12 @@ class Duties:
             if elected < elections.ELECTIONS_PER_ROUND_MAX:
                 return
 
-    def _decide(self, records: Callable[[Image], Iterable[Any]]) -> Awaitable[int]:
+    async def _decide(self, records: Callable[[Image], Iterable[Any]]) -> int:
         def decision(image: Image) -> Result[int]:
             made = list(records(image))
             return Result(made, len(made))
 
-        return self._quorum.decide(decision)
+        return await self._quorum.decide(decision)
 
     async def _every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:

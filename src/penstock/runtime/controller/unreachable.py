@@ -29,3 +29,5 @@ class UnreachableQuorum:
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         answer.set_exception(ApiError(ErrorCode.REQUEST_TIMED_OUT, WHY))
         return answer
+
+    begin = decide

@@ -53,6 +53,8 @@ class ImageQuorum:
         asyncio.get_running_loop().call_soon(_answer, answer, response)
         return answer
 
+    begin = decide
+
     def commit(self, records: Sequence[Any]) -> None:
         for record in records:
             self.image.replay(record)

@@ -44,19 +44,6 @@ def test_a_new_cluster_begins_with_its_features() -> None:
     play(scene, min_insync_replicas=2)
 
 
-def test_nothing_is_decided_before_the_features_of_a_new_cluster() -> None:
-    """Controllers of Apache Kafka end when they read a record before they know the metadata version."""
-
-    async def scene() -> None:
-        world = ControllerWorld()
-        world.controller.on_leadership(True)
-        assert METADATA_VERSION in world.image.features, "others can ask from now on"
-        world.controller.stop()
-        await world.env.close()
-
-    asyncio.run(scene())
-
-
 def test_a_silent_broker_is_fenced_and_its_partitions_move() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1, 2)

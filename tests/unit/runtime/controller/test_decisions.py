@@ -62,6 +62,37 @@ def test_the_next_decision_waits_until_the_one_before_it_is_committed() -> None:
     play(story)
 
 
+def test_a_new_active_controller_decides_nothing_before_it_has_begun() -> None:
+    """Controllers of Apache Kafka end when they read a record before they know the metadata version."""
+
+    async def story(quorum: Quorum, made: Decisions, _: list[float]) -> None:
+        made.on_leadership(True)
+        early = made.decide(decision(TOPIC))
+        assert not quorum.appended
+        first = made.begin(decision(TOPIC, TOPIC))
+        assert [len(records) for records in quorum.appended] == [2]
+        quorum.commits[0].set_result(None)
+        assert await first == "done"
+        quorum.commits[1].set_result(None)
+        assert await early == "done"
+
+    play(story)
+
+
+def test_who_has_not_begun_and_is_replaced_decides_nothing() -> None:
+    async def story(quorum: Quorum, made: Decisions, _: list[float]) -> None:
+        made.on_leadership(True)
+        early = made.decide(decision(TOPIC))
+        quorum.refusal = GONE
+        made.on_leadership(False)
+        for answer in (early, made.begin(decision(TOPIC))):
+            with pytest.raises(ApiError, match="node 2 is"):
+                await answer
+        assert not quorum.appended
+
+    play(story)
+
+
 def test_rejected_and_empty_decisions_delay_no_others() -> None:
     async def story(_: Quorum, made: Decisions, __: list[float]) -> None:
         def refuse(_: Image) -> Result[str]:

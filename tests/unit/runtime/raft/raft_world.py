@@ -265,9 +265,14 @@ class FakeNode:
         raft.on_commit(self.heard.extend)
         raft.on_leadership(self.leads.append)
         self.decisions = Decisions(raft)
-        raft.on_leadership(self.decisions.on_leadership)
+        raft.on_leadership(self._lead)
         await raft.start()
         self.raft = raft
+
+    def _lead(self, leads: bool) -> None:
+        self.decisions.on_leadership(leads)
+        if leads:
+            self.decisions.begin(lambda _: Result([], None))
 
     def crash(self, *, power: bool = True) -> None:
         """Die at once; a power cut also takes what was not synced."""
