@@ -36,6 +36,13 @@ class FakeClient:
             future.set_result(ConsumerGroupTopicPartitions(wanted.group_id, partitions))  # type: ignore[arg-type]
         return {wanted.group_id: future}
 
+    def list_consumer_groups(self, **_: Any) -> concurrent.futures.Future[Any]:
+        answer = self.answers.pop(0)
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        # As librdkafka's binding: the errors of brokers are no exceptions.
+        future.set_result(SimpleNamespace(valid=[], errors=[answer] if answer is not None else []))
+        return future
+
     def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
         self.seen = list(wanted)
         futures = {}
@@ -69,6 +76,18 @@ def test_a_coordinator_that_loads_is_asked_again(monkeypatch: pytest.MonkeyPatch
     assert client.answers == []
     [sent] = client.seen
     assert (sent.topic, sent.partition, sent.offset, sent.leader_epoch, sent.metadata) == ("orders", 0, 5, 2, "note")
+
+
+def test_a_broker_that_loads_is_asked_for_its_groups_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, client = admin(monkeypatch, KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS), None)
+    assert made.groups() == []
+    assert client.answers == []
+
+
+def test_a_broker_that_does_not_list_its_groups_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = admin(monkeypatch, KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED))
+    with pytest.raises(CommandFailure, match="cannot list the groups of every broker"):
+        made.groups()
 
 
 def test_it_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,8 @@ class GroupAdmin(Admin):
         def attempt() -> list[Group]:
             listed = self._result(self._client.list_consumer_groups(request_timeout=self._timeout_s), what)
             if listed.errors:
-                raise explain(listed.errors[0].args[0], f"{what} of every broker") from listed.errors[0]
+                error = listed.errors[0]
+                raise explain(error, f"{what} of every broker") from KafkaException(error)
             return [Group(each.group_id, TYPES.get(each.type), STATES.get(each.state)) for each in listed.valid]
 
         return sorted(self._patiently(attempt), key=lambda group: group.group_id)

@@ -214,6 +214,8 @@ class Admin(AccessAdmin):
         True
         """
         found = self._result("groups cannot be listed", self._raw.list_consumer_groups)
+        if found.errors:
+            raise explained(found.errors[0], "the groups of some brokers cannot be listed")
         return {each.group_id: each.state.name.lower() for each in found.valid}
 
     def describe_group(self, group: str) -> GroupDescription:
