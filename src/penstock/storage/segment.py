@@ -196,9 +196,7 @@ class Segment:
             return False
         if size > settings.segment_bytes - data_size:
             return True
-        first = self.first_timestamp
-        age_ms = self.age_ms(now_ms, max_timestamp) if first is None or first < 0 else max_timestamp - first
-        if age_ms > settings.segment_ms - jitter_ms:
+        if self.age_ms(now_ms, max_timestamp) > settings.segment_ms - jitter_ms:
             return True
         index, times = self._offset_index, self._time_index
         if index is None or times is None:
@@ -211,7 +209,9 @@ class Segment:
 
     def age_ms(self, now_ms: int, timestamp: int) -> int:
         """How long the segment has been growing: by its batches' timestamps if they have any, else by the clock."""
-        first_timestamp = self.begin_timestamp()
+        first_timestamp = self.first_timestamp
+        if first_timestamp is None:
+            first_timestamp = self.begin_timestamp()
         return timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
 
     def jitter_ms(self, settings: LogSettings) -> int:

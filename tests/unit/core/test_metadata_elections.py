@@ -255,14 +255,20 @@ def test_a_failed_directory_costs_its_replicas_only() -> None:
     assert world.show("u") == "leader=-1@2 isr=- elr=1,2 last=2", "1 cannot serve it"
 
 
-def test_a_replica_that_begins_anew_elsewhere_is_not_eligible() -> None:
-    """Its directory failed and was taken out of log.dirs; what the broker has now may be empty."""
+def after_a_directory_failed() -> tuple[ClusterWorld, bytes]:
+    """A topic u whose replica on broker 1 was noted in a directory that failed since, and the broker's other one."""
     world = ClusterWorld(2)
     first, second = world.directory(1), world.directory(1, 1)
     world.register(1, log_dirs=[first, second])
     world.create("u", (1, 2))
     world.assign(1, second, "u")
     world.heartbeat(1, offline_log_dirs=[second])
+    return world, first
+
+
+def test_a_replica_that_begins_anew_elsewhere_is_not_eligible() -> None:
+    """Its directory failed and was taken out of log.dirs; what the broker has now may be empty."""
+    world, first = after_a_directory_failed()
     assert world.show("u") == "leader=2@1 isr=2 elr=1"
     world.assign(1, first, "u")
     assert world.show("u") == "leader=2@1 isr=2"
@@ -272,12 +278,7 @@ def test_a_replica_that_begins_anew_elsewhere_is_not_eligible() -> None:
 
 def test_a_replica_that_did_not_move_into_a_directory_that_failed_stays_eligible() -> None:
     """It was announced there, and kept its records where they were."""
-    world = ClusterWorld(2)
-    first, second = world.directory(1), world.directory(1, 1)
-    world.register(1, log_dirs=[first, second])
-    world.create("u", (1, 2))
-    world.assign(1, second, "u")
-    world.heartbeat(1, offline_log_dirs=[second])
+    world, first = after_a_directory_failed()
     world.fence(2)
     assert world.show("u") == "leader=-1@2 isr=- elr=1,2 last=2"
     world.assign(1, first, "u", kept_records=True)

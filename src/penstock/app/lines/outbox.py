@@ -91,7 +91,7 @@ class Outbox:
     ) -> None:
         """Store messages and a group's positions in one transaction. Raises Refused, and then nothing is stored.
 
-        The group's metadata is asked for at each try: with it changes the member's epoch.
+        The group's metadata is asked for at each try, since the member's epoch may have changed.
         """
         try:
             refused, doubtful = self._try_transaction(messages, positions, group_metadata)

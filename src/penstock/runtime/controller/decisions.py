@@ -86,13 +86,14 @@ class Decisions:
 
         Other controllers cannot read records of a new cluster whose feature levels they do not know.
         """
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._pending.appendleft(Pending(decision, answer, self._clock()))
         self._has_begun = True
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         refusal = self._quorum.refusal
         if refusal is not None:
-            self._pending.popleft().answer.set_exception(refusal)
-        self._decide_next()
+            answer.set_exception(refusal)
+        else:
+            self._pending.appendleft(Pending(decision, answer, self._clock()))
+            self._decide_next()
         return answer
 
     def on_leadership(self, is_leader: bool) -> None:

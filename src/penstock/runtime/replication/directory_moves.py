@@ -332,16 +332,20 @@ class DirectoryMoves:
         if home is target:
             return
         if move.is_assigned or home.failure is not None:
-            self._assignments.assign(partition, home, kept_records=home.failure is None)
+            self._assign_home(partition)
         move.is_cancelled = home.failure is None and target.failure is None
+
+    def _assign_home(self, partition: Partition) -> asyncio.Future[bool]:
+        """Tell the controller that a replica stays where it is, with its records unless that directory failed too."""
+        home = self._partitions.home(partition)
+        return self._assignments.assign(partition, home, kept_records=home.failure is None)
 
     async def _remove(self, move: Move) -> None:
         """Remove a future replica that nobody wants, after the controller knows that the replica stays."""
         partition = move.partition
         move.target.futures.pop(partition.name, None)
         if move.is_assigned and self._is_here(partition):
-            home = self._partitions.home(partition)
-            await self._assignments.assign(partition, home, kept_records=home.failure is None)
+            await self._assign_home(partition)
         if move.future is not None:
             move.future.log.close(clean=False)
         try:
