@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
+from urllib.request import Request, urlopen
 
 from ..tools import want
 
 ACCESS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+RESET_S = 30
 
 
 def object_store_missing() -> str | None:
@@ -28,8 +30,8 @@ def object_store(bucket: str) -> Iterator[tuple[str, Any]]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
+    host, port = server.get_host_and_port()
     try:
-        host, port = server.get_host_and_port()
         client = boto3.client(
             "s3",
             endpoint_url=f"http://{host}:{port}",
@@ -41,4 +43,6 @@ def object_store(bucket: str) -> Iterator[tuple[str, Any]]:
         yield f"http://{host}:{port}", client
         client.close()
     finally:
+        # What it holds is kept by the process, not by the server: the next one would start with it.
+        urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST"), timeout=RESET_S).close()
         server.stop()
