@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask, result_of
-from penstock.gateway.kafka.errors import checked_call
+from penstock.gateway.kafka.errors import KafkaProblem, checked_call, problem_of
 from penstock.gateway.kafka.groups import CommittedOffset, Groups
 from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
@@ -48,11 +48,21 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
     @routes.on("GET", "List the groups.", answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
         found = await ask(admin.client.list_consumer_groups)
+        if found.errors:
+            # An answer of this kind has no place to say that it is incomplete.
+            raise problem_of(found.errors[0], "the groups of some brokers cannot be listed: ")
         names = sorted(each.group_id for each in found.valid)
-        data = []
+        futures = {}
         if names:
             futures = checked_call(admin.client.describe_consumer_groups, names, request_timeout=REQUEST_TIMEOUT_S)
-            data = [show(call, await result_of(futures[name])) for name in names]
+        data = []
+        for future in futures.values():
+            try:
+                data.append(show(call, await result_of(future)))
+            except KafkaProblem as problem:
+                # One that was deleted meanwhile is not listed.
+                if problem.kafka_error != "GROUP_ID_NOT_FOUND":
+                    raise
         return v3.listed(call, "KafkaConsumerGroupList", ("consumer-groups",), data)
 
     @routes.on("GET /{consumer_group_id}", "Show a group.")
