@@ -11,8 +11,10 @@ from penstock.core.metadata import directories
 from penstock.core.metadata.image import Broker, Image
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
+from penstock.node import directories as node_directories
 from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.fetcher import ReplicaFetcher
+from penstock.storage.metadata_files import BootMarker
 from penstock.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestPartitionData as Row
 
 
@@ -53,4 +55,18 @@ def distrust_who_stayed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def trust_a_disk_that_failed() -> Iterator[None]:
+    """Come back with a directory that failed as if it had kept everything, because the machine stayed up."""
+    right = node_directories.read_boot_marker
+
+    def read(*args: Any) -> BootMarker | None:
+        marker = right(*args)
+        return marker._replace(failed=()) if marker is not None else None
+
+    with patch.object(node_directories, "read_boot_marker", read):
+        yield
+
+
 MOVING_VARIANTS = (swap_before_the_rest, follow_what_is_gone, distrust_who_stayed)
+FAILING_VARIANTS = (trust_a_disk_that_failed,)

@@ -133,13 +133,22 @@ class SimDisk:
         self.root.sync()
         self.is_full = False
         self.fails_sync = False
-        # Where the name of a data directory is given, nothing works any more.
+        # Where the name of a data directory is given, nothing works any more. What was unsynced there may be gone once
+        # somebody has noticed: the disks of a machine that is up do not lose anything without a word.
         self.broken: str | None = None
+        self.broken_loses_unsynced = False
+        self.is_noticed = False
         self.synced_bytes = 0
 
     def lose_power(self, random: Random) -> None:
         """What a power cut does to it."""
         self.root.lose_power(random)
+
+    def mend(self, random: Random) -> None:
+        """The broken directory works again."""
+        if self.broken is not None and self.broken_loses_unsynced and self.is_noticed:
+            self.root.entries[self.broken].lose_power(random)
+        self.broken, self.is_noticed = None, False
 
 
 class SimFile:
@@ -225,6 +234,7 @@ class SimFilesystem:
         if self.dead:
             raise SimCrash(f"{action} {path}")
         if self.disk.broken is not None and self.disk.broken == path.parts[1]:
+            self.disk.is_noticed = True
             raise storage_error(action, path, OSError(errno.EIO, "Input/output error"))
         if self.crash_after is not None:
             self.crash_after -= 1

@@ -230,15 +230,18 @@ class Faults:
         machine.disk.is_full = False
 
     def fail_directory(self, fault: Fault) -> None:
-        """One of two data directories fails; whoever mends it starts the node again."""
+        """One of two data directories fails; whoever mends it starts the node again, perhaps without what was unsynced.
+
+        The replicas in it may be lost with it, as in a power cut.
+        """
         for machine in self._machines(fault):
-            machine.disk.broken = MORE_DATA
+            machine.fail_directory(MORE_DATA, loses_unsynced=bool(fault.amount))
             self._later(fault.duration_s, self._mend_disk, machine)
 
     def _mend_disk(self, machine: Machine) -> None:
         if machine.disk.broken is not None:
-            machine.disk.broken = None
             machine.kill()
+            machine.mend_directory()
             self._restart_later(machine, DEAD_S)
 
     def slow_disk(self, fault: Fault) -> None:

@@ -17,8 +17,9 @@ from penstock.runtime.raft.metadata_files import DamagedMetadata
 from penstock.server.limits import ConnectionLimits
 from penstock.storage.files import File, Filesystem, StorageError
 from penstock.storage.metadata_files import MetadataFileError, MetaProperties, write_meta_properties
+from penstock.storage.names import parse_partition_directory
 from penstock.storage.tier.sealing import KEY_BYTES
-from sim.disk import DATA, KEYS_PATH, SimDisk, SimFilesystem
+from sim.disk import DATA, KEYS_PATH, Directory, SimDisk, SimFilesystem
 from sim.listener import SimListener
 from sim.network import Host, SimNetwork
 from sim.scheduler import SECOND_US, Scheduler, SimCrash, SimLoop
@@ -141,6 +142,8 @@ class Machine:
         self._properties = properties
         self._scheduler = scheduler
         self._random = random
+        # Whether there were replicas in a directory when it failed.
+        self.may_lack_replicas = False
         self._loop: SimLoop
         self._env: SimEnv
         self._filesystem: SimFilesystem
@@ -233,6 +236,18 @@ class Machine:
         """kill -9: the process is gone, what it wrote is still in the page cache."""
         if self.is_running:
             self._die("down")
+
+    def fail_directory(self, name: str, *, loses_unsynced: bool) -> None:
+        """From now on nothing works in a data directory, and its replicas may be lost."""
+        directory = self.disk.root.entries[name]
+        assert isinstance(directory, Directory)
+        if any(parse_partition_directory(entry) for entry in directory.entries):
+            self.may_lack_replicas = True
+        self.disk.broken, self.disk.broken_loses_unsynced = name, loses_unsynced
+
+    def mend_directory(self) -> None:
+        """It works again."""
+        self.disk.mend(self._random)
 
     def lose_power(self) -> None:
         """The process is gone, and so is what was not synced."""

@@ -106,9 +106,34 @@ def draw_moving(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     faults = list(plan.faults)
     if failing.random() < FAILING_DIRECTORY_PART:
         at_s, duration_s = round(failing.uniform(QUIET_S, seconds), 3), round(failing.uniform(0.5, 5.0), 3)
-        faults.append(Fault(at_s, "fail_directory", (failing.randint(1, nodes),), duration_s))
+        faults.append(Fault(at_s, "fail_directory", (failing.randint(1, nodes),), duration_s, failing.randint(0, 1)))
         faults.sort(key=lambda fault: fault.at_s)
     return replace(plan, shape=replace(plan.shape, moves_pause_s=pause_s), faults=tuple(faults))
+
+
+def draw_failing(seed: int, nodes: int = 3) -> Plan:
+    """The plan of a seed where a node that lost a disk's last writes is back before the one that has everything."""
+    plan = draw_moving(seed, nodes)
+    random = Random(f"{seed} failing first")
+    gone, whole, failing = random.sample(range(1, nodes + 1), 3)
+    at_s = round(random.uniform(QUIET_S, 6.0), 3)
+    faults = (
+        Fault(at_s, "kill", (gone,), 3.0),
+        Fault(at_s + 1.0, "fail_directory", (failing,), 2.0, 1),
+        Fault(at_s + 2.5, "kill", (whole,), 4.0),
+    )
+    shape = replace(
+        plan.shape,
+        controllers=0,
+        policy=KEEP,
+        retention_ms=None,
+        retention_bytes=None,
+        deletes_records=False,
+        replication_factor=3,
+        min_insync_replicas=2,
+        moves_pause_s=0.3,
+    )
+    return replace(plan, shape=shape, faults=faults, excused=frozenset())
 
 
 def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:

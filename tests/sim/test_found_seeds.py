@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_tiered, draw_transactional
+from sim.schedule import Plan, draw, draw_failing, draw_moving, draw_shared, draw_tiered, draw_transactional
 from sim.simulate import simulate
 
 FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
@@ -14,6 +14,8 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a topic deleted while its broker closes logs": (draw_moving, 200015),
     "a directory that failed while a replica moved there": (draw_moving, 4),
     "a replica that stayed where it was, announced in a directory that failed": (draw_moving, 208),
+    "a disk that failed and came back without its last writes": (draw_failing, 17),
+    "a disk that failed under a move alone": (draw_failing, 47),
     "a partition moved away while a segment is copied": (draw_tiered, 200146),
     "a refused batch forgotten because a clock jumped": (draw, 1000383),
     "the others removed before the only replica left had synced": (draw_transactional, 1102046),

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from sim.broken import SECURITY_VARIANTS, TRANSACTIONAL_VARIANTS, VARIANTS
-from sim.broken_moves import MOVING_VARIANTS
+from sim.broken_moves import FAILING_VARIANTS, MOVING_VARIANTS
 from sim.broken_shares import SHARED_VARIANTS
 from sim.broken_tier import TIERED_VARIANTS
-from sim.schedule import Plan, draw, draw_moving, draw_shared, draw_tiered, draw_transactional
+from sim.schedule import Plan, draw, draw_failing, draw_moving, draw_shared, draw_tiered, draw_transactional
 from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
 
@@ -65,6 +65,13 @@ def test_slips_are_found(slip: Callable[[], AbstractContextManager[None]]) -> No
 @pytest.mark.parametrize("slip", MOVING_VARIANTS, ids=[slip.__name__ for slip in MOVING_VARIANTS])
 def test_slips_in_moves_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, draw_moving)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("slip", FAILING_VARIANTS, ids=[slip.__name__ for slip in FAILING_VARIANTS])
+def test_slips_with_failing_disks_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, draw_failing)
 
 
 @pytest.mark.slow

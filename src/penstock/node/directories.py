@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.image import UNASSIGNED_DIRECTORY
@@ -33,6 +34,20 @@ T = TypeVar("T")
 logger = logging.getLogger("penstock.node")
 
 
+class Predecessor(NamedTuple):
+    """The last incarnation, as far as it is known, and the directories where everything it ever wrote is known to be.
+
+    It stopped cleanly, or only its process ended while the machine stayed up; and the directory did not fail meanwhile.
+    """
+
+    epoch: int = -1
+    directories: frozenset[Uuid] = frozenset()
+
+    def epoch_in(self, directory: LogDirectory) -> int:
+        """The incarnation up to which everything is in this directory; -1 for none."""
+        return self.epoch if directory.directory_id in self.directories else -1
+
+
 class Directories:
     """This node's data directories, locked against other processes as long as this object exists."""
 
@@ -43,9 +58,7 @@ class Directories:
         self.log_directories: list[LogDirectory] = []
         self.metadata_directory_id: Uuid
         self.cluster_id = ""
-        # The epoch of the last incarnation, if everything it wrote is known to be here: it stopped cleanly, or only its
-        # process ended while the machine stayed up. Otherwise -1.
-        self.previous_broker_epoch = -1
+        self.predecessor = Predecessor()
         # The last incarnation, if its process was killed before it knew its epoch.
         self.begun_incarnation: Uuid | None = None
 
@@ -72,7 +85,7 @@ class Directories:
             raise CannotStart("; ".join(reasons))
         found = format_directory(env, metadata_path, self.cluster_id, settings.node_id)
         self.metadata_directory_id = found.directory_id
-        self._note_predecessor([one.path for one in directories if one.failure is None])
+        self._note_predecessor()
         self._check_metadata_present(metadata_path)
 
     def _lock(self, path: Path) -> None:
@@ -96,18 +109,38 @@ class Directories:
             directory.failure = StorageError(str(error))
             return None
 
-    def _note_predecessor(self, paths: Sequence[Path]) -> None:
+    def _note_predecessor(self) -> None:
         """What the last incarnation is known to have left here.
 
         A replica in a directory that failed may have been on its way to another one. The log that was being filled
         there may then become the replica, and it may lack the last records.
         """
-        epochs = {self._intact_epoch(path) for path in paths}
-        has_failed = len(paths) < len(self._settings.log_dirs)
-        is_moving = has_failed and any(one.found_futures for one in self.log_directories)
-        self.previous_broker_epoch = epochs.pop() if len(epochs) == 1 and not is_moving else -1
-        begun = {self._begun_incarnation(path) for path in paths}
-        self.begun_incarnation = begun.pop() if len(begun) == 1 and not is_moving else None
+        working = self._working()
+        found = {one.directory_id: self._last_use(one.path) for one in working}
+        latest = max((marker.broker_epoch for marker in found.values()), default=-1)
+        newest = {one: marker for one, marker in found.items() if marker.broker_epoch == latest >= 0}
+        failed = {one for marker in newest.values() for one in marker.failed}
+        intact = frozenset(newest.keys() - failed)
+        is_unclear = self._has_doubtful_logs()
+        if len(intact) == len(self._settings.log_dirs) or not is_unclear:
+            self.predecessor = Predecessor(latest, intact)
+        for one in working:
+            one.lost_power |= one.directory_id not in intact and one.knows_recovery_points
+        begun = {marker.incarnation_id for marker in found.values()}
+        if len(begun) == 1 and (len(working) == len(self._settings.log_dirs) or not is_unclear):
+            self.begun_incarnation = begun.pop()
+
+    def _has_doubtful_logs(self) -> bool:
+        """Whether one of several logs could become a replica, or one that was being filled and has no other."""
+        found = Counter(name for directory in self.log_directories for name in directory.found)
+        filled = {name for directory in self.log_directories for name in directory.found_futures}
+        return found.total() > len(found) or not filled <= found.keys()
+
+    @property
+    def previous_broker_epoch(self) -> int:
+        """The epoch of the last incarnation, if everything it wrote is known to be here; otherwise -1."""
+        is_whole = self.predecessor.directories.issuperset(one.directory_id for one in self._working())
+        return self.predecessor.epoch if is_whole else -1
 
     def cordon(self, paths: Collection[str]) -> bool:
         """Have these directories, or with `*` all, get no new replicas; whether that is a change."""
@@ -126,16 +159,11 @@ class Directories:
         failed = (one.directory_id for one in self.log_directories if one.failure is not None)
         return [directory_id for directory_id in failed if directory_id != UNASSIGNED_DIRECTORY]
 
-    def _intact_epoch(self, path: Path) -> int:
+    def _last_use(self, path: Path) -> BootMarker:
+        """By whom a directory was last used, if nothing that it wrote was lost since."""
+        found = read_boot_marker(self._env.filesystem, path, self._env.boot_id) or BootMarker(-1, is_checked=False)
         stopped = read_clean_shutdown_epoch(self._env.filesystem, path)
-        if stopped >= 0:
-            return stopped
-        marker = read_boot_marker(self._env.filesystem, path, self._env.boot_id)
-        return marker.broker_epoch if marker is not None else -1
-
-    def _begun_incarnation(self, path: Path) -> Uuid | None:
-        marker = read_boot_marker(self._env.filesystem, path, self._env.boot_id)
-        return marker.incarnation_id if marker is not None else None
+        return found._replace(broker_epoch=stopped) if stopped >= 0 else found
 
     def note_registering(self, incarnation_id: Uuid) -> None:
         """Record the incarnation that is about to register, until its epoch is recorded.
@@ -143,8 +171,13 @@ class Directories:
         A controller may register an incarnation that is killed before it gets the answer. Its successor does not know
         the epoch, and would count as one that has lost records; so it continues as the same incarnation.
         """
-        for directory in self._working():
-            self._note(directory, BootMarker(self.previous_broker_epoch, not directory.lost_power, incarnation_id))
+        working = self._working()
+        unsure = tuple(one.directory_id for one in working if self.predecessor.epoch_in(one) < 0)
+        for directory in working:
+            epoch = self.predecessor.epoch_in(directory)
+            # That another one is not intact must be known also if that cannot be recorded there.
+            failed = unsure if epoch >= 0 else ()
+            self._note(directory, BootMarker(epoch, not directory.lost_power, incarnation_id, failed))
 
     def note_checked(self, broker_epoch: int) -> None:
         """Every log was opened: what a power failure may have lost is known, and until the next one nothing is lost."""
@@ -153,9 +186,10 @@ class Directories:
         self.note_epoch(broker_epoch)
 
     def note_epoch(self, broker_epoch: int) -> None:
-        """Record which incarnation uses the directories, until the machine reboots."""
+        """Record which incarnation uses the directories, and which failed under it, until the machine reboots."""
+        failed = tuple(self.offline_ids())
         for directory in self._working():
-            if not self._note(directory, BootMarker(broker_epoch, not directory.lost_power)):
+            if not self._note(directory, BootMarker(broker_epoch, not directory.lost_power, failed=failed)):
                 # From here on the incarnation acts under its epoch: no other process may continue as the same one.
                 remove_boot_marker(self._env.filesystem, directory.path)
 

@@ -15,6 +15,7 @@ def broker_registration(
     settings: NodeSettings, directories: Directories, endpoints: Endpoints, random: Random
 ) -> BrokerRegistrationRequest:
     """The request with which a broker registers."""
+    previous, whole_epoch = directories.predecessor, directories.previous_broker_epoch
     return BrokerRegistrationRequest(
         broker_id=settings.node_id,
         cluster_id=directories.cluster_id,
@@ -23,5 +24,8 @@ def broker_registration(
         features=[Feature(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()],
         rack=settings.broker_rack,
         log_dirs=[one.directory_id for one in directories.log_directories if one.failure is None],
-        previous_broker_epoch=directories.previous_broker_epoch,
+        previous_broker_epoch=whole_epoch,
+        # Controllers of Apache Kafka don't know these, and consider all of its replicas to be incomplete.
+        intact_broker_epoch=previous.epoch if whole_epoch < 0 else -1,
+        intact_log_dirs=sorted(previous.directories) if whole_epoch < 0 else (),
     )

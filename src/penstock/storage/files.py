@@ -28,11 +28,21 @@ _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class StorageError(ApiError):
-    """The disk refused; nothing that raised it may be acknowledged. `errno` is the operating system's, or 0."""
+    """The disk refused; nothing that raised it may be acknowledged.
 
-    def __init__(self, message: str, number: int = 0, code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+    `errno` is the operating system's, or 0, and `path` what it refused, if that is known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        number: int = 0,
+        code: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR,
+        path: Path | None = None,
+    ) -> None:
         super().__init__(code, message)
         self.errno = number
+        self.path = path
 
     @property
     def is_disk_full(self) -> bool:
@@ -44,13 +54,17 @@ class StorageError(ApiError):
         """True when a retry may succeed, the disk itself being fine."""
         return self.is_disk_full or self.errno in (errno.EMFILE, errno.ENFILE)
 
+    @property
+    def is_disk_failure(self) -> bool:
+        """True when it is the disk's fault: not a full one, and not damaged records on a sound one."""
+        return self.errno != 0 and not self.is_passing
+
 
 class CorruptLogError(StorageError):
     """Stored bytes fail their checksum or structure; clients see CORRUPT_MESSAGE."""
 
     def __init__(self, path: Path, position: int, reason: str) -> None:
-        super().__init__(f"{path} is damaged at byte {position}: {reason}", code=ErrorCode.CORRUPT_MESSAGE)
-        self.path = path
+        super().__init__(f"{path} is damaged at byte {position}: {reason}", code=ErrorCode.CORRUPT_MESSAGE, path=path)
         self.position = position
 
 
@@ -163,7 +177,7 @@ def storage_error(action: str, path: Path, error: OSError) -> StorageError:
         advice = " Free space on this disk, or lower retention."
     elif number in (errno.EMFILE, errno.ENFILE):
         advice = " Raise the limit of open files (ulimit -n)."
-    return StorageError(f"Cannot {action} {path}: {error.strerror or error}.{advice}", number)
+    return StorageError(f"Cannot {action} {path}: {error.strerror or error}.{advice}", number, path=path)
 
 
 class OsFile:

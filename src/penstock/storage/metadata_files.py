@@ -145,17 +145,21 @@ class BootMarker(NamedTuple):
     is_checked: bool
     # The incarnation that is about to register. Its epoch is not known yet, `broker_epoch` is its predecessor's.
     incarnation_id: Uuid | None = None
+    # Directories of the same broker that failed since it started.
+    failed: tuple[Uuid, ...] = ()
 
 
 def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, marker: BootMarker) -> None:
     """Record the incarnation that uses a directory since the last boot. Not synced: it need not survive a reboot.
 
-    It always has the same size, and is overwritten in place: that works on a full disk as well, and a killed process
-    leaves either the old or the new one.
+    It keeps its size unless many directories have failed, and is overwritten in place: that works on a full disk as
+    well, and a killed process leaves either the old or the new one.
     """
-    content = {"bootId": boot_id, "brokerEpoch": marker.broker_epoch, "checked": marker.is_checked}
+    content: dict[str, object] = {"bootId": boot_id, "brokerEpoch": marker.broker_epoch, "checked": marker.is_checked}
     if marker.incarnation_id is not None:
         content["incarnationId"] = format_uuid(marker.incarnation_id)
+    if marker.failed:
+        content["failed"] = [format_uuid(directory_id) for directory_id in marker.failed]
     data = json.dumps(content).encode().ljust(BOOT_MARKER_BYTES)
     path = directory / BOOT_MARKER
     try:
@@ -191,6 +195,7 @@ def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> B
             # Markers of earlier versions lack this; those versions opened every log they could.
             bool(marker.get("checked", True)),
             parse_uuid(incarnation) if incarnation is not None else None,
+            tuple(map(parse_uuid, marker.get("failed", ()))),
         )
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return None

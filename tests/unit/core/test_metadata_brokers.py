@@ -72,7 +72,14 @@ def test_whoever_holds_the_data_directories_takes_over_at_once() -> None:
         refusal(world, 1, log_dirs=elsewhere, previous_broker_epoch=epoch).code
         is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     )
-    assert world.register(1, previous_broker_epoch=epoch) > epoch
+    second = world.register(1, previous_broker_epoch=epoch)
+    assert second > epoch
+    world.heartbeat(1)
+    world.incarnations[1] += 1
+    for intact, found in (([world.directory(1)], epoch), (elsewhere, second)):
+        refused = refusal(world, 1, intact_broker_epoch=found, intact_log_dirs=intact)
+        assert refused.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert world.register(1, intact_broker_epoch=second, intact_log_dirs=[world.directory(1)]) > second
 
 
 def test_a_late_registration_of_an_earlier_process_does_not_replace_a_living_one() -> None:

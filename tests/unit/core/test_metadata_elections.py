@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from metadata_world import ClusterWorld
 
 from penstock.core.metadata import brokers, elections
@@ -294,3 +295,37 @@ def test_a_replica_that_moves_to_another_directory_stays_eligible() -> None:
     assert world.show("u") == "leader=2@1 isr=2 elr=1"
     world.assign(1, second, "u")
     assert world.show("u") == "leader=2@1 isr=2 elr=1"
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_a_broker_that_comes_back_stays_eligible_in_the_directories_that_are_intact(is_fenced: bool) -> None:
+    """One of its disks failed meanwhile, and works again: what was not synced may be gone there, and there alone."""
+    world = ClusterWorld(2)
+    first, second = world.directory(1), world.directory(1, 1)
+    world.register(1, log_dirs=[first, second])
+    world.create("kept", (1, 2))
+    world.create("lost", (1, 2))
+    world.assign(1, second, "lost")
+    world.fence(2)
+    if is_fenced:
+        world.fence(1)
+    epoch = world.image.brokers[1].epoch
+    world.incarnations[1] += 1
+    world.heartbeats.forget(1)
+    world.register(1, log_dirs=[first, second], intact_broker_epoch=epoch, intact_log_dirs=[first])
+    assert world.show("kept") == "leader=-1@1 isr=- elr=2,1 last=1"
+    assert world.show("lost") == "leader=-1@1 isr=- elr=2 last=1"
+
+
+def test_directories_that_an_earlier_incarnation_left_intact_are_not_trusted() -> None:
+    world = ClusterWorld(2)
+    world.create("t", (1, 2))
+    earlier = world.image.brokers[1].epoch
+    world.start(1, clean=True)
+    world.fence(2)
+    world.fence(1)
+    assert world.show().endswith("isr=- elr=2,1 last=1")
+    world.incarnations[1] += 1
+    world.heartbeats.forget(1)
+    world.register(1, intact_broker_epoch=earlier, intact_log_dirs=[world.directory(1)])
+    assert world.show().endswith("isr=- elr=2 last=1")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.node.directories import Directories
+import pytest
+
+from penstock.node.directories import Directories, Predecessor
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.storage.files import OsFile, OsFilesystem, StorageError
 from penstock.storage.metadata_files import BootMarker, read_boot_marker
@@ -34,7 +38,7 @@ def directories(path: Path, filesystem: OsFilesystem) -> Directories:
     settings: Any = None
     made = Directories(env, settings)
     made.log_directories = [LogDirectory(path, bytes(16), lost_power=False)]
-    made.previous_broker_epoch = 7
+    made.predecessor = Predecessor(7, frozenset({bytes(16)}))
     return made
 
 
@@ -63,3 +67,128 @@ def test_an_epoch_that_cannot_be_noted_ends_the_incarnation_with_its_process(tmp
     assert read_boot_marker(OsFilesystem(), tmp_path, BOOT) == BootMarker(7, True, INCARNATION)
     broken.note_epoch(9)
     assert read_boot_marker(OsFilesystem(), tmp_path, BOOT) is None
+
+
+class Life:
+    """One process of a broker with the data directories /data and /more, and what it claims to have kept."""
+
+    def __init__(self, path: Path, *, broken: str = "") -> None:
+        env: Any = SimpleNamespace(filesystem=OneBrokenDisk(path / broken if broken else None), boot_id=BOOT)
+        env.random = Random(1)
+        settings: Any = SimpleNamespace(
+            node_id=1,
+            is_broker=True,
+            log_dirs=[str(path / "data"), str(path / "more")],
+            metadata_log_dir=str(path / "data"),
+            controller_quorum_voters=[SimpleNamespace(node_id=1)],
+        )
+        self.directories = Directories(env, settings)
+        self.directories.claim()
+        self.data, self.more = self.directories.log_directories
+
+    @property
+    def claim(self) -> tuple[int, int, list[str]]:
+        """The epoch under which everything is here; else the one under which these directories are intact."""
+        previous = self.directories.predecessor
+        names = [one.path.name for one in (self.data, self.more) if one.directory_id in previous.directories]
+        return self.directories.previous_broker_epoch, previous.epoch, names
+
+    def serve(self, epoch: int) -> Life:
+        """Register and be killed, with all directories that work in use."""
+        self.directories.note_registering(bytes([epoch] * 16))
+        self.directories.note_epoch(epoch)
+        self.directories.note_checked(epoch)
+        return self
+
+    def fail(self, directory: LogDirectory, epoch: int) -> None:
+        directory.failure = StorageError("a bad sector")
+        self.directories.note_epoch(epoch)
+
+    def end(self) -> None:
+        self.directories.release()
+
+
+class OneBrokenDisk(OsFilesystem):
+    """One of several directories cannot be used."""
+
+    def __init__(self, broken: Path | None) -> None:
+        super().__init__()
+        self._broken = broken
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        if self._broken is not None and self._broken in path.parents:
+            raise StorageError(f"cannot open {path}")
+        return super().open(path, create=create)
+
+    def write_file(self, path: Path, data: Any) -> OsFile:
+        if self._broken is not None and self._broken in path.parents:
+            raise StorageError(f"cannot write {path}")
+        return super().write_file(path, data)
+
+
+@pytest.fixture
+def disks(tmp_path: Path) -> Path:
+    """Two data directories that a broker has used in epoch 7."""
+    Life(tmp_path).serve(7).end()
+    return tmp_path
+
+
+def test_a_killed_broker_has_everything(disks: Path) -> None:
+    assert Life(disks).claim == (7, 7, ["data", "more"])
+
+
+def test_a_directory_that_failed_under_the_last_process_is_not_trusted(disks: Path) -> None:
+    """It works again, on a machine that stayed up; but what was not on the disk when it failed may be gone."""
+    life = Life(disks)
+    life.serve(9).fail(life.more, 9)
+    life.end()
+    back = Life(disks)
+    assert back.claim == (-1, 9, ["data"])
+    assert (back.data.lost_power, back.more.lost_power) == (False, True), "its logs are searched for gaps"
+
+
+def test_a_directory_that_the_last_process_could_not_use_is_not_trusted(disks: Path) -> None:
+    without = Life(disks, broken="more")
+    assert without.more.failure is not None
+    assert without.claim == (7, 7, ["data"]), "which is everything that works"
+    without.serve(9).end()
+    assert Life(disks).claim == (-1, 9, ["data"])
+
+
+def test_what_is_not_trusted_stays_so_until_somebody_has_registered(disks: Path) -> None:
+    life = Life(disks)
+    life.serve(9).fail(life.more, 9)
+    life.end()
+    killed = Life(disks)
+    killed.directories.note_registering(INCARNATION)
+    killed.end()
+    back = Life(disks)
+    assert back.claim == (-1, 9, ["data"])
+    assert back.directories.begun_incarnation == INCARNATION
+    back.serve(11).end()
+    assert Life(disks).claim == (11, 11, ["data", "more"])
+
+
+FUTURE = "orders-0.0123456789abcdef0123456789abcdef-future"
+
+
+@pytest.mark.parametrize(
+    ("logs", "trusted"),
+    [
+        # Either may become the replica.
+        (("data/orders-0", "more/orders-0"), []),
+        (("data/orders-0", f"more/{FUTURE}"), ["data"]),
+        (("more/orders-0", f"data/{FUTURE}"), ["data"]),
+        # The replica may have been in the directory that failed, before somebody took it out.
+        ((f"data/{FUTURE}",), []),
+        ((f"more/{FUTURE}",), []),
+    ],
+)
+def test_logs_that_may_become_replicas_and_lack_records(disks: Path, logs: Sequence[str], trusted: list[str]) -> None:
+    for name in ("data/__cluster_metadata-0", *logs):
+        (disks / name).mkdir()
+    assert Life(disks).claim == (7, 7, ["data", "more"]), "nothing has failed"
+    life = Life(disks)
+    life.serve(9).fail(life.more, 9)
+    life.end()
+    assert Life(disks).claim == (-1, 9 if trusted else -1, trusted)

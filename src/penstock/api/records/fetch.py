@@ -27,6 +27,7 @@ from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.replication.read_failures import note_read_failure
 from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.runtime.tier.tiered_fetch import TieredFetch
@@ -202,6 +203,7 @@ def make_fetch(
                 # The client needs the log's bounds to find out where to continue.
                 error = problem.code
                 failed(error)
+                note_read_failure(partition, problem)
         return Found(
             key,
             PartitionData(

@@ -82,6 +82,13 @@ def shut_down_cleanly(image: Image, broker_id: int, previous_broker_epoch: int) 
     return existing is not None and existing.epoch == previous_broker_epoch
 
 
+def intact_directories(image: Image, request: BrokerRegistrationRequest) -> Collection[Uuid]:
+    """The directories in which a returning broker has everything it ever acknowledged, though not in all others."""
+    existing = image.brokers.get(request.broker_id)
+    is_known = existing is not None and existing.epoch == request.intact_broker_epoch
+    return frozenset(request.intact_log_dirs) if is_known else ()
+
+
 def register(
     image: Image,
     request: BrokerRegistrationRequest,
@@ -119,7 +126,8 @@ def register(
         return Result(records, existing.epoch)
     clean = shut_down_cleanly(image, broker_id, request.previous_broker_epoch)
     named = partitions_naming(image, broker_id, found, unclean=not clean)
-    records += departures(image, broker_id, named, defaults, unclean=not clean)
+    intact = intact_directories(image, request)
+    records += departures(image, broker_id, named, defaults, unclean=not clean, intact=intact)
     # A broker's epoch is the offset of its registration record.
     broker_epoch = next_offset + len(records)
     records.append(registration._replace(broker_epoch=broker_epoch, fenced=True))
@@ -154,12 +162,14 @@ def check_registration(
 def _succeeds(image: Image, request: BrokerRegistrationRequest) -> bool:
     """Whether this is certainly the registered process's successor, so that the old session does not matter.
 
-    It holds the locks of that one's data directories and found its epoch in them. A registration of an earlier process
-    that arrives late does not know that epoch.
+    It holds the locks of that one's data directories and found its epoch in them, or in some of them. A registration of
+    an earlier process that arrives late does not know that epoch.
     """
     existing = image.brokers[request.broker_id]
-    known = existing.registration.log_dirs
-    return bool(known) and set(known) == set(request.log_dirs) and existing.epoch == request.previous_broker_epoch
+    known, intact = set(existing.registration.log_dirs), set(intact_directories(image, request))
+    if existing.epoch == request.previous_broker_epoch:
+        return bool(known) and known == set(request.log_dirs)
+    return bool(known & intact)
 
 
 def _check_directories(image: Image, request: BrokerRegistrationRequest) -> None:
@@ -199,15 +209,27 @@ def departures(
     defaults: ElectionRules,
     *,
     unclean: bool,
+    intact: Collection[Uuid] = (),
     avoid: Collection[int] = (),
 ) -> list[PartitionChangeRecord]:
     """Remove a broker from the ISR of these partitions, and after an unclean shutdown from their ELR.
 
-    Brokers to `avoid` are about to stop as well.
+    It stays eligible where its replica is in one of the directories that are `intact`. Brokers to `avoid` are about to
+    stop as well.
     """
-    if unclean and image.eligible_leader_replicas_enabled:
-        return list(leader_and_isr_updates(image, partitions, defaults, unclean=broker_id, avoid=avoid))
-    return list(leader_and_isr_updates(image, partitions, defaults, removed=broker_id, avoid=avoid))
+    if not unclean or not image.eligible_leader_replicas_enabled:
+        return list(leader_and_isr_updates(image, partitions, defaults, removed=broker_id, avoid=avoid))
+    lost: Iterable[PartitionKey] = partitions
+    kept: Iterable[PartitionKey] = ()
+    if intact:
+        known = [key for key in partitions if key[0] in image.topics_by_id]
+        places = [image.topics_by_id[topic_id].partitions[index].directory(broker_id) for topic_id, index in known]
+        lost = [key for key, place in zip(known, places, strict=True) if place not in intact]
+        kept = [key for key, place in zip(known, places, strict=True) if place in intact]
+    return [
+        *leader_and_isr_updates(image, lost, defaults, unclean=broker_id, avoid=avoid),
+        *leader_and_isr_updates(image, kept, defaults, removed=broker_id, avoid=avoid),
+    ]
 
 
 def fence(

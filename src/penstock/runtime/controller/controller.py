@@ -145,7 +145,8 @@ class Controller:
         brokers.check_registration(image, request, self._cluster_id, alive())
         if brokers.is_new_incarnation(image, broker_id, request.incarnation_id):
             clean = brokers.shut_down_cleanly(image, broker_id, request.previous_broker_epoch)
-            epoch = await duties.depart(broker_id, not clean, decision)
+            intact = brokers.intact_directories(image, request)
+            epoch = await duties.depart(broker_id, not clean, decision, intact)
         else:
             epoch = await self._raft.decide(lambda image: decision(image, ()))
         broker = self._raft.image.brokers.get(broker_id)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -25,6 +25,7 @@ from penstock.core.metadata.heartbeats import Heartbeats
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.result import Result
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 
 # One decision has at most about this many records; it takes some ten milliseconds.
@@ -187,14 +188,19 @@ class Duties:
         broker_id: int,
         unclean: bool,
         decision: Callable[[Image, Sequence[PartitionKey]], Result[Response]],
+        intact: Collection[Uuid] = (),
     ) -> Response:
         """Remove a broker from ISRs in pieces while there are many, then let `decision` do the rest."""
         found: list[PartitionKey] = []
         while self._named(broker_id, unclean) > RECORDS_PER_DECISION:
             found = await self._search(broker_id, unclean)
             for start in range(0, max(0, len(found) - RECORDS_PER_DECISION), RECORDS_PER_DECISION):
-                await self._decide_departures(broker_id, found[start : start + RECORDS_PER_DECISION], unclean)
+                some = found[start : start + RECORDS_PER_DECISION]
+                await self._decide_departures(broker_id, some, unclean, intact)
             found = found[-RECORDS_PER_DECISION:]
+            if intact:
+                # It stays named wherever it stays eligible.
+                break
         if self._named(broker_id, unclean) and not found:
             found = await self._search(broker_id, unclean)
         return await self._quorum.decide(lambda image: decision(image, found))
@@ -226,10 +232,14 @@ class Duties:
                 await asyncio.sleep(0)
         yield topics
 
-    def _decide_departures(self, broker_id: int, partitions: Sequence[PartitionKey], unclean: bool) -> Awaitable[int]:
+    def _decide_departures(
+        self, broker_id: int, partitions: Sequence[PartitionKey], unclean: bool, intact: Collection[Uuid] = ()
+    ) -> Awaitable[int]:
         def decision(image: Image) -> Result[int]:
             going = self.heartbeats.going()
-            records = brokers.departures(image, broker_id, partitions, self._rules(), unclean=unclean, avoid=going)
+            records = brokers.departures(
+                image, broker_id, partitions, self._rules(), unclean=unclean, intact=intact, avoid=going
+            )
             return Result(records, self._next_offset() + len(records) - 1)
 
         return self._quorum.decide(decision)

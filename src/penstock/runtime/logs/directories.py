@@ -50,8 +50,11 @@ class LogDirectory:
     path: Path
     directory_id: Uuid
     clean: bool = False
-    # Whether the machine may have gone down since the directory was last used, losing unsynced data.
+    # Whether the machine may have gone down since the directory was last used, or the disk, losing unsynced data.
     lost_power: bool = True
+    # Whether it is known what was synced. Without that, earlier gaps are unknown as well: better to keep records after
+    # one than to truncate acknowledged ones.
+    knows_recovery_points: bool = True
     found: set[TopicPartition] = field(default_factory=set)
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
@@ -118,7 +121,6 @@ def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
     filesystem = env.filesystem
     directory = LogDirectory(path, directory_id, clean=filesystem.exists(path / CLEAN_SHUTDOWN))
     marker = read_boot_marker(filesystem, path, env.boot_id)
-    directory.lost_power = marker is None or not marker.is_checked
     for name, size in filesystem.list_directory(path).items():
         partition = parse_partition_directory(name) if size == -1 and not is_deletion_directory(name) else None
         if partition is not None and partition.topic != METADATA_TOPIC:
@@ -127,10 +129,9 @@ def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
         if future is not None:
             directory.found_futures[future] = name
     recovery_points = _read_checkpoint(env, path / RECOVERY_POINTS)
-    if recovery_points is None:
-        # Earlier gaps are unknown: better to keep records after one than to truncate acknowledged ones.
-        directory.lost_power = False
+    directory.knows_recovery_points = recovery_points is not None
     directory.recovery_points = recovery_points or {}
+    directory.lost_power = directory.knows_recovery_points and (marker is None or not marker.is_checked)
     directory.start_offsets = _read_checkpoint(env, path / LOG_START_OFFSETS) or {}
     directory.high_watermarks = _read_checkpoint(env, path / HIGH_WATERMARKS) or {}
     return directory

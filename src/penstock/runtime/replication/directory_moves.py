@@ -325,9 +325,12 @@ class DirectoryMoves:
             move.is_cancelled = True
             return
         log = move.future.log if move.future is not None else None
+        home = self._partitions.home(partition)
         if isinstance(error, StorageError) and not error.is_passing and log is not None and log.is_failed:
             self._partitions.fail_directory(target, error)
-        home = self._partitions.home(partition)
+        elif isinstance(error, StorageError) and error.is_disk_failure and error.path is not None:
+            broken = home if error.path.is_relative_to(home.path) else target
+            self._partitions.fail_directory(broken, error)
         target.futures.pop(partition.name, None)
         if home is target:
             return

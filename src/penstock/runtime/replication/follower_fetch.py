@@ -22,6 +22,7 @@ from penstock.runtime.replication.leading import divergence, note_fetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.replication.read_failures import note_read_failure
 from penstock.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 
 REPLICA_STATE_SINCE = 15
@@ -254,6 +255,7 @@ class _FollowerReads:
                 data = b""
         except ApiError as problem:
             # The follower needs the log's bounds to find out where to continue.
+            note_read_failure(partition, problem)
             return _row(partition, key, b"", problem.code)
         if throttle is not None:
             throttle.spent(len(data))

@@ -13,6 +13,7 @@ from penstock.core.share.scan import Ahead, wait_for
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.read_failures import note_read_failure
 from penstock.runtime.share.settings import ShareGroupSettings
 from penstock.runtime.share.tier_window import Tier, TierWindow, late
 from penstock.wire.records import Record, read_records
@@ -94,15 +95,18 @@ class ShareReader:
     def _read(self, offset: int, size_max: int, *, committed_only: bool, at_least_one: bool = True) -> Read:
         """Nothing, too, while it is on its way from object storage."""
         try:
-            read = self._partition.read(offset, size_max, committed_only=committed_only, minimum_one_batch=at_least_one)
+            data = self._partition.read(
+                offset, size_max, committed_only=committed_only, minimum_one_batch=at_least_one
+            ).read()
         except ApiError as error:
             if self._window is None or error.code is not ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+                note_read_failure(self._partition, error)
                 raise
             part = self._window.take(offset, size_max, committed_only=committed_only, at_least_one=at_least_one)
             return Read(batches_in(part.data, offset), part.aborted)
         if self._window is not None:
             self._window.forget()
-        return Read(batches_in(read.read(), offset))
+        return Read(batches_in(data, offset))
 
     def _scattered(self, start: int, size_max: int, settings: ShareGroupSettings) -> Found | None:
         """Records that were delayed, from `start` on, without those around them; None if they are all gone."""

@@ -36,6 +36,8 @@ class BrokerRegistrationRequest(NamedTuple):
     is_migrating_zk_broker: bool = False
     log_dirs: Sequence[bytes] = ()
     previous_broker_epoch: int = -1
+    intact_broker_epoch: int = -1
+    intact_log_dirs: Sequence[bytes] = ()
 
 
 class BrokerRegistrationResponse(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.members import MemberState
 from penstock.core.group.contract import GroupSettings
 from penstock.model.errors import ErrorCode
@@ -234,3 +235,25 @@ def test_a_pattern_stands_for_topics_that_the_member_may_describe() -> None:
     world.may_describe = lambda name: not name.endswith("secret")
     joined = beat(world, member_id="a", subscribed_topic_names=None, subscribed_topic_regex="orders.*")
     assert [row.topic_id for row in joined.assignment.topic_partitions] == [world.topics.ids["orders"]]
+
+
+def test_a_pattern_that_others_still_use_no_longer_counts_for_a_member_without_it() -> None:
+    world = ConsumerWorld(t=1, u=4)
+    by_pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": "u"}
+    beat(world, member_id="b", **by_pattern)
+    joined = beat(world, member_id="a", subscribed_topic_regex="u")
+    beat(world, member_id="a", member_epoch=joined.member_epoch, subscribed_topic_regex="")
+    group = world.shard._groups[GROUP]
+    assert isinstance(group, ConsumerGroup)
+    u = world.topics.ids["u"]
+    assert (u in group.targets["a"], group.targets["b"][u]) == (False, frozenset(range(4)))
+
+
+def test_a_pattern_that_was_replaced_by_another_is_forgotten() -> None:
+    world = ConsumerWorld(t=1, u=1)
+    by_pattern = {"subscribed_topic_names": None, "member_id": "a"}
+    joined = beat(world, subscribed_topic_regex="t", **by_pattern)
+    beat(world, subscribed_topic_regex="u", member_epoch=joined.member_epoch, **by_pattern)
+    group = world.shard._groups[GROUP]
+    assert isinstance(group, ConsumerGroup)
+    assert (dict(group.regex_counts), group.resolved_regexes.keys()) == ({"u": 1}, {"u"})

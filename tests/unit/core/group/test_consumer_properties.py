@@ -30,6 +30,7 @@ SUBSCRIPTIONS: list[dict[str, Any]] = [
     {"subscribed_topic_names": ["u", "later"]},
     {"subscribed_topic_names": [], "subscribed_topic_regex": "[tu]"},
     {"subscribed_topic_names": ["t"], "subscribed_topic_regex": ""},
+    {"subscribed_topic_names": [], "subscribed_topic_regex": "u|later"},
 ]
 
 # Far more records than forty events and a rebalance of four members write.

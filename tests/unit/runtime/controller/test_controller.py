@@ -207,6 +207,28 @@ def test_what_many_partitions_need_is_done_in_bounded_decisions(monkeypatch: pyt
     play(scene, settings=CALM)
 
 
+def test_a_broker_with_intact_directories_returns_in_bounded_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays eligible in most partitions, which is no reason to go through them again."""
+    monkeypatch.setattr(controller_duties, "RECORDS_PER_DECISION", 10)
+
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1, 2)
+        for number in range(20):
+            await world.create(f"t{number}", (1, 2), (2, 1), (1, 2))
+        await world.beat(2, want_fence=True)
+        assert world.image.in_sync_counts[1] == 60
+        world.quorum.batches.clear()
+        world.incarnations[1] = 2
+        request = world.registration(1, intact_broker_epoch=world.epochs[1])
+        request = request._replace(intact_log_dirs=[world.state("t0").directory(1)])
+        world.epochs[1] = await world.controller.register_broker(request)
+        assert max(world.quorum.batches) <= 11
+        assert not world.image.in_sync_counts[1]
+        assert world.image.eligible_counts[1] == 60
+
+    play(scene, settings=CALM)
+
+
 def test_leadership_goes_back_to_the_preferred_replica() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1, 2)

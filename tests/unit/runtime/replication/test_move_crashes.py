@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -21,7 +22,7 @@ from penstock.runtime.replication import directory_moves, future_log
 from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
-from penstock.storage.files import File, StorageError
+from penstock.storage.files import File, StorageError, storage_error
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.records import Record, build_batch, read_records, split_batches
 from sim.disk import SimDisk, SimFilesystem
@@ -285,6 +286,27 @@ def test_a_replica_that_did_not_move_says_that_it_kept_its_records(failing: Path
         await world.settle()
         assert world.controller.directory == IDS[FIRST]
         assert world.controller.kept_records == (failing is SECOND)
+        await world.env.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("failing", [FIRST, SECOND])
+def test_a_disk_that_a_move_finds_broken_goes_offline(failing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be it the one that is read, or the one that is written."""
+
+    def touch(_: SimFilesystem, action: str, path: Path) -> None:
+        if path.is_relative_to(failing):
+            raise storage_error(action, path, OSError(errno.EIO, "Input/output error"))
+
+    async def run() -> None:
+        world = World()
+        world.open(lost_power=False)
+        await world.fill()
+        monkeypatch.setattr(SimFilesystem, "touch", touch)
+        world.moves.alter(NAME, str(SECOND))
+        await world.settle()
+        assert [one.path for one in world.directories if one.failure is not None] == [failing]
         await world.env.close()
 
     asyncio.run(run())

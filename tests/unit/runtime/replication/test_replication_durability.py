@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from replication_world import Cluster, in_cluster, until
+from replication_world import TOPIC, TOPIC_ID, Cluster, in_cluster, until
 
+from penstock.api.context import Client, RequestContext
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.model.errors import ErrorCode
 from penstock.runtime.logs.directories import write_checkpoints
 from penstock.runtime.replication.fetcher import Followed, ReplicaFetcher
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets
-from penstock.storage.files import StorageError
+from penstock.storage.files import CorruptLogError, StorageError, storage_error
 from penstock.storage.flush import FlushTicket
 from penstock.storage.log import Log
-from penstock.wire.messages.fetch import FetchResponse
+from penstock.storage.slices import LogSlice
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 
 def test_a_leader_left_alone_during_a_sync_syncs_what_it_acknowledged_meanwhile(
@@ -167,6 +170,39 @@ def test_a_follower_whose_disk_fails_under_an_append_stops_in_order(
 
     in_cluster(tmp_path, story)
     assert "background task" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "is_offline"),
+    [
+        (storage_error("read", Path("00.log"), OSError(errno.EIO, "Input/output error")), True),
+        (storage_error("open", Path("00.log"), OSError(errno.EMFILE, "Too many open files")), False),
+        (CorruptLogError(Path("00.log"), 0, "its checksum is wrong"), False),
+    ],
+)
+def test_a_disk_that_cannot_be_read_takes_its_directory_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: StorageError, is_offline: bool
+) -> None:
+    """Other brokers can lead what is in it."""
+
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2))
+        assert (await one.send(b"first")).error_code == 0
+        two.fetchers.stop()
+
+        def fail(_: object) -> bytes:
+            raise error
+
+        assert (await one.send(b"second", acks=1)).error_code == 0
+        monkeypatch.setattr(LogSlice, "read", fail)
+        context = RequestContext(12, "test", Client(("127.0.0.1", 1), "PLAINTEXT"))
+        wanted = FetchTopic(TOPIC, TOPIC_ID, [FetchPartition(0, fetch_offset=0, partition_max_bytes=1_000)])
+        response: Any = one.fetch(FetchRequest(topics=[wanted], max_bytes=1_000), context)
+        assert response.responses[0].partitions[0].error_code == error.code
+        assert (one.directory.failure is error) == is_offline
+
+    in_cluster(tmp_path, story)
 
 
 def test_a_sole_leader_commits_once_the_controller_has_confirmed_it(tmp_path: Path) -> None:

@@ -46,18 +46,17 @@ def update_regexes(
     """
     regexes = dict(group.resolved_regexes)
     old, new = member.subscribed_topic_regex, updated.subscribed_topic_regex
-    changed = False
+    # Even if others still use the old pattern: this member gets its topics no longer.
+    changed = old != new
     subscribed = set(group.regex_counts)
-    if old != new:
+    if changed:
         if old and group.regex_counts[old] == 1:
             records.append(regex_tombstone(group.group_id, old))
             subscribed.discard(old)
             regexes.pop(old, None)
-            changed = True
         if new:
             context.catalog.resolve(new)
             subscribed.add(new)
-            changed = True
     if not subscribed or not _needs_refresh(context, group, subscribed, now_ms):
         return Resolved(regexes, changed, group.regex_version)
     for regex in sorted(subscribed):
