@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from penstock.core.metadata import directories
+from penstock.core.metadata import brokers, directories
 from penstock.core.metadata.image import Broker, Image
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
@@ -68,5 +68,12 @@ def trust_a_disk_that_failed() -> Iterator[None]:
         yield
 
 
-MOVING_VARIANTS = (swap_before_the_rest, follow_what_is_gone, distrust_who_stayed)
+@contextmanager
+def distrust_intact_disks() -> Iterator[None]:
+    """Take everything that a broker has for incomplete when one of its directories failed."""
+    with patch.object(brokers, "intact_directories", lambda *_: ()):
+        yield
+
+
+MOVING_VARIANTS = (swap_before_the_rest, follow_what_is_gone, distrust_who_stayed, distrust_intact_disks)
 FAILING_VARIANTS = (trust_a_disk_that_failed,)

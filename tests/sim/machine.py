@@ -142,8 +142,8 @@ class Machine:
         self._properties = properties
         self._scheduler = scheduler
         self._random = random
-        # Whether there were replicas in a directory when it failed.
-        self.may_lack_replicas = False
+        # The replicas that were in a directory when it failed.
+        self.lacking: set[str] = set()
         self._loop: SimLoop
         self._env: SimEnv
         self._filesystem: SimFilesystem
@@ -241,8 +241,7 @@ class Machine:
         """From now on nothing works in a data directory, and its replicas may be lost."""
         directory = self.disk.root.entries[name]
         assert isinstance(directory, Directory)
-        if any(parse_partition_directory(entry) for entry in directory.entries):
-            self.may_lack_replicas = True
+        self.lacking.update(filter(parse_partition_directory, directory.entries))
         self.disk.broken, self.disk.broken_loses_unsynced = name, loses_unsynced
 
     def mend_directory(self) -> None:

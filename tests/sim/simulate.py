@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -20,6 +21,8 @@ SETTLE_S = 40.0
 READ_S = 60.0
 # A follower whose leader lost power and came back at once waits out replica.socket.timeout.ms for an old answer.
 IN_SYNC_S = 45.0
+
+PARTITION = re.compile(r"[a-z_]+-\d+(?:-\d+)?")
 
 
 @dataclass(slots=True)
@@ -54,8 +57,7 @@ def _simulate(plan: Plan, tell: Callable[[str], None] | None, inspect: Callable[
     anomalies = _live(world, plan, watch)
     anomalies += watch.anomalies
     anomalies += [Anomaly("bug", text) for text in world.scheduler.errors[:5]]
-    excused = _excused(plan, world)
-    found = [one for one in anomalies if one.kind not in excused]
+    found = [one for one in anomalies if not _is_excused(one, plan, world)]
     acknowledged = sum(one.status.value == "ok" and one.kind.value == "send" for one in world.history.operations)
     outcome = Outcome(
         plan,
@@ -72,13 +74,17 @@ def _simulate(plan: Plan, tell: Callable[[str], None] | None, inspect: Callable[
     return outcome
 
 
-def _excused(plan: Plan, world: World) -> frozenset[str]:
+def _is_excused(anomaly: Anomaly, plan: Plan, world: World) -> bool:
     """Replicas in a directory that failed may be gone, as after a power cut; and two may take what only the two had."""
-    lacking = {machine.node_id for machine in world.machines.values() if machine.may_lack_replicas}
-    powerless = {machine.node_id for machine in world.machines.values() if machine.power_cuts}
-    if lacking and powerless - lacking:
-        return plan.excused | LOST_EVERYWHERE
-    return plan.excused | READ_BEFORE_SYNCED if lacking and plan.shape.min_insync_replicas == 1 else plan.excused
+    if anomaly.kind in plan.excused:
+        return True
+    named = set(PARTITION.findall(anomaly.text))
+    lacking = [machine for machine in world.machines.values() if machine.lacking and not named - machine.lacking]
+    if not lacking:
+        return False
+    if any(machine.power_cuts for machine in world.machines.values() if machine not in lacking):
+        return anomaly.kind in LOST_EVERYWHERE
+    return anomaly.kind in READ_BEFORE_SYNCED and plan.shape.min_insync_replicas == 1
 
 
 def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:

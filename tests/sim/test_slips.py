@@ -36,6 +36,7 @@ FIRST_SEEDS = {
     "take_a_stale_copy": 25,
     "follow_what_is_gone": 700017,
     "distrust_who_stayed": 208,
+    "distrust_intact_disks": 712055,
 }
 
 # What a run must have for a slip to show at all: others are not worth their time.
@@ -49,6 +50,7 @@ PROMISING: dict[str, Callable[[Plan], bool]] = {
     "mark_before_decision": lambda plan: kinds(plan).count("strike_coordinator") >= 3,
     "follow_what_is_gone": lambda plan: "fail_directory" in kinds(plan),
     "distrust_who_stayed": lambda plan: {"fail_directory", "power"} <= set(kinds(plan)),
+    "distrust_intact_disks": lambda plan: {"fail_directory", "power"} <= set(kinds(plan)),
     "name_a_key_that_did_not_seal": lambda plan: "rotate_key" in kinds(plan),
 }
 
