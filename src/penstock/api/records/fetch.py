@@ -22,12 +22,12 @@ from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.replication.absence import note_read_failure
 from penstock.runtime.replication.fetch_rows import Found, Key, forgotten_in, is_follower, respond, wanted_in
 from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.replication.read_failures import note_read_failure
 from penstock.runtime.security.access_control import AccessControl
 from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.runtime.tier.tiered_fetch import TieredFetch

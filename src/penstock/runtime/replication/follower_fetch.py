@@ -16,13 +16,13 @@ from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
+from penstock.runtime.replication.absence import note_read_failure
 from penstock.runtime.replication.fetch_rows import TOPIC_IDS_SINCE, Found, Key, forgotten_in, respond, wanted_in
 from penstock.runtime.replication.follower_view import FollowerView, Watch
 from penstock.runtime.replication.leading import divergence, note_fetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.replication.read_failures import note_read_failure
 from penstock.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 
 REPLICA_STATE_SINCE = 15

@@ -12,8 +12,8 @@ from penstock.core.share.partition import SharePartition
 from penstock.core.share.scan import Ahead, wait_for
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
+from penstock.runtime.replication.absence import note_read_failure
 from penstock.runtime.replication.partition import Partition
-from penstock.runtime.replication.read_failures import note_read_failure
 from penstock.runtime.share.settings import ShareGroupSettings
 from penstock.runtime.share.tier_window import Tier, TierWindow, late
 from penstock.wire.records import Record, read_records
