@@ -16,6 +16,7 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a replica that stayed where it was, announced in a directory that failed": (draw_moving, 208),
     "a disk that failed and came back without its last writes": (draw_failing, 17),
     "a disk that failed under a move alone": (draw_failing, 47),
+    "a replica that came back before its former log was removed": (draw_moving, 730049),
     "a broker distrusted as a whole because of one disk": (draw_moving, 712055),
     "a partition moved away while a segment is copied": (draw_tiered, 200146),
     "a refused batch forgotten because a clock jumped": (draw, 1000383),

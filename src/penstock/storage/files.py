@@ -27,6 +27,9 @@ from penstock.wire.record_types import Buffer
 _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
+DISK_FAILURES = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
+
+
 class StorageError(ApiError):
     """The disk refused; nothing that raised it may be acknowledged.
 
@@ -56,8 +59,8 @@ class StorageError(ApiError):
 
     @property
     def is_disk_failure(self) -> bool:
-        """True when it is the disk's fault: not a full one, and not damaged records on a sound one."""
-        return self.errno != 0 and not self.is_passing
+        """True when the disk is gone or broken: not a full one, and not damaged records on a sound one."""
+        return self.errno in DISK_FAILURES
 
 
 class CorruptLogError(StorageError):

@@ -70,6 +70,8 @@ class DirectoryMoves:
         self._checkpoint = checkpoint
         self._slots = asyncio.Semaphore(max(1, len(partitions.directories)))
         self._moves: dict[TopicPartition, Move] = {}
+        # Replicas that have moved, while their former logs are still where they were.
+        self._settling: dict[TopicPartition, asyncio.Event] = {}
         self.moved_count = 0
         self.moved_bytes = 0
 
@@ -166,6 +168,9 @@ class DirectoryMoves:
 
     async def _run(self, move: Move) -> None:
         try:
+            if (settling := self._settling.get(move.partition.name)) is not None:
+                # It may be on its way back, to where the former log is still to be removed.
+                await settling.wait()
             async with self._slots:
                 await self._open(move)
                 await self._fill(move)
@@ -227,8 +232,13 @@ class DirectoryMoves:
         retire = self._swap(move)
         if retire is None:
             return False
-        del self._moves[move.partition.name]
-        await self._settle(move, retire)
+        name = move.partition.name
+        del self._moves[name]
+        self._settling[name] = asyncio.Event()
+        try:
+            await self._settle(move, retire)
+        finally:
+            self._settling.pop(name).set()
         return True
 
     def _swap(self, move: Move) -> Callable[[], None] | None:

@@ -312,6 +312,35 @@ def test_a_disk_that_a_move_finds_broken_goes_offline(failing: Path, monkeypatch
     asyncio.run(run())
 
 
+def test_a_replica_that_moves_back_waits_until_its_former_log_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow disk the former log was removed when the replica had come back: it was the replica itself by then."""
+    settle, has_moved = DirectoryMoves._settle, asyncio.Event()
+
+    async def settle_late(moves: DirectoryMoves, move: Move, retire: Callable[[], None]) -> None:
+        has_moved.set()
+        for _ in range(100 if move.target.path == SECOND else 0):
+            await asyncio.sleep(0)
+        await settle(moves, move, retire)
+
+    monkeypatch.setattr(DirectoryMoves, "_settle", settle_late)
+
+    async def run() -> None:
+        world = World()
+        world.open(lost_power=False)
+        await world.fill()
+        world.moves.alter(NAME, str(SECOND))
+        away = world.moves._moves[NAME].task
+        await has_moved.wait()
+        world.moves.alter(NAME, str(FIRST))
+        await asyncio.wait([away, world.moves._moves[NAME].task])
+        await world.settle()
+        assert [path.parent for path in world.logs()] == [FIRST]
+        assert world.values() == list(range(world.appended))
+        await world.env.close()
+
+    asyncio.run(run())
+
+
 def test_a_killed_process_loses_nothing_wherever_it_was() -> None:
     assert crash_everywhere(lost_power=False) > 50
 
