@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from sim.faults import HOUR_MS, STRIKES, Fault
 from sim.shape import COMPACT, KEEP, RETAIN, Shape
@@ -57,19 +58,27 @@ class Plan:
     excused: frozenset[str] = frozenset()
 
 
-def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
-    """The plan of a seed with transactional clients; one node loses power at most."""
-    random = Random(f"{seed} transactional plan")
-    dimensions = Random(f"{seed} transactional dimensions")
-    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
-    shape = replace(
+def _keeping_everything(shape: Shape, **changes: Any) -> Shape:
+    """A shape whose records are neither compacted nor deleted, and whose brokers are the controllers, with changes."""
+    return replace(
         shape,
-        guarded=_is_guarded(seed),
         policy=KEEP,
         retention_ms=None,
         retention_bytes=None,
         deletes_records=False,
         controllers=0,
+        **changes,
+    )
+
+
+def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
+    """The plan of a seed with transactional clients; one node loses power at most."""
+    random = Random(f"{seed} transactional plan")
+    dimensions = Random(f"{seed} transactional dimensions")
+    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
+    shape = _keeping_everything(
+        shape,
+        guarded=_is_guarded(seed),
         producers=random.randint(0, 1),
         members=random.randint(0, 1),
         writers=random.randint(1, 3),
@@ -122,13 +131,8 @@ def draw_failing(seed: int, nodes: int = 3) -> Plan:
         Fault(at_s + 1.0, "fail_directory", (failing,), 2.0, 1),
         Fault(at_s + 2.5, "kill", (whole,), 4.0),
     )
-    shape = replace(
+    shape = _keeping_everything(
         plan.shape,
-        controllers=0,
-        policy=KEEP,
-        retention_ms=None,
-        retention_bytes=None,
-        deletes_records=False,
         replication_factor=3,
         min_insync_replicas=2,
         moves_pause_s=0.3,
@@ -141,13 +145,8 @@ def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     random = Random(f"{seed} shared plan")
     dimensions = Random(f"{seed} shared dimensions")
     shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
-    shape = replace(
+    shape = _keeping_everything(
         shape,
-        policy=KEEP,
-        retention_ms=None,
-        retention_bytes=None,
-        deletes_records=False,
-        controllers=0,
         partitions=1,
         members=0,
         classic_members=0,

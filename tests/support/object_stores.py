@@ -20,6 +20,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from penstock.local.layout import free_ports
 from penstock.storage.tier.object_store import RemoteStore
 
@@ -128,6 +130,15 @@ STORES: Mapping[str, Kind] = {
     "azurite": Kind(azurite_missing, azurite),
     "google": Kind(s3proxy_missing, google),
 }
+
+
+def available(name: str) -> Kind:
+    """One of them; skips the test where it cannot be had."""
+    kind = STORES[name]
+    reason = kind.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    return kind
 
 
 def _s3_options(endpoint: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from penstock.storage.tier.object_store import PART_BYTES, RemoteStore, StoreError
-from support.object_stores import STORES, Store
+from support.object_stores import STORES, Store, available
 from support.tier_cluster import tier_missing
 
 MISSING = tier_missing()
@@ -29,10 +29,7 @@ async def names(opened: RemoteStore, prefix: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", STORES)
 def test_a_store_starts_empty(name: str, tmp_path: Path) -> None:
-    kind = STORES[name]
-    reason = kind.missing()
-    if reason is not None:
-        pytest.skip(reason)
+    kind = available(name)
     for life in ("first", "second"):
         directory = tmp_path / life
         directory.mkdir()

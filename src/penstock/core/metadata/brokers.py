@@ -220,12 +220,13 @@ def departures(
     if not unclean or not image.eligible_leader_replicas_enabled:
         return list(leader_and_isr_updates(image, partitions, defaults, removed=broker_id, avoid=avoid))
     lost: Iterable[PartitionKey] = partitions
-    kept: Iterable[PartitionKey] = ()
+    kept: list[PartitionKey] = []
     if intact:
-        known = [key for key in partitions if key[0] in image.topics_by_id]
-        places = [image.topics_by_id[topic_id].partitions[index].directory(broker_id) for topic_id, index in known]
-        lost = [key for key, place in zip(known, places, strict=True) if place not in intact]
-        kept = [key for key, place in zip(known, places, strict=True) if place in intact]
+        lost = []
+        for key in partitions:
+            topic = image.topics_by_id.get(key[0])
+            is_kept = topic is not None and topic.partitions[key[1]].directory(broker_id) in intact
+            (kept if is_kept else lost).append(key)
     return [
         *leader_and_isr_updates(image, lost, defaults, unclean=broker_id, avoid=avoid),
         *leader_and_isr_updates(image, kept, defaults, removed=broker_id, avoid=avoid),
