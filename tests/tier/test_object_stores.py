@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from penstock.storage.tier.object_store import PART_BYTES, RemoteStore, StoreError
-from support.object_stores import STORES, Store, available
+from support.object_stores import Store
 from support.tier_cluster import tier_missing
 
 MISSING = tier_missing()
@@ -25,18 +25,6 @@ MANY = 1_050
 
 async def names(opened: RemoteStore, prefix: str) -> dict[str, int]:
     return {listed.path: listed.size_bytes async for listed in opened.list(prefix)}
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_a_store_starts_empty(name: str, tmp_path: Path) -> None:
-    kind = available(name)
-    for life in ("first", "second"):
-        directory = tmp_path / life
-        directory.mkdir()
-        with kind.start(directory) as running:
-            opened = running.open()
-            assert asyncio.run(names(opened, "")) == {}
-            asyncio.run(opened.put("left-behind", b"by the first"))
 
 
 def test_small_objects(store: Store) -> None:
