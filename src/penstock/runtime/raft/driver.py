@@ -104,7 +104,7 @@ class RaftDriver:
         self._addresses = AddressBook({**(addresses or {}), **bootstrap_ids}, listener_name)
         self._log = MetadataLog(env, directory / DIRECTORY, settings, VoterSet.of_ids(voters))
         self._applied = AppliedImage()
-        self._snapshots = SnapshotTaker(env, self._log, self._applied, snapshot_bytes, snapshot_interval_ms)
+        self._snapshots = SnapshotTaker(env, self._log, self._applied, snapshot_bytes, snapshot_interval_ms, self._fail)
         self._leadership_listeners: list[Callable[[bool], None]] = []
         self._leader_listeners: list[Callable[[int], None]] = []
         self._reported_leader = (-1, -1)
@@ -263,7 +263,7 @@ class RaftDriver:
             self._install,
             self._fail,
         )
-        self.requests = RaftRequests(env, self.quorum, log, self._addresses, self._cluster_id, self._step)
+        self.requests = RaftRequests(env, self.quorum, log, self._addresses, self._cluster_id, self._step, self._fail)
         self.description = QuorumDescription(env, self.quorum, self._addresses, lambda: self.log.end_offset)
         self._step(Started())
         if self.quorum.is_leader:
@@ -461,7 +461,15 @@ class RaftDriver:
         """Apply committed entries to the image, a slice per turn."""
         if self._applying and not everything:
             return
-        done = self._applied.apply(self._log, self.quorum.high_watermark, everything=everything)
+        try:
+            done = self._applied.apply(self._log, self.quorum.high_watermark, everything=everything)
+        except StorageError as error:
+            if everything or not error.is_passing:
+                raise
+            logger.error("the metadata log cannot be read for now: %s", error)
+            self._applying = True
+            asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._apply_more)
+            return
         self._applying = not done
         if not done:
             asyncio.get_running_loop().call_soon(self._apply_more)
@@ -474,7 +482,10 @@ class RaftDriver:
     def _apply_more(self) -> None:
         self._applying = False
         if not self._stopped and self._failed is None:
-            self._apply()
+            try:
+                self._apply()
+            except StorageError as error:
+                self._fail(error)
 
     def take_snapshot(self) -> None:
         """Write a snapshot of everything applied, before this returns."""

@@ -208,8 +208,13 @@ class Follower:
         except PeerLost as error:
             logger.info("snapshot %s could not be fetched: %s", name.file_name, error)
             self._step(RequestFailed(leader_id, SnapshotRequest(epoch, self._quorum.node_id)))
-        except (Interrupted, DamagedMetadata, StorageError) as error:
+        except (Interrupted, DamagedMetadata) as error:
             logger.warning("snapshot %s could not be fetched: %s", name.file_name, error)
+            delay_ms = RETRY_LATER_MS
+        except StorageError as error:
+            if not error.is_passing:
+                self._failed(error)
+            logger.error("snapshot %s cannot be written: %s", name.file_name, error)
             delay_ms = RETRY_LATER_MS
         finally:
             if self._loading_epoch == epoch:

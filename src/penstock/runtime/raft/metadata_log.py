@@ -39,9 +39,11 @@ from penstock.runtime.raft.metadata_files import (
     read_snapshot,
     write_election,
 )
+from penstock.storage.files import CorruptLogError
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, SEGMENT_SUFFIXES
 from penstock.storage.settings import INT64_MAX
+from penstock.wire.kernel import scan_batches
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import ControlType, check_crc, split_batches
 
@@ -221,8 +223,13 @@ class MetadataLog:
         self.history.truncate_to(self.log.end_offset)
 
     def read(self, offset: int, size_max: int, *, offset_max: int | None = None) -> bytes:
-        """Whole batches from `offset` on, at least one if there is one."""
-        return self.log.read(offset, size_max, offset_max=offset_max, minimum_one_batch=True).read()
+        """Whole, intact batches from `offset` on, at least one if there is one; raises CorruptLogError."""
+        data = self.log.read(offset, size_max, offset_max=offset_max, minimum_one_batch=True).read()
+        scan = scan_batches(data, 0, len(data), check_crc=True)
+        if scan.problem is not None or scan.position != len(data):
+            reason = f"in what was read from offset {offset} on: {scan.problem or 'a batch is cut short'}"
+            raise CorruptLogError(self.directory, scan.position, reason)
+        return data
 
     def batches(self, offset: int, offset_max: int) -> Iterator[Batch]:
         """The decoded batches of one read between two offsets; more may follow."""

@@ -67,6 +67,7 @@ class RaftRequests:
         addresses: AddressBook,
         cluster_id: str | None,
         step: Callable[[Event], Effects],
+        failed: Callable[[StorageError], object],
     ) -> None:
         self._env = env
         self._quorum = quorum
@@ -74,6 +75,7 @@ class RaftRequests:
         self._addresses = addresses
         self._cluster_id = cluster_id
         self._step = step
+        self._failed = failed
         self._parked: dict[ParkedFetch, None] = {}
         self._open_snapshot: tuple[SnapshotId, File] | None = None
 
@@ -251,6 +253,7 @@ class RaftRequests:
         try:
             records = self._log.read(offset, max(1, parked.size_max))
         except StorageError as failure:
+            self._note_read_failure(failure)
             return self._response(self._row(failure.code), name)
         return self._response(self._row(ErrorCode.NONE)._replace(records=records), name)
 
@@ -318,8 +321,14 @@ class RaftRequests:
         except FileNotFoundError:
             return self._snapshot_row(asked, ErrorCode.SNAPSHOT_NOT_FOUND)
         except StorageError as failure:
+            self._note_read_failure(failure)
             return self._snapshot_row(asked, failure.code)
         return self._snapshot_row(asked, 0)._replace(size=file.size, position=asked.position, unaligned_records=data)
+
+    def _note_read_failure(self, error: StorageError) -> None:
+        """A leader that cannot read what its followers need must make way for one that can."""
+        if not error.is_passing:
+            self._failed(error)
 
     def _snapshot_file(self, wanted: SnapshotId) -> File:
         """The open file of a snapshot; the last one requested stays open, even if it is deleted."""

@@ -3,14 +3,19 @@
 A snapshot is not written from the live image, which would have to stay unchanged meanwhile, but from the last snapshot
 and the log since: a worker replays both into an image of its own and writes that. The event loop only reads the log's
 bytes for it; besides time it costs the memory of a second image until it is written.
+
+A last snapshot that has become unreadable is replaced by one of the live image: until then no node could start from it,
+and followers that are far behind could not catch up. A disk that fails meanwhile fails the metadata log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.core.metadata.image import Image
 from penstock.core.raft.voters import VoterSet
@@ -42,9 +47,22 @@ class SnapshotPlan:
     kraft_version: int
     voters: VoterSet | None
     now_ms: int
+    # The records of the snapshot themselves, where the base cannot be read.
+    records: tuple[Any, ...] | None = None
 
     def write(self, filesystem: Filesystem) -> None:
         """Write the snapshot; blocking."""
+        write_snapshot(
+            filesystem,
+            self.directory,
+            self.snapshot,
+            self._replayed(filesystem) if self.records is None else self.records,
+            self.now_ms,
+            kraft_version=self.kraft_version,
+            voters=self.voters,
+        )
+
+    def _replayed(self, filesystem: Filesystem) -> Iterator[Any]:
         image = Image()
         if self.base is not None:
             replay_all(image, read_snapshot(filesystem, self.directory, self.base))
@@ -52,28 +70,28 @@ class SnapshotPlan:
         for data in self.entries:
             batches = decode_batches(data, self.directory)
             replay_all(image, (batch for batch in batches if batch.next_offset > base_offset))
-        write_snapshot(
-            filesystem,
-            self.directory,
-            self.snapshot,
-            image.snapshot(),
-            self.now_ms,
-            kraft_version=self.kraft_version,
-            voters=self.voters,
-        )
+        return image.snapshot()
 
 
 class SnapshotTaker:
     """Writes one snapshot at a time, after a number of applied bytes or an interval (0 for never)."""
 
     def __init__(
-        self, env: Env, log: MetadataLog, applied: AppliedImage, interval_bytes: int, interval_ms: int
+        self,
+        env: Env,
+        log: MetadataLog,
+        applied: AppliedImage,
+        interval_bytes: int,
+        interval_ms: int,
+        failed: Callable[[StorageError], object],
     ) -> None:
         self._env = env
         self._log = log
         self._applied = applied
         self._interval_bytes = interval_bytes
         self._interval_ms = interval_ms
+        self._failed = failed
+        self._is_base_damaged = False
         self._last_ms = env.monotonic_ms()
         self._work: asyncio.Future[None] | None = None
         self._stopped = False
@@ -105,7 +123,11 @@ class SnapshotTaker:
     def _begin(self, durable: asyncio.Future[None]) -> None:
         if durable.cancelled() or durable.exception() is not None or self._stopped or self._work is not None:
             return
-        plan = self._plan(min(self._applied.applied_offset, self._log.log.flushed_offset))
+        try:
+            plan = self._plan(min(self._applied.applied_offset, self._log.log.flushed_offset))
+        except StorageError as error:
+            self._unwritten(error)
+            return
         if plan is not None:
             self._work = self._env.run_blocking(lambda: plan.write(self._env.filesystem))
             self._work.add_done_callback(lambda done: self._written(plan, done))
@@ -124,12 +146,18 @@ class SnapshotTaker:
             return None
         epoch = max(0, log.start().epoch, log.log.epochs.epoch_for_offset(applied_offset - 1))
         version, voters = log.history.at(applied_offset)
+        snapshot, now_ms = SnapshotId(applied_offset, epoch), self._env.now_ms()
+        if self._is_base_damaged:
+            if applied_offset != self._applied.applied_offset:
+                # The live image has more than is durable here; the next call may find them equal.
+                self._applied.bytes_since_snapshot = self._interval_bytes
+                return None
+            records = tuple(self._applied.image.snapshot())
+            return SnapshotPlan(log.directory, None, (), snapshot, version, voters, now_ms, records)
         entries = []
         while offset < applied_offset:
             entries.append(log.read(offset, READ_BYTES, offset_max=applied_offset))
             offset = max(offset, split_batches(entries[-1], BATCH_BYTES_MAX)[-1][1].next_offset)
-        snapshot = SnapshotId(applied_offset, epoch)
-        now_ms = self._env.now_ms()
         return SnapshotPlan(log.directory, base, tuple(entries), snapshot, version, voters, now_ms)
 
     def _written(self, plan: SnapshotPlan, done: asyncio.Future[None]) -> None:
@@ -142,10 +170,22 @@ class SnapshotTaker:
                 raise error
             if plan.snapshot.end_offset > self._log.snapshot().offset:
                 self._finish(plan)
-        except (StorageError, DamagedMetadata) as problem:
-            logger.error("cannot write a metadata snapshot, the log is kept instead: %s", problem)
-            self._applied.bytes_since_snapshot = self._interval_bytes // 2
+        except DamagedMetadata as damage:
+            logger.error("the last metadata snapshot is damaged and will be replaced by a new one: %s", damage)
+            self._is_base_damaged = True
+            self._applied.bytes_since_snapshot = self._interval_bytes
+        except StorageError as problem:
+            self._unwritten(problem)
+
+    def _unwritten(self, error: StorageError) -> None:
+        """Try again later if the disk is only full, or too many files are open; a failing disk fails the log."""
+        if not error.is_passing:
+            self._failed(error)
+            return
+        logger.error("cannot write a metadata snapshot, the log is kept until it can be written: %s", error)
+        self._applied.bytes_since_snapshot = self._interval_bytes // 2
 
     def _finish(self, plan: SnapshotPlan) -> None:
         logger.info("wrote metadata snapshot %s", plan.snapshot.file_name)
+        self._is_base_damaged = False
         self._log.snapshot_taken(plan.snapshot)
