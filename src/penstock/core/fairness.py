@@ -68,7 +68,7 @@ class FairCache(Generic[O, K, T]):
     """Values by key, of a limited number and total size, each charged to an owner.
 
     When there is no room, the owner that holds the most loses the entry that it has not used for longest: by size if
-    that is what ran out, otherwise by number.
+    that is what ran out, otherwise by number. The newest entry is kept, unless it is larger than all may be.
     """
 
     def __init__(self, count_max: int, size_max: int | None = None) -> None:
@@ -114,8 +114,10 @@ class FairCache(Generic[O, K, T]):
         return None if entry is None else entry.value
 
     def put(self, owner: O, key: K, value: T, size: int = 1) -> list[T]:
-        """Keep a value in place of the key's earlier one; returns what was evicted for it, perhaps the value itself."""
+        """Keep a value in place of an earlier one; returns what was evicted for it, or the value if it is too large."""
         self.pop(key)
+        if self._bytes.limit is not None and size > self._bytes.limit:
+            return [value]
         self._entries[key] = _Entry(owner, size, value)
         self._by_owner.setdefault(owner, OrderedDict())[key] = None
         self._counts.add(owner, 1)
@@ -124,6 +126,9 @@ class FairCache(Generic[O, K, T]):
         for share in (self._counts, self._bytes):
             while share.is_exceeded:
                 oldest = next(iter(self._by_owner[share.largest()]))
+                if oldest == key:
+                    others = (each for each in self._by_owner if each != owner)
+                    oldest = next(iter(self._by_owner[max(others, key=share.of)]))
                 evicted.append(self._entries[oldest].value)
                 self.pop(oldest)
         return evicted
@@ -146,7 +151,7 @@ class _Share(Generic[O]):
     """How much of something each owner has, with a heap of (-amount, serial, owner) that is checked lazily."""
 
     def __init__(self, limit: int | None) -> None:
-        self._limit = limit
+        self.limit = limit
         self._amounts: dict[O, int] = {}
         self._heap: list[tuple[int, int, O]] = []
         self._serial = 0
@@ -155,7 +160,11 @@ class _Share(Generic[O]):
     @property
     def is_exceeded(self) -> bool:
         """Whether all owners together have more than the limit."""
-        return self._limit is not None and self.total > self._limit
+        return self.limit is not None and self.total > self.limit
+
+    def of(self, owner: O) -> int:
+        """How much an owner has."""
+        return self._amounts.get(owner, 0)
 
     def add(self, owner: O, amount: int) -> None:
         """An owner has more, or less."""
@@ -165,7 +174,7 @@ class _Share(Generic[O]):
             self._amounts.pop(owner, None)
             return
         self._amounts[owner] = left
-        if self._limit is None:
+        if self.limit is None:
             return
         self._push(owner, left)
         if len(self._heap) > 2 * len(self._amounts) + 100:

@@ -54,8 +54,16 @@ def test_large_entries_count_by_their_size() -> None:
     cache.put("alice", "a", "kept", 10)
     assert cache.put("mallory", "m", "first", 80) == []
     assert cache.put("mallory", "n", "second", 80) == ["first"]
-    assert cache.put("mallory", "o", "huge", 1_000) == ["second", "huge"]
-    assert (cache.get("a"), cache.size) == ("kept", 10)
+    assert cache.put("mallory", "o", "huge", 1_000) == ["huge"]
+    assert (cache.get("a"), cache.get("n"), cache.get("o"), cache.size) == ("kept", "second", None, 90)
+
+
+def test_the_newest_entry_is_kept_even_if_its_owner_has_the_most() -> None:
+    cache: FairCache[str, str, str] = FairCache(1_000, 100)
+    for number in range(9):
+        cache.put(f"owner-{number}", f"k{number}", "small", 10)
+    assert cache.put("mallory", "m", "large", 60) == ["small"] * 5
+    assert cache.peek("m") == "large"
 
 
 def test_the_least_recently_used_entry_goes_first() -> None:

@@ -111,7 +111,7 @@ class SchemaGuard:
             wanted |= more
             to_ask.append(batch)
         try:
-            return refusals | await _checked(registry, to_ask, wanted)
+            return {**refusals, **await _checked(registry, to_ask, wanted)}
         except RegistryUnreachable as error:
             # Producers retry after this error, so nothing is lost and nothing unchecked gets in.
             why = f"the schema registry cannot be reached: {error}"
