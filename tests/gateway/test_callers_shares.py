@@ -25,6 +25,7 @@ from penstock.gateway.callers.failed_sign_ins import WINDOW_S, FailedSignIns
 from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.idempotency_claims import ClaimLog, Note
+from penstock.gateway.metrics import GatewayMetrics
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.access import KNOWN_HOST_BYTES_MAX, Access
 from penstock.gateway.web.application import plain_error
@@ -222,6 +223,28 @@ def test_claims_of_one_caller_leave_those_of_others() -> None:
         ledger.apply(b"User:mallory\0t\0%d" % number, Note("claim", "c", "f"), 2)
     assert ledger.holding(b"User:alice\0t\0key") is not None
     assert ledger.holding(b"User:mallory\0t\0" + b"99") is not None
+
+
+def test_checks_of_readiness_share_one_request_to_the_brokers() -> None:
+    class Admin:
+        asked = 0
+
+        async def names(self) -> list[str]:
+            self.asked += 1
+            await asyncio.sleep(0)
+            return []
+
+    async def scenario() -> None:
+        admin: Any = Admin()
+        details: Any = None
+        metrics = GatewayMetrics("cluster", admin, details)
+        found = await asyncio.gather(*(metrics._ready({}) for _ in range(50)))
+        assert {status for status, _, _ in found} == {200}
+        assert admin.asked == 1
+        await metrics._ready({})
+        assert admin.asked == 2
+
+    asyncio.run(scenario())
 
 
 def test_long_names_of_hosts_are_not_kept() -> None:
