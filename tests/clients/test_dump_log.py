@@ -64,12 +64,16 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+# Kafka 4.3 reports the first offset of each segment but the first as if it followed offset -1.
+BEGINNINGS = re.compile(r"Non-consecutive offsets in \S+/0*(\d+)\.log\n  -1 is followed by \1\n")
+
+
 def dump(directory: Path, suffix: str, *options: str) -> str:
     """The tool's output for all files of a kind; whatever it complains about goes to its error stream."""
     names = ",".join(str(path) for path in sorted(directory.glob(f"*{suffix}")))
     done = kafka_tool("kafka-dump-log", "--files", names, *options)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert BEGINNINGS.sub("", done.stderr) == ""
     return done.stdout
 
 

@@ -76,14 +76,14 @@ def test_the_java_producer_and_consumer_agree_with_us(cluster: Cluster, tool: To
     lines = [f"k{number}\tvalue {number} ü" for number in range(200)]
     tool(
         "kafka-console-producer",
-        *("--topic", topic, "--compression-codec", codec, "--property", "parse.key=true"),
+        *("--topic", topic, "--compression-codec", codec, "--reader-property", "parse.key=true"),
         stdin="\n".join(lines) + "\n",
     )
     assert values(cluster, topic) == [line.split("\t")[1].encode() for line in lines]
     read = tool(
         "kafka-console-consumer",
         *("--topic", topic, "--partition", "0", "--offset", "50", "--max-messages", "150"),
-        *("--property", "print.key=true"),
+        *("--formatter-property", "print.key=true"),
     )
     assert read.splitlines() == lines[50:]
 

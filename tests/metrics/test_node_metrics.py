@@ -44,11 +44,12 @@ def test_every_broker_tells_what_a_tenant_has_in_the_whole_cluster(watched: Watc
     assert held > 0
 
     def told(node_id: int) -> bool:
-        return watched.metrics(node_id).get('penstock_tenant_storage_bytes{tenant="acme"}') == held
+        return watched.metrics(node_id, "?detail=tenants").get('penstock_tenant_storage_bytes{tenant="acme"}') == held
 
     for node_id in watched.nodes:
         eventually(f"node {node_id} knows what acme holds", lambda node_id=node_id: told(node_id))
-        found = watched.metrics(node_id)
+        assert not [series for series in watched.metrics(node_id) if "tenant=" in series]
+        found = watched.metrics(node_id, "/detail?detail=tenants")
         assert found['penstock_tenant_topics{tenant="acme"}'] == 1
         assert found['penstock_tenant_topics_limit{tenant="acme"}'] == 5
         assert found['penstock_tenant_partitions{tenant="acme"}'] == 3

@@ -16,7 +16,7 @@ from pathlib import Path
 from .maven import fetch_jars
 from .tools import TOOLS_DIRECTORY, want
 
-KAFKA_VERSION = "4.1.1"
+KAFKA_VERSION = "4.3.1"
 SCALA_VERSION = "2.13"
 SLF4J_VERSION = "1.7.36"
 LIBRARIES = TOOLS_DIRECTORY / f"kafka-{KAFKA_VERSION}" / "libs"
@@ -35,7 +35,7 @@ MAIN_CLASSES = {
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
-    "kafka-dump-log": "kafka.tools.DumpLogSegments",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
     "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",

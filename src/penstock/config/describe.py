@@ -137,13 +137,13 @@ def describe_group(overrides: Mapping[str, str], broker: BrokerProperties) -> li
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """The settings of a client metrics subscription that were given."""
-    source = ConfigSource.CLIENT_METRICS
-    return [
-        ConfigEntry(name, overrides[name], source, (), int(row.type), False, False, row.doc)
-        for name, row in CLIENT_METRICS_PROPERTIES.items()
-        if name in overrides
-    ]
+    """Every setting of a client metrics subscription, in name order, the ones it was given and the ones it was not."""
+    entries = []
+    for name, row in CLIENT_METRICS_PROPERTIES.items():
+        source = ConfigSource.CLIENT_METRICS if name in overrides else ConfigSource.DEFAULT
+        value = overrides.get(name, row.default_text) or ""
+        entries.append(_entry(row, value, (ConfigSynonym(name, value, source),), read_only=False))
+    return entries
 
 
 def _entry(

@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.model.errors import ErrorCode
-from penstock.wire.record_types import RefusedRecords
-from penstock.wire.records import read_records
+from penstock.wire import kernel
+from penstock.wire.record_types import BatchBody, BinaryColumn, RefusedRecords
+from penstock.wire.records import read_body, read_header
 
 MAGIC = 0
 PREFIX_BYTES = 5
+# Different ids in the keys, or in the values, of one batch.
+IDS_MAX = 1_000
 TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME = "TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy"
 PROTOBUF_PACKAGE = re.compile(r"^\s*package\s+([\w.]+)\s*;", re.MULTILINE)
 PROTOBUF_MESSAGE = re.compile(r"^\s*message\s+(\w+)\s*\{", re.MULTILINE)
@@ -67,20 +70,39 @@ def rules_of(settings: Any) -> Rules | None:
 
 
 def uses_of(batch: memoryview | bytes, rules: Rules, size_max: int) -> dict[Use, int]:
-    """The ids that a batch uses, each with the first record that has it; RefusedRecord where one is missing."""
+    """The ids that a batch uses, each with the first record that has it.
+
+    RefusedRecord where one is missing, or where there are more different ones than a request may look up.
+    """
+    header = read_header(batch)
+    body = read_body(batch, 0, header, size_max)
+    # Only the keys and values count. Laid out as columns they cost no object for each of what may be millions.
+    columns = kernel.columns([BatchBody(body, header.records_count, 0, 0, 0)])
     uses: dict[Use, int] = {}
-    for index, record in enumerate(read_records(batch, size_max)):
-        if rules.key is not None and record.key is not None:
-            uses.setdefault(Use(True, _id_of(record.key, index, "key")), index)
-        if rules.value is not None and record.value is not None:
-            uses.setdefault(Use(False, _id_of(record.value, index, "value")), index)
+    for is_key, strategy, column in ((True, rules.key, columns.keys), (False, rules.value, columns.values)):
+        if strategy is None:
+            continue
+        for prefix, index in _prefixes(column, columns.records_count, "key" if is_key else "value").items():
+            uses[Use(is_key, int.from_bytes(prefix[1:], "big"))] = index
     return uses
 
 
-def _id_of(data: bytes, index: int, part: str) -> int:
-    if len(data) < PREFIX_BYTES or data[0] != MAGIC:
-        raise RefusedRecord(index, f"its {part} does not begin with a schema id (a zero byte and four bytes)")
-    return int.from_bytes(data[1:PREFIX_BYTES], "big")
+def _prefixes(column: BinaryColumn, count: int, part: str) -> dict[bytes, int]:
+    """The different prefixes of a column, each with the first record that has it."""
+    found: dict[bytes, int] = {}
+    data, validity, has_nulls = column.data, column.validity, column.null_count > 0
+    start = 0
+    for index, end in enumerate(memoryview(column.offsets).cast("i")[1 : count + 1]):
+        prefix = data[start : min(end, start + PREFIX_BYTES)]
+        start = end
+        if prefix in found or (has_nulls and not validity[index >> 3] >> (index & 7) & 1):
+            continue
+        if len(prefix) < PREFIX_BYTES or prefix[0] != MAGIC:
+            raise RefusedRecord(index, f"its {part} does not begin with a schema id (a zero byte and four bytes)")
+        if len(found) == IDS_MAX:
+            raise RefusedRecord(index, f"more than {IDS_MAX:,} different schema ids in one batch")
+        found[prefix] = index
+    return found
 
 
 def check(topic: str, rules: Rules, uses: Mapping[Use, int], known: Mapping[int, Registered]) -> None:

@@ -103,6 +103,7 @@ class GatewayMetrics:
         self._ports: dict[str, HttpCounters] = {}
         self._process = ProcessCollector()
         self._watching: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[Answer] | None = None
         self.gauges = Gauges({}, {})
 
     def start(self) -> None:
@@ -111,8 +112,9 @@ class GatewayMetrics:
 
     async def stop(self) -> None:
         """Stop watching."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._checking):
+            if task is not None:
+                task.cancel()
 
     def port(self, name: str) -> HttpCounters:
         """The counters of one port."""
@@ -136,6 +138,12 @@ class GatewayMetrics:
         return _health({"event loop": ""})
 
     async def _ready(self, _: Scope) -> Answer:
+        """Anybody may ask, so all that ask at the same time share one request to the brokers."""
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._check_brokers(), name="gateway-ready")
+        return await asyncio.shield(self._checking)
+
+    async def _check_brokers(self) -> Answer:
         try:
             await asyncio.wait_for(self._admin.names(), READY_TIMEOUT_S)
         except (Problem, KafkaException, TimeoutError) as error:

@@ -159,7 +159,7 @@ class BrokerRole:
             lag_ms_max=settings.replica_lag_time_max_ms,
             counters=ReplicaCounters(is_on=settings.penstock_metrics_counting),
         )
-        self._schema_guard = SchemaGuard(registry_client(env, settings))
+        self._schema_guard = SchemaGuard(env, registry_client(env, settings))
         self.partitions.on_change(self._schema_guard.note)
         self.partitions.on_directory_failed(lambda _: self._directories.note_epoch(self._lifecycle.broker_epoch))
         raft.on_commit(self.partitions.follow)

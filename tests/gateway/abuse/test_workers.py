@@ -18,6 +18,7 @@ import pytest
 from penstock.gateway.registry.schema import JSON, SchemaText
 from penstock.gateway.rest.values.schema_values import encode_values
 from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.quotas import CALLER
 from penstock.gateway.work.budgets import DEFAULT_BUDGETS, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 from penstock.testing import Cluster
@@ -128,6 +129,44 @@ def test_callers_get_503_while_all_workers_are_busy() -> None:
         assert await pool.run(len, "abc") == 3
 
     with_pool(scenario, replace(ONE_WORKER, worker_queue_max=1, worker_wait_ms=200))
+
+
+def test_callers_take_turns_at_the_workers() -> None:
+    async def scenario(pool: WorkerPool) -> None:
+        await pool.run(len, "")
+        done: list[str] = []
+
+        async def work(caller: str) -> None:
+            CALLER.set(caller)
+            await pool.run(len, "")
+            done.append(caller)
+
+        flood = [asyncio.create_task(work("flood")) for _ in range(100)]
+        await asyncio.sleep(0)
+        await asyncio.create_task(work("other"))
+        assert done.index("other") <= 3
+        await asyncio.gather(*flood)
+
+    with_pool(scenario)
+
+
+def test_only_so_much_work_of_one_caller_waits() -> None:
+    async def scenario(pool: WorkerPool) -> None:
+        await pool.run(len, "")
+
+        async def work(caller: str) -> int:
+            CALLER.set(caller)
+            return await pool.run(len, "abc")
+
+        flood = [asyncio.create_task(work("flood")) for _ in range(10)]
+        await asyncio.sleep(0)
+        assert await asyncio.create_task(work("other")) == 3
+        found = await asyncio.gather(*flood, return_exceptions=True)
+        refused = [each.message for each in found if isinstance(each, Problem)]
+        assert len(refused) == 6
+        assert "the limit worker_queue_per_caller_max" in refused[0]
+
+    with_pool(scenario, replace(ONE_WORKER, worker_queue_per_caller_max=3))
 
 
 def test_cancelling_a_caller_cancels_its_work() -> None:

@@ -78,7 +78,7 @@ def test_guids_find_their_schema(registry: httpx.Client, subject: str) -> None:
 
 def test_a_schema_that_breaks_readers_is_refused_with_the_reason(registry: httpx.Client, subject: str) -> None:
     register(registry, subject, ONE)
-    message = problem(register(registry, subject, BROKEN), 409, 40901)
+    message = problem(register(registry, subject, BROKEN), 409, 409)
     assert "version 1" in message
     assert "TYPE_MISMATCH" in message
     assert registry.get(f"/subjects/{subject}/versions").json() == [1]
@@ -188,6 +188,25 @@ def test_imports_bring_ids_and_versions(registry: httpx.Client, subject: str) ->
     register(registry, other, ONE)
     problem(registry.put(f"/mode/{other}", json={"mode": "IMPORT"}), 422, 42205)
     assert registry.put(f"/mode/{other}", params={"force": "true"}, json={"mode": "IMPORT"}).status_code == 200
+
+
+def test_what_is_acknowledged_after_an_import_of_the_last_id_is_stored(registry: httpx.Client, subject: str) -> None:
+    importing, other = f":.{subject}:mine", f":.{subject}:other"
+    assert registry.put(f"/mode/{importing}", json={"mode": "IMPORT"}).status_code == 200
+    assert register(registry, importing, unique(ONE), id=2**31 - 1).status_code == 200
+    stored = register(registry, other, unique(ONE)).json()
+    found = registry.get(f"/schemas/ids/{stored['id']}", params={"subject": other}).json()
+    assert found["guid"] == stored["guid"]
+
+
+def test_settings_that_could_not_be_read_again_are_refused(registry: httpx.Client, subject: str) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(150):
+        deep = {"a": deep}
+    body = {"compatibility": "NONE", "defaultMetadata": {"properties": deep}}
+    assert registry.put(f"/config/{subject}", json=body).status_code in (400, 422)
+    assert register(registry, subject, ONE, metadata={"properties": deep}).status_code in (400, 422)
+    problem(registry.get(f"/subjects/{subject}/versions"), 404, 40401)
 
 
 def test_contexts_have_ids_of_their_own(registry: httpx.Client, subject: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -157,6 +159,13 @@ def test_the_doctor_looks_at_directories(tmp_path: Path) -> None:
     assert {finding.level for finding in check_directory(tmp_path / "not" / "yet")[:1]} == {OK}
     (tmp_path / "file").write_text("")
     assert check_directory(tmp_path / "file" / "below")[0].level == WRONG
+
+
+def test_what_is_reserved_for_root_counts_as_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(total=1_000, used=70, free=180))
+    (space,) = [finding for finding in check_directory(tmp_path) if "disk" in finding.what]
+    assert space.level != OK
+    assert "(82 % used)" in space.what
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/a / ext4 rw 0 0\ntmpfs {tmp_path} tmpfs rw 0 0\n")
     assert file_system_of(tmp_path / "x", mounts) == "tmpfs"

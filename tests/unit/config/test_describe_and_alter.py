@@ -122,7 +122,11 @@ def test_a_group_and_a_subscription() -> None:
     assert entries["share.auto.offset.reset"].source is ConfigSource.GROUP
     assert entries["consumer.session.timeout.ms"].value == "50000"
     metrics = describe_client_metrics({"interval.ms": "1000"})
-    assert [(entry.name, entry.value, int(entry.source)) for entry in metrics] == [("interval.ms", "1000", 7)]
+    assert [(entry.name, entry.value, int(entry.source)) for entry in metrics] == [
+        ("interval.ms", "1000", 7),
+        ("match", "", 5),
+        ("metrics", "", 5),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.config.topic import TOPIC_NAME_STRATEGY
-from penstock.core.schema_ids import Registered, Rules
+from penstock.core.schema_ids import IDS_MAX, Registered, Rules
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.replication.admission import Place, Produced, Refusals
+from penstock.runtime.schemas import guard as schema_guard
 from penstock.runtime.schemas import registry_client
 from penstock.runtime.schemas.guard import SchemaGuard
+from penstock.runtime.schemas.http_connection import BadAnswer, HttpConnection
 from penstock.runtime.schemas.registry_client import RegistryClient, RegistryUnreachable
+from penstock.wire.compression import Compression
 from penstock.wire.record_types import Record
 from penstock.wire.records import build_batch
 
@@ -42,10 +45,8 @@ class Registry:
     def remembered(self, schema_id: int) -> Registered | None:
         return self.known.get(schema_id)
 
-    async def ask(self, schema_id: int) -> Registered:
-        return self.known.get(schema_id) or await self.ask_anew(schema_id)
-
-    async def ask_anew(self, schema_id: int) -> Registered:
+    async def look_up(self, topic: str, schema_id: int) -> Registered:
+        del topic
         return await self.answer_of(schema_id)
 
     def answer_of(self, schema_id: int) -> asyncio.Future[Registered]:
@@ -53,14 +54,25 @@ class Registry:
 
 
 def guard(registry: Any) -> SchemaGuard:
-    made = SchemaGuard(registry)
+    made = SchemaGuard(SystemEnv(), registry)
     made.watched["orders"] = Rules(None, TOPIC_NAME_STRATEGY)
     return made
 
 
 def produced(schema_id: int, topic: str = "orders") -> list[Produced]:
-    partition: Any = SimpleNamespace(name=TopicPartition(topic, 0))
-    return [Produced(PLACE, partition, batch(schema_id))]
+    return [written(batch(schema_id), topic)]
+
+
+def written(records: memoryview, topic: str = "orders", index: int = 0) -> Produced:
+    partition: Any = SimpleNamespace(name=TopicPartition(topic, index))
+    return Produced((topic, bytes(16), index), partition, records)
+
+
+def batch_of(schema_ids: Iterable[int], compression: int = Compression.NONE, padding: int = 0) -> memoryview:
+    values = [b"\0" + schema_id.to_bytes(4, "big") + bytes(padding) for schema_id in schema_ids]
+    return memoryview(
+        build_batch([Record(n, 0, None, value) for n, value in enumerate(values)], compression=compression)
+    )
 
 
 def codes(refusals: Refusals) -> dict[Place, ErrorCode]:
@@ -127,6 +139,52 @@ async def serving(answers: dict[str, tuple[int, Any]]) -> AsyncIterator[tuple[st
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
 
 
+class Server:
+    """A registry that keeps its connections open."""
+
+    url = ""
+    connections = 0
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+
+@asynccontextmanager
+async def keeping(answers: dict[str, tuple[int, Any]]) -> AsyncIterator[Server]:
+    """A registry that answers these paths, any number of them on one connection."""
+    made = Server()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        made.connections += 1
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                path = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
+                made.asked.append(path)
+                status, answer = answers.get(path, (404, {"error_code": 40403}))
+                body = json.dumps(answer).encode()
+                writer.write(b"HTTP/1.1 %d Status\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        yield made
+
+
+@asynccontextmanager
+async def saying(raw: bytes) -> AsyncIterator[str]:
+    """A server that answers anything with these bytes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(raw)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
 ANSWERS = {
     "/schemas/ids/1/subjects": (200, ["orders-value"]),
     "/schemas/ids/1": (200, {"schema": '{"type": "record", "name": "Order", "fields": []}'}),
@@ -139,14 +197,14 @@ def test_the_client_asks_once_and_remembers(monkeypatch: pytest.MonkeyPatch) -> 
     async def scenario() -> None:
         async with serving(ANSWERS) as (url, asked):
             client = RegistryClient(SystemEnv(), ["http://127.0.0.1:1", url])
-            answers = [*await asyncio.gather(client.ask(1), client.ask(1))]
+            answers = [*await asyncio.gather(client.look_up("a", 1), client.look_up("b", 1))]
             assert answers == [Registered(frozenset({"orders-value"}), frozenset({"Order"}))] * 2
             assert asked == ["/schemas/ids/1/subjects", "/schemas/ids/1"]
             assert client.remembered(1) == answers[0]
-            assert (await client.ask(2)).subjects == frozenset()
+            assert (await client.look_up("a", 2)).subjects == frozenset()
             assert client.remembered(2) is None
             monkeypatch.setattr(registry_client, "KNOWN_MS", 0)
-            await client.ask_anew(1)
+            await client.look_up("a", 1)
             assert client.remembered(1) is None
 
     asyncio.run(scenario())
@@ -157,6 +215,166 @@ def test_answers_that_say_nothing_are_no_answers(schema_id: int) -> None:
     async def scenario() -> None:
         async with serving(ANSWERS) as (url, _):
             with pytest.raises(RegistryUnreachable, match=url):
-                await RegistryClient(SystemEnv(), [url]).ask(schema_id)
+                await RegistryClient(SystemEnv(), [url]).look_up("orders", schema_id)
+
+    asyncio.run(scenario())
+
+
+def test_ids_of_large_batches_are_read_by_a_thread_and_checked() -> None:
+    async def scenario() -> None:
+        registry = Registry()
+        registry.known[1] = ORDERS
+        made = guard(registry)
+        large = [*[1] * 20_000, 7]
+        for compression in (Compression.NONE, Compression.GZIP):
+            refusals, unchecked = made.check([written(batch_of(large, compression))])
+            assert (refusals, len(unchecked)) == ({}, 1)
+            registry.asked = {}
+            registry.answer_of(7).set_result(ORDERS)
+            assert await made.ask(unchecked) == {}
+            registry.asked = {}
+            registry.answer_of(7).set_result(OTHERS)
+            registry.answer_of(1).set_result(ORDERS)
+            assert codes(await made.ask(unchecked)) == {PLACE: ErrorCode.INVALID_RECORD}
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_that_decompresses_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(schema_guard, "AT_ONCE_BYTES_MAX", 1_000)
+        monkeypatch.setattr(schema_guard, "BODY_BYTES_MAX", 10_000)
+        made = guard(Registry())
+        refusals, unchecked = made.check([written(batch_of([1] * 100, Compression.GZIP, padding=1_000))])
+        assert (refusals, len(unchecked)) == ({}, 1)
+        assert codes(await made.ask(unchecked)) == {PLACE: ErrorCode.INVALID_RECORD}
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_may_use_a_thousand_ids_and_no_more() -> None:
+    async def scenario() -> None:
+        registry = Registry()
+        made = guard(registry)
+        for schema_id in range(IDS_MAX):
+            registry.answer_of(schema_id).set_result(ORDERS)
+        assert await made.ask(made.check([written(batch_of(range(IDS_MAX)))])[1]) == {}
+        refusals, unchecked = made.check([written(batch_of(range(12_000), padding=100))])
+        assert codes({**refusals, **await made.ask(unchecked)}) == {PLACE: ErrorCode.INVALID_RECORD}
+
+    asyncio.run(scenario())
+
+
+def test_the_batches_of_a_request_that_use_too_many_ids_together_are_sent_again() -> None:
+    async def scenario() -> None:
+        registry = Registry()
+        made = guard(registry)
+        for schema_id in range(2 * IDS_MAX):
+            registry.answer_of(schema_id).set_result(ORDERS)
+        half = IDS_MAX // 2 + 1
+        batches = [written(batch_of(range(start, start + half)), index=start) for start in (0, half)]
+        assert codes(await made.ask(made.check(batches)[1])) == {batches[1].place: ErrorCode.REQUEST_TIMED_OUT}
+
+    asyncio.run(scenario())
+
+
+def test_a_flood_of_ids_uses_few_connections_and_leaves_turns_to_other_topics() -> None:
+    async def scenario() -> None:
+        async with keeping(ANSWERS) as server:
+            client = RegistryClient(SystemEnv(), [server.url])
+            flood = [asyncio.ensure_future(client.look_up("flood", 100 + number)) for number in range(1_000)]
+            await asyncio.sleep(0)
+            assert (await client.look_up("orders", 1)).subjects == {"orders-value"}
+            # It would be the last otherwise.
+            assert server.asked.index("/schemas/ids/1/subjects") < 100
+            assert {each.subjects for each in await asyncio.gather(*flood)} == {frozenset()}
+            assert server.connections == registry_client.CONNECTIONS_MAX
+            assert (await client.look_up("orders", 1)).subjects == {"orders-value"}
+            assert server.connections == registry_client.CONNECTIONS_MAX + 1
+
+    asyncio.run(scenario())
+
+
+def test_a_registry_that_is_down_fails_everything_that_waits() -> None:
+    async def scenario() -> None:
+        client = RegistryClient(SystemEnv(), ["http://127.0.0.1:1"])
+        found = await asyncio.gather(*(client.look_up("orders", n) for n in range(1_000)), return_exceptions=True)
+        assert {type(each) for each in found} <= {RegistryUnreachable, registry_client._NoneReached}
+
+    asyncio.run(scenario())
+
+
+def test_only_so_many_ids_of_a_topic_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(registry_client, "WAITING_PER_TOPIC_MAX", 10)
+        async with keeping(ANSWERS) as server:
+            client = RegistryClient(SystemEnv(), [server.url])
+            flood = [asyncio.ensure_future(client.look_up("flood", 100 + number)) for number in range(100)]
+            await asyncio.sleep(0)
+            assert (await client.look_up("orders", 1)).subjects == {"orders-value"}
+            failed = [
+                each for each in await asyncio.gather(*flood, return_exceptions=True) if isinstance(each, Exception)
+            ]
+            assert len(failed) == 90
+
+    asyncio.run(scenario())
+
+
+def test_answers_are_remembered_up_to_a_size_and_a_topic_displaces_its_own_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(registry_client, "REMEMBERED_BYTES_MAX", 20_000)
+        many = [f"subject-{number}" for number in range(20)]
+        answers = {f"/schemas/ids/{number}/subjects": (200, many) for number in range(100, 200)}
+        answers |= {f"/schemas/ids/{number}": (200, {"schema": '"string"'}) for number in range(100, 200)}
+        async with keeping({**ANSWERS, **answers}) as server:
+            client = RegistryClient(SystemEnv(), [server.url])
+            await client.look_up("orders", 1)
+            await asyncio.gather(*(client.look_up("flood", number) for number in range(100, 200)))
+            assert client.remembered(1) is not None
+            kept = [number for number in range(100, 200) if client.remembered(number) is not None]
+            assert 1 <= len(kept) <= 10
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\n["or"\r\n1\r\n]\r\n0\r\nTrailer: 1\r\n\r\n',
+        b'HTTP/1.0 200 OK\r\nContent-Length: 6\r\n\r\n["or"]',
+        b'HTTP/1.1 200 OK\r\n\r\n["or"]',
+    ],
+)
+def test_bodies_arrive_in_any_of_the_ways_of_http(raw: bytes) -> None:
+    async def scenario() -> None:
+        async with saying(raw) as url:
+            connection = await HttpConnection.open(url, None, None)
+            assert await connection.get("/x") == (200, b'["or"]')
+            connection.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"220 smtp ready\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
+    ],
+)
+def test_answers_that_are_not_valid_http_are_told_apart(raw: bytes) -> None:
+    async def scenario() -> None:
+        async with saying(raw) as url:
+            connection = await HttpConnection.open(url, None, None)
+            with pytest.raises(BadAnswer):
+                await connection.get("/x")
+            connection.close()
 
     asyncio.run(scenario())

@@ -34,7 +34,7 @@ DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 
 
 def make_metadata(services: BrokerServices) -> Handler:
-    """The handler; `auto_create` is the broker's auto.create.topics.enable, `decide` asks the active controller."""
+    """The handler."""
     auto_create = services.settings.node.auto_create_topics_enable
 
     def metadata(

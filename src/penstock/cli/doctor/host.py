@@ -98,8 +98,8 @@ def _user() -> str:
 
 def _check_space(directory: Path) -> Finding:
     usage = shutil.disk_usage(directory)
-    # As df counts: what is reserved for root is neither used nor free.
-    used_percent = 100 * usage.used / max(1, usage.used + usage.free)
+    # As brokers and `cluster disks` count: what is reserved for root is not free either.
+    used_percent = 100 - 100 * usage.free / max(1, usage.total)
     said = f"{human_bytes(usage.free)} free of {human_bytes(usage.total)} ({used_percent:.0f} % used)"
     if used_percent >= DISK_USED_WRONG_PERCENT:
         why = "a broker refuses writes when its disk is nearly full"

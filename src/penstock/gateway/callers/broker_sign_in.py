@@ -16,6 +16,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire, check, connection
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
 from penstock.model.access import USER_PREFIX
+from penstock.runtime.fair_turns import FairTurns
 from penstock.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 
@@ -47,24 +48,28 @@ class BrokerSignIn:
         self._own = own
         self._own_user = settings.client_properties.get("sasl.username", "")
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sign-in")
+        self._turns: FairTurns[str] = FairTurns(THREADS)
         # The mechanism that a user was last accepted by.
         self._mechanisms: OrderedDict[str, str] = OrderedDict()
 
-    async def by_password(self, user: str, password: str) -> Credentials:
-        """The credentials that the brokers accept. Raises Rejected, and Problem (503) if no broker answers."""
+    async def by_password(self, user: str, password: str, address: str) -> Credentials:
+        """The credentials that the brokers accept. Raises Rejected, and Problem (503) if no broker answers.
+
+        Where more sign-ins wait than there are threads, the addresses that they come from take turns.
+        """
         known = self._mechanisms.get(user)
         tried = [name for name in PASSWORD_MECHANISMS if name == known]
         tried += [name for name in PASSWORD_MECHANISMS if name != known]
-        found = await self._first([Credentials(name, user, password) for name in tried])
+        found = await self._first([Credentials(name, user, password) for name in tried], address)
         self._mechanisms[user] = found.mechanism
         self._mechanisms.move_to_end(user)
         if len(self._mechanisms) > REMEMBERED_MAX:
             self._mechanisms.popitem(last=False)
         return found
 
-    async def by_token(self, name: str, token: str) -> Credentials:
+    async def by_token(self, name: str, token: str, address: str) -> Credentials:
         """The same for a bearer token; `name` is only for messages."""
-        return await self._first([Credentials(OAUTHBEARER, name, token)])
+        return await self._first([Credentials(OAUTHBEARER, name, token)], address)
 
     async def verify(self, credentials: Credentials) -> None:
         """Raises Rejected if they are not accepted any more, and Problem (503) if no broker answers."""
@@ -97,8 +102,9 @@ class BrokerSignIn:
         """Begin no more sign-ins."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _first(self, tried: Sequence[Credentials]) -> Credentials:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._try_all, tried)
+    async def _first(self, tried: Sequence[Credentials], address: str = "") -> Credentials:
+        async with self._turns.turn(address):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._try_all, tried)
 
     def _try_all(self, tried: Sequence[Credentials]) -> Credentials:
         """The first that a broker accepts, blocking."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 
+from penstock.core.fairness import FairCache
 from penstock.gateway.callers.credentials import Presented
 from penstock.gateway.web.problem import Problem
 
@@ -31,13 +31,15 @@ class ConsoleSession:
 
 
 class ConsoleSessions:
-    """All sessions by their ids, which are random and kept as digests. Time is an argument."""
+    """All sessions by their ids, which are random and kept as digests. Time is an argument.
+
+    A user that signs in over and over again ends sessions of its own.
+    """
 
     def __init__(self, sessions_max: int, idle_s: float, lifetime_s: float) -> None:
-        self._sessions_max = sessions_max
         self._idle_s = idle_s
         self._lifetime_s = lifetime_s
-        self._sessions: OrderedDict[bytes, ConsoleSession] = OrderedDict()
+        self._sessions: FairCache[str, bytes, ConsoleSession] = FairCache(sessions_max)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -46,9 +48,7 @@ class ConsoleSessions:
         """A new session and its id, which was never used before: what a browser had sent is not taken up."""
         name = secrets.token_urlsafe(ID_BYTES)
         session = ConsoleSession(presented, secrets.token_urlsafe(ID_BYTES), now, now)
-        self._sessions[_digest(name)] = session
-        if len(self._sessions) > self._sessions_max:
-            self._sessions.popitem(last=False)
+        self._sessions.put(presented.name, _digest(name), session)
         return name, session
 
     def find(self, name: str, now: float) -> ConsoleSession | None:
@@ -58,15 +58,14 @@ class ConsoleSessions:
         if session is None:
             return None
         if now - session.used_at > self._idle_s or now - session.created_at > self._lifetime_s:
-            del self._sessions[digest]
+            self._sessions.pop(digest)
             return None
         session.used_at = now
-        self._sessions.move_to_end(digest)
         return session
 
     def drop(self, name: str) -> None:
         """End a session."""
-        self._sessions.pop(_digest(name), None)
+        self._sessions.pop(_digest(name))
 
 
 def check_token(session: ConsoleSession, method: str, headers: dict[bytes, bytes]) -> None:

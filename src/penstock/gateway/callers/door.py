@@ -8,6 +8,7 @@ the caller that signed in.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -17,16 +18,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.gateway.callers.callers import Callers
 from penstock.gateway.callers.console_sessions import ConsoleSessions, check_no_change, check_token, cookie_of
-from penstock.gateway.callers.credentials import CERTIFICATE, Presented, not_signed_in, presented
+from penstock.gateway.callers.credentials import (
+    BEARER,
+    CERTIFICATE,
+    NOT_SIGNED_IN,
+    Presented,
+    not_signed_in,
+    presented,
+)
 from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.callers.session import CallerSession
 from penstock.gateway.web.application import Application, raw_path
 from penstock.gateway.web.connection_policy import CERTIFICATE_KEY
 from penstock.gateway.web.problem import Problem
-from penstock.gateway.web.quotas import PRINCIPAL, address_of, caller_of
+from penstock.gateway.web.quotas import CALLER, PRINCIPAL, address_of, caller_of
 
 # Headers that only browsers send.
 BROWSERS = frozenset((b"origin", b"sec-fetch-site"))
+# Where a scope has the moment, in seconds since 1970, at which the caller's token expires.
+EXPIRES = "penstock.expires"
+EXPIRED = "the token has expired"
+POLICY_VIOLATION = 1008
 
 Render = Callable[[Problem], Response]
 Choose = Callable[[CallerSession], Awaitable[Application]]
@@ -81,7 +93,11 @@ class SignInDoor:
 
     async def _signed_in(self, found: Presented, scope: Scope, name: str | None) -> CallerSession:
         try:
-            return await self._callers.sign_in(found, address_of(scope))
+            session = await self._callers.sign_in(found, address_of(scope))
+            if found.method == BEARER:
+                accepted = self._callers.known(found)
+                scope[EXPIRES] = 0.0 if accepted is None else accepted.expires_s
+            return session
         except Problem as problem:
             if problem.status != 401 or name is None:
                 raise
@@ -106,6 +122,7 @@ class Served:
         """The ASGI entry point."""
         if scope["type"] not in ("http", "websocket"):
             return
+        CALLER.set(address_of(scope))
         public = self._public
         if public is not None and scope["type"] == "http" and public.serves(scope["method"], raw_path(scope)):
             await public(scope, receive, send)
@@ -114,6 +131,7 @@ class Served:
             session = await self._door.session(scope)
             if session.principal:
                 scope[PRINCIPAL] = session.principal
+                CALLER.set(session.principal)
                 send = _uncached(send)
             if self._rates.are_limited:
                 self._rates.take(caller_of(scope), time.monotonic())
@@ -126,7 +144,39 @@ class Served:
             await self._render(problem)(scope, receive, send)
             return
         with session.in_use():
-            await application(scope, receive, send)
+            expires_s = scope.get(EXPIRES)
+            if expires_s is None or scope.get("method", "GET") != "GET":
+                await application(scope, receive, send)
+            else:
+                await self._until(expires_s - time.time(), application, scope, receive, send)
+
+    async def _until(self, left_s: float, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that may last, at most until its token expires."""
+        is_started = is_complete = False
+
+        async def noted(message: Message) -> None:
+            nonlocal is_started, is_complete
+            is_started = True
+            is_complete = message["type"] == "websocket.close" or (
+                message["type"] == "http.response.body" and not message.get("more_body")
+            )
+            await send(message)
+
+        try:
+            async with asyncio.timeout(left_s) as deadline:
+                await application(scope, receive, noted)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+        if is_complete or not deadline.expired():
+            return
+        with contextlib.suppress(RuntimeError, OSError):
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": EXPIRED})
+            elif is_started:
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await self._render(Problem(NOT_SIGNED_IN, EXPIRED, "sign in again"))(scope, receive, send)
 
     def _weighed(self, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
         caller, rates = caller_of(scope), self._rates

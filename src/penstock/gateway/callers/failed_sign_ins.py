@@ -7,7 +7,7 @@ higher, for an address.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from penstock.gateway.web.problem import Problem
 
@@ -23,6 +23,8 @@ class FailedSignIns:
         self._limits = (per_user_max, per_address_max)
         # When the window of an (address, user) began, and its failures; "" stands for all users of the address.
         self._counts: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
+        # Sign-ins under way, by the same keys: each of them may fail.
+        self._under_way: Counter[tuple[str, str]] = Counter()
 
     def check(self, address: str, user: str, now: float) -> None:
         """429 if this address has failed too often."""
@@ -37,6 +39,29 @@ class FailedSignIns:
                     f"check the user and the password, and try again in {wait_s} s",
                     headers={"Retry-After": str(wait_s)},
                 )
+
+    def begin(self, address: str, user: str, now: float) -> bool:
+        """Whether one more sign-in may begin; `end` must follow, after `failed` if it has failed.
+
+        False if it must wait for others, because there would be too many failures if all that are under way failed.
+        Raises Problem as `check` does.
+        """
+        self.check(address, user, now)
+        keys = ((address, user), (address, ""))
+        for key, limit in zip(keys, self._limits, strict=True):
+            since, count = self._counts.get(key, (now, 0))
+            failed = count if now - since < WINDOW_S else 0
+            if failed + self._under_way[key] >= limit:
+                return False
+        self._under_way.update(keys)
+        return True
+
+    def end(self, address: str, user: str) -> None:
+        """A sign-in is no longer under way."""
+        for key in ((address, user), (address, "")):
+            self._under_way[key] -= 1
+            if not self._under_way[key]:
+                del self._under_way[key]
 
     def failed(self, address: str, user: str, now: float) -> None:
         """Count a failure."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from penstock.core.fairness import FairCache
 from penstock.gateway.web.problem import Problem
 
 KEY_LENGTH_MAX = 255
+# The approximate size of an entry besides its names, and what one may have on average.
+ENTRY_BYTES, KEY_BYTES = 500, 750
 
 Answer = TypeVar("Answer")
 
@@ -42,14 +44,16 @@ class IdempotencyKeys(Generic[Answer]):
     """
 
     def __init__(self, keys_max: int, remember_s: float, shared: Shared[Answer] | None = None) -> None:
-        self._keys_max = keys_max
         self._remember_s = remember_s
         self._shared = shared
-        self._known: OrderedDict[tuple[str, str], _Known[Answer]] = OrderedDict()
+        self._known: FairCache[str, tuple[str, str], _Known[Answer]] = FairCache(keys_max, keys_max * KEY_BYTES)
         self._owner = ""
 
     def of(self, owner: str) -> IdempotencyKeys[Answer]:
-        """The keys of one caller: the same key of another is another key. The limits are shared."""
+        """The keys of one caller: the same key of another is another key.
+
+        The limits are shared, but a caller that uses many keys loses its own first.
+        """
         theirs = copy(self)
         theirs._owner = owner
         return theirs
@@ -69,14 +73,15 @@ class IdempotencyKeys(Generic[Answer]):
             scope = f"{self._owner}\0{scope}"
         self._drop_expired()
         fingerprint = hashlib.sha256(request).digest()
-        known = self._known.get((scope, key))
+        known = self._known.peek((scope, key))
         if known is not None:
             if known.fingerprint != fingerprint:
                 raise Problem(
                     42210, "this Idempotency-Key was used with a different request", "use a new key for each request"
                 )
             return await asyncio.shield(known.answer), True
-        entry = self._known[scope, key] = _Known(fingerprint, time.monotonic() + self._remember_s)
+        entry: _Known[Answer] = _Known(fingerprint, time.monotonic() + self._remember_s)
+        self._known.put(self._owner, (scope, key), entry, ENTRY_BYTES + len(scope) + len(key))
         again = False
         try:
             if self._shared is None:
@@ -85,7 +90,8 @@ class IdempotencyKeys(Generic[Answer]):
                 name = f"{scope}\0{key}".encode("utf-8", "surrogateescape")
                 answer, again = await self._shared.once(name, fingerprint.hex(), carry_out)
         except BaseException as error:
-            self._known.pop((scope, key), None)
+            if self._known.peek((scope, key)) is entry:
+                self._known.pop((scope, key))
             if isinstance(error, Exception):
                 entry.answer.set_exception(error)
                 # There may be nobody waiting for it, and the caller gets the error anyway.
@@ -98,8 +104,11 @@ class IdempotencyKeys(Generic[Answer]):
 
     def _drop_expired(self) -> None:
         now = time.monotonic()
-        while self._known:
-            oldest = next(iter(self._known.values()))
-            if oldest.expires_at > now and len(self._known) < self._keys_max:
+        expired = []
+        for key in self._known:
+            oldest = self._known.peek(key)
+            if oldest is None or oldest.expires_at > now:
                 break
-            self._known.popitem(last=False)
+            expired.append(key)
+        for key in expired:
+            self._known.pop(key)

@@ -8,15 +8,18 @@ released in time was left by a gateway that died or lost its brokers: whether it
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from penstock.core.fairness import FairCache
 
 Kind = Literal["claim", "answer", "release"]
 Answer = list[Any]
 # Topic, partition, offset, timestamp.
 ANSWER_FIELDS = 4
+# The approximate size of an entry besides its texts, and what one may have on average.
+ENTRY_BYTES, KEY_BYTES = 700, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,38 +66,43 @@ class KeyState:
 
 
 class ClaimLog:
-    """The latest keys, at most `keys_max`. `on_change` is called with each key whose state has changed."""
+    """The latest keys, at most `keys_max`. `on_change` is called with each key whose state has changed.
+
+    The first part of a key, up to a zero byte, is its owner: one with many keys loses its own first.
+    """
 
     def __init__(self, keys_max: int, on_change: Callable[[bytes], None] = lambda _: None) -> None:
-        self._keys_max = keys_max
         self._on_change = on_change
-        self._holdings: OrderedDict[bytes, KeyState] = OrderedDict()
+        self._holdings: FairCache[bytes, bytes, KeyState] = FairCache(keys_max, keys_max * KEY_BYTES)
 
     def holding(self, key: bytes) -> KeyState | None:
         """The state of a key, or None."""
-        return self._holdings.get(key)
+        return self._holdings.peek(key)
 
     def apply(self, key: bytes, note: Note, timestamp_ms: int) -> None:
         """Apply the next record of the log."""
-        holding = self._holdings.get(key)
+        holding = self._holdings.peek(key)
         if note.kind == "claim":
             if holding is not None:
                 return
-            while len(self._holdings) >= self._keys_max:
-                self._holdings.popitem(last=False)
-            self._holdings[key] = KeyState(note.claim, note.fingerprint, timestamp_ms)
+            state = KeyState(note.claim, note.fingerprint, timestamp_ms)
+            size = ENTRY_BYTES + len(key) + len(note.claim) + len(note.fingerprint)
+            self._holdings.put(key.partition(b"\0")[0], key, state, size)
         elif holding is None or holding.claim != note.claim or holding.answer is not None:
             return
         elif note.kind == "answer":
             holding.answer = note.answer
         else:
-            del self._holdings[key]
+            self._holdings.pop(key)
         self._on_change(key)
 
     def forget_before(self, timestamp_ms: int) -> None:
         """Forget keys that were claimed before a point in time."""
-        while self._holdings:
-            key, holding = next(iter(self._holdings.items()))
-            if holding.claimed_at_ms >= timestamp_ms:
-                return
-            del self._holdings[key]
+        expired = []
+        for key in self._holdings:
+            holding = self._holdings.peek(key)
+            if holding is None or holding.claimed_at_ms >= timestamp_ms:
+                break
+            expired.append(key)
+        for key in expired:
+            self._holdings.pop(key)

@@ -8,17 +8,20 @@ caller.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
+from penstock.core.fairness import FairCache
 from penstock.gateway.named_limits import higher_limit
 from penstock.gateway.registry import errors
 from penstock.gateway.registry.analysis import Answer, Question, Texts
 from penstock.gateway.registry.compatibility import Level
 from penstock.gateway.registry.schema import SchemaText, SchemaUnusable
+from penstock.gateway.web.quotas import CALLER
 from penstock.gateway.work.budgets import DEFAULT_BUDGETS, Budgets
 
-KEPT_BYTES_MAX = 32 * 1024 * 1024
+# More than the texts of one question may have.
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+KEPT_MAX = 100_000
 # The approximate size of an entry besides its texts.
 ENTRY_BYTES = 300
 
@@ -36,17 +39,13 @@ class AnalysisCache:
 
     def __init__(self, budgets: Budgets = DEFAULT_BUDGETS) -> None:
         self.budgets = budgets
-        self._answers: OrderedDict[Question, Answer] = OrderedDict()
-        self._size = 0
+        self._answers: FairCache[str, Question, Answer] = FairCache(KEPT_MAX, KEPT_BYTES_MAX)
 
     def learn(self, question: Question, answer: Answer) -> None:
-        """Cache an answer, and evict the oldest if there are too many."""
-        if question in self._answers:
-            return
-        self._answers[question] = answer
-        self._size += _size(question, answer)
-        while self._size > KEPT_BYTES_MAX and len(self._answers) > 1:
-            self._size -= _size(*self._answers.popitem(last=False))
+        """Cache an answer that was found for the current caller."""
+        if question not in self._answers:
+            # It is looked up next, so even the largest has to fit.
+            self._answers.put(CALLER.get(), question, answer, min(_size(question, answer), KEPT_BYTES_MAX))
 
     def _find(self, question: Question) -> Answer:
         answer = self._answers.get(question)
@@ -57,7 +56,6 @@ class AnalysisCache:
                     f"{reason} {self.budgets.named('schemas_bytes_max')}", higher_limit("schemas_bytes_max")
                 )
             raise AnalysisMissing(question)
-        self._answers.move_to_end(question)
         if answer.unusable is not None:
             raise SchemaUnusable(answer.unusable)
         return answer

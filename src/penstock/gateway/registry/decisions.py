@@ -11,7 +11,7 @@ from typing import Any
 from penstock.gateway.registry import errors
 from penstock.gateway.registry.analysis_cache import AnalyzedSchema
 from penstock.gateway.registry.lookup import find_same, parse_source, pinned, stored_text, version_number
-from penstock.gateway.registry.records import RegistryRecord, schema_record
+from penstock.gateway.registry.records import ID_END, RegistryRecord, schema_record
 from penstock.gateway.registry.schema import SchemaUnusable, Source, StoredSchema, fingerprint
 from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
@@ -51,16 +51,21 @@ def register(
     if mode != "IMPORT":
         reasons = compatibility_problems(state, subject, parsed)
         if reasons:
-            raise errors.incompatible(reasons)
+            raise errors.incompatible(subject, reasons)
     next_version = max((schema.version for schema in state.versions(subject)), default=0) + 1
     if version is not None and version != next_version and mode != "IMPORT":
         raise errors.invalid_schema(f"version {version} is not the next one, {next_version}")
+    if next_version >= ID_END and version is None:
+        raise errors.numbers_exhausted(
+            f"subject {subject} has version {next_version - 1}, the last one there is",
+            "delete that version permanently, or use another subject",
+        )
     new_print = fingerprint(text, source.references, source.metadata, source.rule_set)
     if schema_id is not None:
         if any(schema.fingerprint != new_print for schema in state.with_id(context, schema_id)):
             raise errors.id_does_not_match(schema_id)
     else:
-        schema_id = state.id_of(context, new_print) or state.last_id(context) + 1
+        schema_id = state.id_of(context, new_print) or state.next_id(context)
     schema = StoredSchema(
         subject,
         version or next_version,

@@ -66,11 +66,12 @@ def mode_not_configured(subject: str) -> Problem:
     )
 
 
-def incompatible(reasons: list[str]) -> Problem:
-    """The schema violates the subject's compatibility level."""
+def incompatible(subject: str, reasons: list[str]) -> Problem:
+    """The schema violates the subject's compatibility level. Confluent's code is the bare status."""
     return Problem(
-        40901,
-        f"Schema being registered is incompatible with an earlier schema: {'; '.join(reasons)}",
+        409,
+        f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
+        f"details: [{'; '.join(reasons)}]",
         "change the schema, or the subject's level with PUT /config/{subject}",
     )
 
@@ -123,6 +124,16 @@ def invalid_subject(subject: str) -> Problem:
     return Problem(
         42208, f"The specified subject '{subject[:80]}' is not a valid.", "use a name without control characters"
     )
+
+
+def numbers_exhausted(why: str, fix: str) -> Problem:
+    """There is no id or version number left for the schema."""
+    return Problem(42205, why, fix)
+
+
+def not_storable() -> Problem:
+    """Readers of the topic would ignore the record."""
+    return Problem(42201, "Invalid schema: its metadata, rules or settings are nested too deeply", "make them flatter")
 
 
 def too_large(size: int, size_max: int, what: str = "The schema") -> Problem:

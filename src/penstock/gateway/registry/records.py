@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.gateway.registry.schema import AVRO, Reference, StoredSchema, compact
 
-# Ids and versions are 32-bit.
+# Ids and versions are positive in Java's 32-bit integers.
 ID_END = 1 << 31
 DEPTH_MAX = 100
 MAGIC = {"SCHEMA": 1, "CONFIG": 0, "MODE": 0, "DELETE_SUBJECT": 0, "CLEAR_SUBJECT": 0, "NOOP": 0}
@@ -55,6 +55,15 @@ def decode_record(key: bytes | None, value: bytes | None) -> RegistryRecord | No
         return RegistryRecord(str(name.get("keytype", "")), subject, int(name.get("version") or 0), fact)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
+
+
+def is_readable(record: RegistryRecord) -> bool:
+    """Whether readers apply a record once it is written; what is not must be refused, not acknowledged."""
+    if record.value is None:
+        return True
+    if not _is_shallow(record.value):
+        return False
+    return record.keytype != "SCHEMA" or stored_schema(record, 0) is not None
 
 
 def _is_shallow(value: Any) -> bool:

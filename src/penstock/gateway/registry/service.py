@@ -19,7 +19,7 @@ from penstock.gateway.registry.analysis_cache import AnalysisCache, AnalysisMiss
 from penstock.gateway.registry.decisions import Decision
 from penstock.gateway.registry.log import TOPIC, SchemaLog
 from penstock.gateway.registry.ordering import Entry
-from penstock.gateway.registry.records import RegistryRecord, decode_record
+from penstock.gateway.registry.records import RegistryRecord, decode_record, is_readable
 from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 
@@ -122,6 +122,8 @@ class Registry:
         pause_s = MEETING_PAUSE_S
         while True:
             decision = decide(self.state)
+            if not all(map(is_readable, decision.records)):
+                raise errors.not_storable()
             if not decision.records or await self._append(decision.records):
                 return decision.answer
             await self._log.repair()

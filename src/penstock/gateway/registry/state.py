@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from penstock.gateway.registry import errors
 from penstock.gateway.registry.analysis_cache import AnalysisCache
 from penstock.gateway.registry.compatibility import Level
-from penstock.gateway.registry.records import RegistryRecord, stored_schema
+from penstock.gateway.registry.records import ID_END, RegistryRecord, stored_schema
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT, context_of, in_context
 
@@ -29,6 +30,8 @@ class RegistryState:
         self._by_id: dict[tuple[str, int], dict[tuple[str, int], StoredSchema]] = defaultdict(dict)
         self._ids_by_print: dict[tuple[str, bytes], int] = {}
         self._last_ids: dict[str, int] = {}
+        # By context, once its highest id is taken: the last id used of the run of unused ids that new schemas get.
+        self._last_ids_in_gap: dict[str, int] = {}
         self._referrers: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
         self._configs: dict[str, Mapping[str, Any]] = {}
         self._modes: dict[str, str] = {}
@@ -78,6 +81,8 @@ class RegistryState:
         self._by_id[context, schema.id][schema.subject, schema.version] = schema
         self._ids_by_print[context, schema.fingerprint] = schema.id
         self._last_ids[context] = max(schema.id, self._last_ids.get(context, 0))
+        if self._last_ids_in_gap.get(context) == schema.id - 1:
+            self._last_ids_in_gap[context] = schema.id
         for reference in schema.references:
             target = (in_context(context, reference.subject), reference.version)
             self._referrers[target].add((schema.subject, schema.version))
@@ -93,7 +98,8 @@ class RegistryState:
         holders.pop((subject, version), None)
         if not holders:
             del self._by_id[context, schema.id]
-            self._ids_by_print.pop((context, schema.fingerprint), None)
+            if self._ids_by_print.get((context, schema.fingerprint)) == schema.id:
+                del self._ids_by_print[context, schema.fingerprint]
         for reference in schema.references:
             target = (in_context(context, reference.subject), reference.version)
             self._referrers[target].discard((subject, version))
@@ -126,6 +132,34 @@ class RegistryState:
     def last_id(self, context: str) -> int:
         """The highest id ever assigned in a context, 0 if there is none."""
         return self._last_ids.get(context, 0)
+
+    def next_id(self, context: str) -> int:
+        """An id for a new schema of a context, which no other has.
+
+        It follows the highest id. If an import has used the last id there is, it comes from the beginning of the
+        longest run of unused ids: all others are more likely to have belonged to schemas that are deleted by now, and
+        whose records are still read.
+        """
+        following = self.last_id(context) + 1
+        if following < ID_END:
+            return following
+        if context not in self._last_ids_in_gap:
+            self._last_ids_in_gap[context] = self._before_longest_gap(context)
+        following = self._last_ids_in_gap[context] + 1
+        while (context, following) in self._by_id:
+            following += 1
+        if following < ID_END:
+            return following
+        # Imports have used up this run.
+        return self._before_longest_gap(context) + 1
+
+    def _before_longest_gap(self, context: str) -> int:
+        used = sorted({0} | {schema_id for place, schema_id in self._by_id if place == context})
+        following = [*used[1:], ID_END]
+        length, last = max((after - before - 1, before) for before, after in zip(used, following, strict=True))
+        if not length:
+            raise errors.numbers_exhausted(f"all ids of context {context} are in use", "use another context")
+        return last
 
     def referrers(self, subject: str, version: int) -> list[StoredSchema]:
         """The versions that refer to this one."""

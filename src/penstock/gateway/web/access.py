@@ -37,6 +37,7 @@ FORM_TYPES = ("", "application/x-www-form-urlencoded", "text/plain", "multipart/
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 SHOWN_HEADERS = ("Retry-After", "Idempotent-Replayed")
 KNOWN_HOSTS_MAX = 1000
+KNOWN_HOST_BYTES_MAX = 255
 SHOWN_MAX = 100
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -83,7 +84,7 @@ class Access:
         found = HOST.fullmatch(host)
         if found is None or not self._is_name(found[1].decode().lower()):
             return False
-        if len(self._known) < KNOWN_HOSTS_MAX:
+        if len(self._known) < KNOWN_HOSTS_MAX and len(host) <= KNOWN_HOST_BYTES_MAX:
             self._known.add(host)
         return True
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Collection
+from contextvars import ContextVar
 
 from starlette.types import Scope
 
@@ -20,6 +21,8 @@ NETWORK_BITS = 64
 UNKNOWN = "unknown"
 # Where a scope has the principal of a caller that has signed in.
 PRINCIPAL = "penstock.principal"
+# The caller of the request that the current task serves: what is shared deep inside is shared between callers.
+CALLER: ContextVar[str] = ContextVar("caller", default="")
 
 
 def caller_of(scope: Scope) -> str:

@@ -18,6 +18,7 @@ class Budgets(NamedLimits):
     # The console, REST and the registry each have their own workers: how many, how long the queue, how long the wait.
     worker_count_max: int = 2
     worker_queue_max: int = 1_000
+    worker_queue_per_caller_max: int = 500
     worker_wait_ms: int = 5_000
     # One piece of work.
     worker_deadline_ms: int = 3_000

@@ -2,8 +2,9 @@
 
 Theory of operation. A pool has a few processes, started on demand and stopped after being idle for a while. A piece of
 work is a module-level function with its arguments; a process does one at a time. A process that exceeds the deadline,
-dies, or has grown is killed and replaced, and only the caller whose work it was gets an error. Callers wait while all
-processes are busy, and are asked to come back later if too many are waiting already or the wait takes too long.
+dies, or has grown is killed and replaced, and only the caller whose work it was gets an error. While all are busy
+the callers take turns, however much work each of them has; they are asked to come back later if too much is waiting
+already or the wait takes too long.
 Processes are spawned rather than forked: a fork of a process with threads may hold their locks forever.
 """
 
@@ -19,8 +20,10 @@ from typing import TypeVar
 
 from penstock.gateway.named_limits import higher_limit
 from penstock.gateway.web.problem import Problem
+from penstock.gateway.web.quotas import CALLER
 from penstock.gateway.work.budgets import Budgets
 from penstock.gateway.work.worker import LENGTH, Reply, WorkerOptions, frame, main
+from penstock.runtime.fair_turns import FairTurns
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +61,7 @@ class WorkerPool:
             budgets.worker_deadline_ms / 1000 * ALARM_FACTOR,
             modules,
         )
-        self._turns = asyncio.Semaphore(budgets.worker_count_max)
-        self._waiting = 0
+        self._turns: FairTurns[str] = FairTurns(budgets.worker_count_max)
         self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
         self._ending: set[asyncio.Task[None]] = set()
@@ -90,17 +92,18 @@ class WorkerPool:
             await asyncio.wait(self._ending)
 
     async def _turn(self) -> None:
-        budgets = self._budgets
-        if self._turns.locked() and self._waiting >= budgets.worker_queue_max:
-            raise self._busy(f"{budgets.named('worker_queue_max')} pieces of work are waiting")
-        self._waiting += 1
+        budgets, caller = self._budgets, CALLER.get()
+        if self._turns.is_busy:
+            if self._turns.waiting >= budgets.worker_queue_max:
+                raise self._busy(f"{budgets.named('worker_queue_max')} pieces of work are waiting")
+            if self._turns.waiting_of(caller) >= budgets.worker_queue_per_caller_max:
+                limit = budgets.named("worker_queue_per_caller_max")
+                raise self._busy(f"{limit} pieces of work of one caller are waiting")
         try:
             async with asyncio.timeout(budgets.worker_wait_ms / 1000):
-                await self._turns.acquire()
+                await self._turns.acquire(caller)
         except TimeoutError:
             raise self._busy(f"no worker was free for {budgets.named('worker_wait_ms')}") from None
-        finally:
-            self._waiting -= 1
 
     def _busy(self, why: str) -> Problem:
         return Problem(

@@ -13,7 +13,8 @@ TOPICS = "topics"
 PARTITIONS = "partitions"
 GROUPS = "groups"
 CLIENTS = "clients"
-DETAILS = frozenset((TOPICS, PARTITIONS, GROUPS, CLIENTS))
+TENANTS = "tenants"
+DETAILS = frozenset((TOPICS, PARTITIONS, GROUPS, CLIENTS, TENANTS))
 
 # This many rows are collected before other work may get its turn.
 ROWS_PER_TURN = 64

@@ -70,6 +70,9 @@ class QuorumDescription:
 
     def _state(self, replica: ReplicaProgress, now_ms: int, version: int) -> ReplicaState:
         is_local = replica.replica_id == self._quorum.node_id and replica.directory_id == self._quorum.directory_id
+        directory_id = replica.directory_id
+        if version < DIRECTORIES_FROM_VERSION or self._is_static(replica):
+            directory_id = ZERO_UUID
         wall_ms = self._env.now_ms()
 
         def wall(at_ms: int) -> int:
@@ -77,11 +80,16 @@ class QuorumDescription:
 
         return ReplicaState(
             replica.replica_id,
-            replica.directory_id if version >= DIRECTORIES_FROM_VERSION else ZERO_UUID,
+            directory_id,
             self._log_end() if is_local else replica.end_offset,
             wall_ms if is_local else wall(replica.fetched_at_ms),
             wall_ms if is_local else wall(replica.caught_up_at_ms),
         )
+
+    def _is_static(self, replica: ReplicaProgress) -> bool:
+        """Whether it is a voter by its id alone, whatever directory it has."""
+        voter = self._quorum.voters.get(replica.replica_id)
+        return voter is not None and voter.directory_id == ZERO_UUID
 
     def _node(self, voter_id: int) -> Node:
         return Node(voter_id, [Listener(*endpoint) for endpoint in self._addresses.endpoints_of(voter_id)])

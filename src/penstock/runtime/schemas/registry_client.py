@@ -1,27 +1,42 @@
-"""Asks a schema registry about ids by HTTP, one request per connection; answers are cached for a while."""
+"""Asks a schema registry about ids by HTTP; answers are cached for a while.
+
+Theory of operation. Ids to look up wait in a queue, in which the topics that use them take turns. At most
+`CONNECTIONS_MAX` tasks work on it, each with one connection, which it closes when nothing waits any more; so a batch
+full of ids costs neither descriptors nor TLS handshakes, and delays other topics' lookups by a few at most. All that
+want an id before its lookup has started share the answer. If no address of the registry can be reached, everything
+that waits fails, so that producers learn it at once and try again.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import ssl
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from penstock.config.node import NodeSettings
+from penstock.core.fairness import FairCache, FairQueue
 from penstock.core.schema_ids import NOT_REGISTERED, Registered, record_names
 from penstock.runtime.env import Env
+from penstock.runtime.schemas.http_connection import BadAnswer, ConnectionEnded, HttpConnection
 
 TIMEOUT_S = 5.0
-BODY_BYTES_MAX = 8 * 1024 * 1024
+# With the time in the queue.
+LOOK_UP_TIMEOUT_S = 20.0
+CONNECTIONS_MAX = 8
+# Ids that wait to be looked up: for one topic, and altogether.
+WAITING_PER_TOPIC_MAX = 5_000
+WAITING_MAX = 50_000
+# Answers that are kept, each for the topic that asked first.
 REMEMBERED_MAX = 10_000
+REMEMBERED_BYTES_MAX = 32 * 1024 * 1024
+# The approximate size of an answer and of each of its names, besides their letters.
+ENTRY_BYTES, NAME_BYTES = 600, 100
 # A registered schema rarely goes away; an unknown one may be registered at any moment and is not cached.
 KNOWN_MS = 300_000
-NOT_FOUND = 404
+OK, NOT_FOUND = 200, 404
 
 
 class RegistryUnreachable(Exception):
@@ -29,7 +44,7 @@ class RegistryUnreachable(Exception):
 
 
 class RegistryClient:
-    """Looks up schema ids in a registry. Concurrent requests for one id are combined."""
+    """Looks up schema ids in a registry."""
 
     def __init__(
         self, env: Env, urls: Sequence[str], user_info: str | None = None, authorities: str | None = None
@@ -39,97 +54,164 @@ class RegistryClient:
         self._authorities = authorities
         self._env = env
         self._urls = [url.rstrip("/") for url in urls]
-        self._known: OrderedDict[int, tuple[int, Registered]] = OrderedDict()
-        self._asking: dict[int, asyncio.Future[Registered]] = {}
+        self._known: FairCache[str, int, tuple[int, Registered]] = FairCache(REMEMBERED_MAX, REMEMBERED_BYTES_MAX)
+        self._queue: FairQueue[str, int] = FairQueue()
+        # What those that wait in the queue will get.
+        self._waiting: dict[int, asyncio.Future[Registered]] = {}
+        self._workers = 0
 
     def remembered(self, schema_id: int) -> Registered | None:
         """The cached answer for an id."""
         known = self._known.get(schema_id)
         return known[1] if known is not None and known[0] > self._env.monotonic_ms() else None
 
-    async def ask(self, schema_id: int) -> Registered:
-        """The answer for an id, which may be cached; raises RegistryUnreachable."""
-        known = self.remembered(schema_id)
-        if known is not None:
-            return known
-        asking = self._asking.get(schema_id)
-        if asking is None:
-            asking = self._asking[schema_id] = asyncio.ensure_future(self.ask_anew(schema_id))
-            asking.add_done_callback(lambda done: self._answered(schema_id, done))
-        return await asyncio.shield(asking)
+    async def look_up(self, topic: str, schema_id: int) -> Registered:
+        """The answer for an id that a topic uses, given after this call; raises RegistryUnreachable."""
+        waiting = self._waiting.get(schema_id)
+        if waiting is None:
+            if self._queue.length(topic) >= WAITING_PER_TOPIC_MAX or len(self._queue) >= WAITING_MAX:
+                raise RegistryUnreachable("too many schema ids are waiting to be looked up")
+            waiting = self._waiting[schema_id] = asyncio.get_running_loop().create_future()
+            waiting.add_done_callback(_ignore_failure)
+            self._queue.put(topic, schema_id)
+            if self._workers < CONNECTIONS_MAX:
+                self._workers += 1
+                self._env.spawn(self._work(), "schema registry")
+        try:
+            async with asyncio.timeout(LOOK_UP_TIMEOUT_S):
+                return await asyncio.shield(waiting)
+        except TimeoutError:
+            raise RegistryUnreachable(f"it did not answer within {LOOK_UP_TIMEOUT_S:g} s") from None
 
-    async def ask_anew(self, schema_id: int) -> Registered:
-        """The current answer for an id; raises RegistryUnreachable."""
-        found = NOT_REGISTERED
-        subjects = await self._get(f"/schemas/ids/{schema_id}/subjects")
-        schema = await self._get(f"/schemas/ids/{schema_id}") if subjects else None
-        if isinstance(subjects, list) and isinstance(schema, dict):
-            names = record_names(str(schema.get("schemaType", "AVRO")), str(schema.get("schema", "")))
-            found = Registered(frozenset(str(subject) for subject in subjects), frozenset(names))
-            while len(self._known) >= REMEMBERED_MAX:
-                self._known.popitem(last=False)
-            self._known[schema_id] = (self._env.monotonic_ms() + KNOWN_MS, found)
+    async def _work(self) -> None:
+        """Look up what waits, until nothing does."""
+        addresses = [_Address(self._env, url, self._authorization, self._authorities) for url in self._urls]
+        try:
+            while self._queue:
+                topic, schema_id = self._queue.take()
+                waiting = self._waiting.pop(schema_id)
+                try:
+                    waiting.set_result(await self._answer(addresses, topic, schema_id))
+                except _NoneReached as error:
+                    waiting.set_exception(error)
+                    self._fail_waiting(str(error))
+                except RegistryUnreachable as error:
+                    waiting.set_exception(error)
+                finally:
+                    if not waiting.done():
+                        waiting.set_exception(RegistryUnreachable("the lookup was aborted"))
+        finally:
+            self._workers -= 1
+            for address in addresses:
+                address.close()
+
+    def _fail_waiting(self, why: str) -> None:
+        while self._queue:
+            _, schema_id = self._queue.take()
+            self._waiting.pop(schema_id).set_exception(RegistryUnreachable(why))
+
+    async def _answer(self, addresses: Sequence[_Address], topic: str, schema_id: int) -> Registered:
+        subjects = await _get(addresses, f"/schemas/ids/{schema_id}/subjects")
+        schema = await _get(addresses, f"/schemas/ids/{schema_id}") if subjects else None
+        if not isinstance(subjects, list) or not isinstance(schema, dict):
+            self._known.pop(schema_id)
+            return NOT_REGISTERED
+        names = record_names(str(schema.get("schemaType", "AVRO")), str(schema.get("schema", "")))
+        found = Registered(frozenset(str(subject) for subject in subjects), frozenset(names))
+        size = ENTRY_BYTES + sum(NAME_BYTES + len(name) for names in found for name in names)
+        self._known.put(topic, schema_id, (self._env.monotonic_ms() + KNOWN_MS, found), size)
         return found
 
-    def _answered(self, schema_id: int, done: asyncio.Future[Registered]) -> None:
-        del self._asking[schema_id]
-        # The caller may have disconnected; the next one gets a new failure.
-        if not done.cancelled():
-            done.exception()
 
-    async def _fetch(self, url: str, path: str) -> tuple[int, bytes]:
-        is_secure = url.startswith("https://")
-        # Read anew each time, which is rare, so that renewed authorities are used.
-        context = ssl.create_default_context(cafile=self._authorities) if is_secure else None
-        sent = f"Authorization: {self._authorization}\r\n" if self._authorization else ""
-        return await _exchange(url, path, context, sent)
+class _NoneReached(RegistryUnreachable):
+    """No connection to any address: the same will happen to other lookups."""
 
-    async def _get(self, path: str) -> Any:
-        """The JSON at a path, None for 404; the addresses are tried in turn."""
-        reasons = []
-        for url in self._urls:
+
+class _Address:
+    """One of the registry's addresses, and the worker's connection to it."""
+
+    def __init__(self, env: Env, url: str, authorization: str | None, authorities: str | None) -> None:
+        self.url = url
+        # Whether the last attempt to connect succeeded.
+        self.is_reached = False
+        self._env = env
+        self._authorization = authorization
+        self._authorities = authorities
+        self._connection: HttpConnection | None = None
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """The status and the body of an answer."""
+        connection = self._connection
+        if connection is not None:
             try:
-                async with asyncio.timeout(TIMEOUT_S):
-                    status, body = await self._fetch(url, path)
-                if status == NOT_FOUND:
-                    return None
-                if status == 200:
-                    return json.loads(body)
-                reasons.append(f"{url} answered with status {status}")
-            except TimeoutError:
-                reasons.append(f"{url} did not answer within {TIMEOUT_S:g} s")
-            except (OSError, ValueError, EOFError) as error:
-                reasons.append(f"{url}: {error}")
-        raise RegistryUnreachable("; ".join(reasons))
+                return await self._exchange(connection, path)
+            except ConnectionEnded:
+                # A server may close a connection between two requests.
+                self._connection = None
+        return await self._exchange(await self._connect(), path)
+
+    async def _exchange(self, connection: HttpConnection, path: str) -> tuple[int, bytes]:
+        self._connection = None
+        try:
+            answer = await connection.get(path)
+        except BaseException:
+            connection.close()
+            raise
+        if connection.is_reusable:
+            self._connection = connection
+        else:
+            connection.close()
+        return answer
+
+    async def _connect(self) -> HttpConnection:
+        context = None
+        self.is_reached = False
+        try:
+            if self.url.startswith("https://"):
+                # Read for each connection, so that renewed authorities are used; off the loop, because it takes long.
+                context = await self._env.run_blocking(lambda: ssl.create_default_context(cafile=self._authorities))
+            connection = await HttpConnection.open(self.url, context, self._authorization)
+        except OSError as error:
+            raise _NotReached(str(error)) from None
+        self.is_reached = True
+        return connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
 
 
-async def _exchange(url: str, path: str, context: ssl.SSLContext | None, authorization: str) -> tuple[int, bytes]:
-    """The status and the body of an answer."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if context else 80)
-    reader, writer = await asyncio.open_connection(parts.hostname or "", port, ssl=context, limit=BODY_BYTES_MAX)
-    try:
-        # HTTP/1.0, so that the body ends with the connection and is not chunked.
-        head = f"GET {parts.path}{path} HTTP/1.0\r\nHost: {parts.netloc}\r\nAccept: */*\r\n{authorization}\r\n"
-        writer.write(head.encode())
-        line, *headers = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        words = line.split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
-            raise ValueError("it does not speak HTTP")
-        if any(header.lower().startswith("transfer-encoding:") for header in headers):
-            raise ValueError("it answers in chunks, which HTTP/1.0 does not have")
-        body = await reader.read(BODY_BYTES_MAX + 1)
-        while more := await reader.read(BODY_BYTES_MAX + 1 - len(body)):
-            body += more
-        if len(body) > BODY_BYTES_MAX:
-            raise ValueError(f"its answer is longer than {BODY_BYTES_MAX} bytes")
-        return int(words[1]), body
-    except asyncio.LimitOverrunError:
-        raise ValueError("its answer's head is too long") from None
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+class _NotReached(Exception):
+    """The connection to an address failed."""
+
+
+async def _get(addresses: Sequence[_Address], path: str) -> Any:
+    """The JSON at a path, None for 404; the addresses are tried in turn."""
+    reasons = []
+    for address in addresses:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                status, body = await address.get(path)
+            if status == NOT_FOUND:
+                return None
+            if status == OK:
+                return json.loads(body)
+            reasons.append(f"{address.url} answered with status {status}")
+        except TimeoutError:
+            reasons.append(f"{address.url} did not answer within {TIMEOUT_S:g} s")
+        except _NotReached as error:
+            reasons.append(f"{address.url}: {error}")
+        except (OSError, ValueError, RecursionError, BadAnswer, ConnectionEnded) as error:
+            reasons.append(f"{address.url}: {error}")
+    is_reached = any(address.is_reached for address in addresses)
+    raise (RegistryUnreachable if is_reached else _NoneReached)("; ".join(reasons))
+
+
+def _ignore_failure(done: asyncio.Future[Registered]) -> None:
+    """The clients that waited may have disconnected."""
+    if not done.cancelled():
+        done.exception()
 
 
 def registry_client(env: Env, settings: NodeSettings) -> RegistryClient | None:

@@ -57,7 +57,9 @@ class World:
         self.shell = shell
         self.coordinator = Coordinator()
         guard = TransactionGuard(shell.env, self.coordinator.verify, lambda: must_verify)
-        self.produce = Produce(shell.env, shell.partitions, guard, SchemaGuard(None), OPEN, sync_on_ack=False).produce
+        self.produce = Produce(
+            shell.env, shell.partitions, guard, SchemaGuard(shell.env, None), OPEN, sync_on_ack=False
+        ).produce
         self.client = Client(("127.0.0.1", 1), "")
 
     def write(

@@ -12,6 +12,7 @@ from raft_world import DATA, FakeEnv, FakeNode, World, quorum
 
 from penstock.core.raft.voters import Voter, VoterEndpoint, VoterHistory, VoterSet
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import ZERO_UUID
 from penstock.runtime.raft.driver import DIRECTORY
 from penstock.runtime.raft.metadata_files import SnapshotId, read_election, write_snapshot
 from penstock.wire.messages.describe_quorum import (
@@ -268,6 +269,23 @@ def test_the_leader_describes_voters_and_observers() -> None:
         assert status(leader, version=1).nodes == ()
         follower = world.followers()[0]
         assert status(follower).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_voters_that_are_set_by_id_are_described_without_directories() -> None:
+    world = World(seed=1, voters=3, observers=1)
+    world.directory_ids = {node_id: bytes([node_id]) * 16 for node_id in world.nodes}
+    try:
+        world.start()
+        leader = world.a_leader()
+        names = world.make_sure(5)
+        world.until(lambda: all(node.names() == names for node in world.nodes.values()))
+        row = status(leader).topics[0].partitions[0]
+        assert [(one.replica_id, one.replica_directory_id) for one in row.current_voters] == [
+            (voter_id, ZERO_UUID) for voter_id in (1, 2, 3)
+        ]
+        assert [(one.replica_id, one.replica_directory_id) for one in row.observers] == [(4, bytes([4]) * 16)]
+    finally:
+        world.close()
 
 
 @pytest.mark.parametrize("seed", range(4))

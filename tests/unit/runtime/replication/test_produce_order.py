@@ -43,11 +43,9 @@ class Registry:
     def remembered(self, schema_id: int) -> None:  # noqa: ARG002
         return None
 
-    async def ask(self, schema_id: int) -> Registered:  # noqa: ARG002
+    async def look_up(self, topic: str, schema_id: int) -> Registered:  # noqa: ARG002
         self.questions += 1
         return await asyncio.shield(self.answer)
-
-    ask_anew = ask
 
 
 class Heard:
@@ -67,7 +65,7 @@ class World:
         self.shell = shell
         self.registry = Registry()
         self.verified: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        schemas = SchemaGuard(self.registry)  # type: ignore[arg-type]
+        schemas = SchemaGuard(shell.env, self.registry)  # type: ignore[arg-type]
         schemas.watched[CHECKED] = Rules(None, STRATEGY)
         guard = TransactionGuard(shell.env, self._verify, lambda: True)
         handler = Produce(

@@ -1,0 +1,323 @@
+"""What one caller may take of a gateway's sign-ins, sessions and caches; without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.types import Message, Scope
+
+from penstock.client.settings import OAUTHBEARER, Credentials
+from penstock.gateway.callers import callers as callers_module
+from penstock.gateway.callers import door
+from penstock.gateway.callers.broker_sign_in import BrokerSignIn, Rejected
+from penstock.gateway.callers.callers import Callers, claimed_name
+from penstock.gateway.callers.console_sessions import ConsoleSessions
+from penstock.gateway.callers.credentials import BASIC, BEARER, METHODS, NAME_LENGTH_MAX, Presented
+from penstock.gateway.callers.door import EXPIRED, Served, SignInDoor
+from penstock.gateway.callers.failed_sign_ins import WINDOW_S, FailedSignIns
+from penstock.gateway.callers.rates import CallerRates
+from penstock.gateway.kafka.idempotency import IdempotencyKeys
+from penstock.gateway.kafka.idempotency_claims import ClaimLog, Note
+from penstock.gateway.metrics import GatewayMetrics
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.access import KNOWN_HOST_BYTES_MAX, Access
+from penstock.gateway.web.application import plain_error
+from penstock.gateway.web.problem import Problem
+
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+
+
+def token(subject: str, expires_s: float, number: int = 0) -> Presented:
+    claims = json.dumps({"sub": subject, "iss": "idp", "exp": expires_s, "n": number})
+    body = base64.urlsafe_b64encode(claims.encode()).rstrip(b"=").decode()
+    return Presented(BEARER, "", f"e30.{body}.AAAA")
+
+
+class Brokers:
+    """Accepts the password `right`, and any token; answers when `is_open`."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    async def by_password(self, user: str, password: str, address: str) -> Credentials:
+        del address
+        self.asked.append(password)
+        await self.is_open.wait()
+        if password != "right":
+            raise Rejected
+        return Credentials("PLAIN", user, password)
+
+    async def by_token(self, name: str, token: str, address: str) -> Credentials:
+        del address
+        return Credentials(OAUTHBEARER, name, token)
+
+    async def verify(self, credentials: Credentials) -> None:
+        """All are still valid."""
+
+    async def stop(self) -> None:
+        """Nothing to stop."""
+
+
+def with_callers(scenario: Callable[[Callers, Brokers], Coroutine[Any, Any, None]], **settings: Any) -> None:
+    async def run() -> None:
+        brokers: Any = Brokers()
+        own = GatewaySettings("127.0.0.1:1", sign_in_methods=METHODS, **settings)
+        parts: Any = SimpleNamespace(settings=own)
+        callers = Callers(parts, brokers)
+        await scenario(callers, brokers)
+        await callers.stop()
+
+    asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _answer_failures_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers_module, "FAILURE_DELAY_S", 0)
+
+
+def user(name: str, password: str = "right") -> Presented:
+    return Presented(BASIC, name, password)
+
+
+def test_sign_ins_under_way_count_as_failures_until_they_end() -> None:
+    failures = FailedSignIns(per_user_max=3, per_address_max=5)
+    assert [failures.begin(HERE, "alice", 0) for _ in range(4)] == [True, True, True, False]
+    assert [failures.begin(HERE, "bob", 0) for _ in range(3)] == [True, True, False]
+    assert failures.begin(THERE, "alice", 0)
+    failures.failed(HERE, "alice", 0)
+    failures.end(HERE, "alice")
+    assert not failures.begin(HERE, "carol", 0)
+    # One that succeeded makes room.
+    failures.end(HERE, "alice")
+    assert failures.begin(HERE, "carol", 0)
+    for name in ("alice", "bob", "bob", "carol"):
+        failures.failed(HERE, name, 0)
+        failures.end(HERE, name)
+    with pytest.raises(Problem):
+        failures.begin(HERE, "dave", 1)
+    assert failures.begin(HERE, "dave", WINDOW_S + 1)
+
+
+def test_parallel_guesses_are_limited_like_those_that_come_one_by_one() -> None:
+    async def scenario(callers: Callers, brokers: Brokers) -> None:
+        brokers.is_open.clear()
+        guesses = [asyncio.create_task(callers.sign_in(user("alice", f"{n}"), HERE)) for n in range(60)]
+        await asyncio.sleep(0)
+        # Others are not kept waiting meanwhile.
+        other = asyncio.create_task(callers.sign_in(user("bob"), THERE))
+        await asyncio.sleep(0)
+        brokers.is_open.set()
+        assert (await other).principal == "User:bob"
+        refused = await asyncio.gather(*guesses, return_exceptions=True)
+        assert len([each for each in brokers.asked if each != "right"]) == 5
+        assert {each.status for each in refused if isinstance(each, Problem)} == {401, 429}
+
+    with_callers(scenario)
+
+
+def test_guesses_count_even_if_the_client_disconnects() -> None:
+    async def scenario(callers: Callers, brokers: Brokers) -> None:
+        for number in range(5):
+            brokers.is_open.clear()
+            guess = asyncio.create_task(callers.sign_in(user("alice", f"{number}"), HERE))
+            while len(brokers.asked) <= number:  # noqa: ASYNC110 - it takes a few turns of the loop.
+                await asyncio.sleep(0)
+            guess.cancel()
+            brokers.is_open.set()
+            while callers._verifying:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        with pytest.raises(Problem, match="have failed 5 times"):
+            await callers.sign_in(user("alice", "right"), HERE)
+
+    with_callers(scenario)
+
+
+def test_users_that_sign_in_at_the_same_time_wait_for_each_other() -> None:
+    async def scenario(callers: Callers, brokers: Brokers) -> None:
+        del brokers
+        found = await asyncio.gather(*(callers.sign_in(user(f"user-{n}"), HERE) for n in range(60)))
+        assert len({session.principal for session in found}) == 60
+
+    with_callers(scenario, failed_sign_ins_per_address_max=3)
+
+
+def test_an_address_with_many_sessions_closes_its_own() -> None:
+    async def scenario(callers: Callers, brokers: Brokers) -> None:
+        del brokers
+        alice = await callers.sign_in(user("alice"), HERE)
+        for number in range(50):
+            await callers.sign_in(user(f"token-{number}"), THERE)
+        assert not alice.is_closed
+        assert len(callers) == 10
+        for session in callers.sessions:
+            session.active = 1
+        # All are in use: an address that has many gets no more, another one does.
+        with pytest.raises(Problem, match="callers_max"):
+            await callers.sign_in(user("token-x"), THERE)
+        bob = await callers.sign_in(user("bob"), "10.0.0.3")
+        assert not bob.is_closed
+        assert not alice.is_closed
+
+    with_callers(scenario, callers_max=10)
+
+
+def test_what_was_accepted_is_remembered_by_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers_module, "KNOWN_MAX", 10)
+
+    async def scenario(callers: Callers, brokers: Brokers) -> None:
+        del brokers
+        await callers.sign_in(user("alice"), HERE)
+        for number in range(100):
+            await callers.sign_in(token("mallory", time.time() + 600, number), THERE)
+        assert callers.known(user("alice")) is not None
+
+    with_callers(scenario)
+
+
+def test_names_of_failures_are_short() -> None:
+    assert len(claimed_name(token("x" * 10_000, 1))) == NAME_LENGTH_MAX
+
+
+def test_a_user_that_signs_in_to_the_console_over_and_over_signs_out_nobody_else() -> None:
+    sessions = ConsoleSessions(10, 60, 60)
+    alice, _ = sessions.create(user("alice"), 0)
+    names = [sessions.create(user("mallory"), 0)[0] for _ in range(1_000)]
+    assert sessions.find(alice, 1) is not None
+    assert sum(sessions.find(name, 1) is not None for name in names) == 9
+
+
+def test_many_idempotency_keys_of_one_caller_leave_those_of_others() -> None:
+    async def scenario() -> None:
+        keys: IdempotencyKeys[int] = IdempotencyKeys(10, 60)
+
+        async def publish() -> int:
+            return 1
+
+        await keys.of("User:alice").once("t", "key", b"body", publish)
+        for number in range(100):
+            await keys.of("User:mallory").once("t", f"{number}", b"body", publish)
+        assert await keys.of("User:alice").once("t", "key", b"body", publish) == (1, True)
+        assert len(keys._known) == 10
+        # Long keys count for more.
+        for number in range(100):
+            await keys.of("User:mallory").once("t" * 5_000, f"{number}", b"body", publish)
+        assert await keys.of("User:alice").once("t", "key", b"body", publish) == (1, True)
+        assert len(keys._known) <= 2
+
+    asyncio.run(scenario())
+
+
+def test_claims_of_one_caller_leave_those_of_others() -> None:
+    ledger = ClaimLog(10)
+    ledger.apply(b"User:alice\0t\0key", Note("claim", "c", "f"), 1)
+    for number in range(100):
+        ledger.apply(b"User:mallory\0t\0%d" % number, Note("claim", "c", "f"), 2)
+    assert ledger.holding(b"User:alice\0t\0key") is not None
+    assert ledger.holding(b"User:mallory\0t\0" + b"99") is not None
+
+
+def test_checks_of_readiness_share_one_request_to_the_brokers() -> None:
+    class Admin:
+        asked = 0
+
+        async def names(self) -> list[str]:
+            self.asked += 1
+            await asyncio.sleep(0)
+            return []
+
+    async def scenario() -> None:
+        admin: Any = Admin()
+        details: Any = None
+        metrics = GatewayMetrics("cluster", admin, details)
+        found = await asyncio.gather(*(metrics._ready({}) for _ in range(50)))
+        assert {status for status, _, _ in found} == {200}
+        assert admin.asked == 1
+        await metrics._ready({})
+        assert admin.asked == 2
+
+    asyncio.run(scenario())
+
+
+def test_long_names_of_hosts_are_not_kept() -> None:
+    access = Access()
+    assert access.knows(b"x" * KNOWN_HOST_BYTES_MAX + b".localhost")
+    assert access.knows(b"x.localhost")
+    assert access._known == {b"x.localhost"}
+
+
+def test_sign_ins_at_the_brokers_are_done_for_each_address_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        own: Any = None
+        brokers = BrokerSignIn(GatewaySettings("127.0.0.1:1"), own)
+        tried: list[str] = []
+        monkeypatch.setattr(brokers, "_try", lambda credentials: tried.append(credentials.username))
+        work = [brokers.by_password(f"flood-{n}", "x", HERE) for n in range(200)]
+        flood = asyncio.gather(*work)
+        await asyncio.sleep(0)
+        await brokers.by_password("alice", "x", THERE)
+        assert tried.index("alice") < 50
+        await flood
+        await brokers.stop()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["websocket", "stream", "poll"])
+def test_what_lasts_ends_when_the_token_it_was_opened_with_expires(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(callers: Callers, brokers: Brokers) -> None:
+        del brokers
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        async def receive() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def application(_: Scope, receive: Any, send: Any) -> None:
+            if kind == "websocket":
+                await send({"type": "websocket.accept"})
+            elif kind == "stream":
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                await send({"type": "http.response.body", "body": b"a", "more_body": True})
+            await receive()
+
+        async def choose(_: object) -> Any:
+            return application
+
+        expires_s = time.time() + 600
+        first, newer = token("alice", expires_s), token("alice", expires_s + 600)
+        monkeypatch.setattr(door, "time", SimpleNamespace(time=lambda: expires_s, monotonic=time.monotonic))
+        scope: Scope = {
+            "type": "websocket" if kind == "websocket" else "http",
+            "scheme": "ws",
+            "method": "GET",
+            "path": "/x",
+            "client": (HERE, 1),
+            "headers": [(b"authorization", b"Bearer " + first.secret.encode())],
+        }
+        # Another token of the same user keeps the session, but not what the first one opened.
+        session = await callers.sign_in(newer, HERE)
+        signing_in = SignInDoor(callers, ConsoleSessions(1, 1, 1), METHODS)
+        served = Served(signing_in, choose, None, CallerRates(0, 0), plain_error)
+        await asyncio.wait_for(served(scope, receive, send), 30)
+        assert not session.is_closed
+        last = sent[-1]
+        if kind == "websocket":
+            assert (last["type"], last["reason"]) == ("websocket.close", EXPIRED)
+        elif kind == "stream":
+            assert last == {"type": "http.response.body", "body": b""}
+        else:
+            assert sent[0]["status"] == 401
+
+    with_callers(scenario)
