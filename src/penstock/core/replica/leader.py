@@ -167,6 +167,9 @@ class LeaderState:
         `is_eligible` says whether the controller would accept this incarnation of the follower.
         """
         follower = self._followers[replica]
+        if follower.broker_epoch != broker_epoch and follower.broker_epoch != NO_BROKER_EPOCH:
+            # It may have lost records since: that its former incarnation had caught up shows nothing.
+            follower = self._followers[replica] = self._newcomer(replica, now_ms)
         if offset >= self._end_offset:
             follower.caught_up_at_ms = now_ms
         elif follower.fetched_at_ms >= 0 and offset >= follower.leader_end_offset:

@@ -169,10 +169,13 @@ class _FollowerReads:
                 view.watch(key, partition)
                 leading = partition.leading
                 if eligible is None or leading is None:
-                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has registered again since")
-                if leading.follower(replica) is None:
+                    raise _registered_again(replica)
+                follower = leading.follower(replica)
+                if follower is None:
                     # The metadata that assigns it a replica has not arrived here yet.
                     raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{partition.name} has no replica on {replica}")
+                if 0 <= broker_epoch < follower.broker_epoch:
+                    raise _registered_again(replica)
                 check_leader_epoch(wanted.leader_epoch, partition.state.leader_epoch)
                 row = self._divergence(partition, key, wanted)
                 if row is None:
@@ -268,6 +271,10 @@ class _FollowerReads:
             return None
         throttled = is_throttled(listed, partition.name.partition, self._partitions.node_id)
         return self._throttle if throttled else None
+
+
+def _registered_again(replica: int) -> ApiError:
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has registered again since")
 
 
 def _replica(request: FetchRequest, api_version: int) -> tuple[int, int]:
