@@ -221,6 +221,17 @@ class LeaderState:
             wanted = {self._local_id}
         return frozenset(wanted) if wanted != self.in_sync_replicas or self.must_confirm else None
 
+    def incarnations(self, replicas: Iterable[int], broker_epoch: int) -> tuple[tuple[int, int], ...]:
+        """Replicas with the broker epochs of their last fetches, this broker with its own `broker_epoch`.
+
+        A proposal has them as of when it is made: what a later incarnation of a follower has must show first.
+        """
+        followers = self._followers
+        return tuple(
+            (replica, followers[replica].broker_epoch if replica in followers else broker_epoch)
+            for replica in sorted(replicas)
+        )
+
     def expire_joining(self, now_ms: int) -> bool:
         """Stop waiting for followers that stopped fetching; returns whether the high watermark moved."""
         expired = False

@@ -64,12 +64,12 @@ class Proposal(NamedTuple):
     leading: LeaderState
     partition_epoch: int
     # The incarnations that were found to be in sync.
-    incarnations: tuple[BrokerState, ...]
+    incarnations: tuple[tuple[int, int], ...]
 
     @property
     def in_sync_replicas(self) -> frozenset[int]:
         """The replicas without their broker epochs."""
-        return frozenset(one.broker_id for one in self.incarnations)
+        return frozenset(replica for replica, _ in self.incarnations)
 
     @property
     def is_current(self) -> bool:
@@ -170,7 +170,7 @@ class InSyncKeeper:
             if wanted != leading.in_sync_replicas:
                 leading.propose(wanted)
             key = partition.topic_id, partition.name.partition
-            incarnations = tuple(BrokerState(replica, self._epoch_of(leading, replica)) for replica in sorted(wanted))
+            incarnations = leading.incarnations(wanted, self._broker_epoch())
             self._asked[key] = Proposal(partition, leading, partition.partition_epoch, incarnations)
 
     def _must_sync_first(self, partition: Partition, leading: LeaderState, wanted: frozenset[int]) -> bool:
@@ -196,17 +196,13 @@ class InSyncKeeper:
             row = AlterPartitionRequestPartitionData(
                 index,
                 proposal.leading.leader_epoch,
-                new_isr_with_epochs=list(proposal.incarnations),
+                new_isr_with_epochs=[BrokerState(*one) for one in proposal.incarnations],
                 leader_recovery_state=RECOVERED,
                 partition_epoch=proposal.partition_epoch,
             )
             topics.setdefault(topic_id, []).append(row)
         rows = [AlterPartitionRequestTopicData(topic_id, found) for topic_id, found in topics.items()]
         return AlterPartitionRequest(self._partitions.node_id, self._broker_epoch(), rows)
-
-    def _epoch_of(self, leading: LeaderState, replica: int) -> int:
-        follower = leading.follower(replica)
-        return follower.broker_epoch if follower is not None else self._broker_epoch()
 
     def _take_all(self, response: AlterPartitionResponse) -> bool:
         """Act on the controller's response; returns whether all proposals were decided."""
