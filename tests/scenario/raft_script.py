@@ -23,7 +23,8 @@ synced, timers come when the script says so. Where a log ends is shown as offset
     fetch N                      a follower that took an answer asks for more
     append N COUNT               a leader appends entries
     voters-change N M ...        a leader appends another set of voters
-    sync N                       what a leader appended reaches its disk
+    sync N                       what a node appended reaches its disk
+    stall N, unstall N           what a follower takes does not reach its disk until `sync`; it does again at once
     install N                    a follower has fetched the snapshot that it needs
     full N, free N               a node's disk keeps nothing any more; it does again
     show                         who is what
@@ -100,6 +101,9 @@ class ScriptLog:
     def end(self) -> LogEnd:
         return LogEnd(self.end_offset, self.entries[-1].epoch if self.entries else self.begin.epoch)
 
+    def synced_offset(self) -> int:
+        return self.synced
+
     def end_of_epoch(self, epoch: int) -> LogEnd:
         if epoch < self.begin.epoch:
             return self.begin
@@ -137,6 +141,9 @@ class Node:
     log: ScriptLog = field(default_factory=ScriptLog)
     quorum: Quorum | None = None
     disk_is_full: bool = False
+    disk_stalls: bool = False
+    # A fetch waits until the log is on disk.
+    fetch_waits: bool = False
 
     @property
     def running(self) -> Quorum:
@@ -213,6 +220,7 @@ class RaftScript(Play):
     def _crash(self, arguments: list[str]) -> None:
         node = self._node(arguments[0])
         node.quorum = None
+        node.fetch_waits = False
         node.log.cut(node.log.synced)
 
     def _wipe(self, arguments: list[str]) -> None:
@@ -264,7 +272,10 @@ class RaftScript(Play):
     def _sync(self, arguments: list[str]) -> None:
         node = self._node(arguments[0])
         node.log.synced = node.log.end_offset
-        self._step(node, Synced(node.log.synced))
+        self._step(node, Synced())
+        if node.fetch_waits:
+            node.fetch_waits = False
+            self._carry_out(node, node.running.fetch_again(), None)
 
     def _install(self, arguments: list[str]) -> None:
         node = self._node(arguments[0])
@@ -279,6 +290,12 @@ class RaftScript(Play):
 
     def _free(self, arguments: list[str]) -> None:
         self._node(arguments[0]).disk_is_full = False
+
+    def _stall(self, arguments: list[str]) -> None:
+        self._node(arguments[0]).disk_stalls = True
+
+    def _unstall(self, arguments: list[str]) -> None:
+        self._node(arguments[0]).disk_stalls = False
 
     def _show(self, arguments: list[str]) -> None:  # noqa: ARG002
         for node in self.nodes.values():
@@ -305,8 +322,8 @@ class RaftScript(Play):
             self.lines.append(f"{node.node_id}: needs the snapshot {_end(effects.fetch_snapshot)}")
         elif effects.take_entries:
             node.log.entries += sent.entries
-            # A follower asks for more once what it took is on disk.
-            node.log.synced = node.log.end_offset
+            if not node.disk_stalls:
+                node.log.synced = node.log.end_offset
             if sent.entries:
                 self.lines.append(f"{node.node_id}: takes {len(sent.entries)}, its log ends at {_end(node.log.end())}")
             self._check_voters(node)
@@ -350,6 +367,9 @@ class RaftScript(Play):
         if effects.reply is not None:
             assert answered is not None
             self._reply(node, answered, effects.reply)
+        if effects.sync:
+            node.fetch_waits = True
+            self.lines.append(f"{node.node_id}: fetches once its log is on disk, which has {node.log.synced} so far")
         for peer_id, message in effects.send:
             self._send(node, peer_id, message)
         if effects.committed is not None:

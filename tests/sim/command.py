@@ -11,7 +11,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from sim.schedule import Plan, draw, draw_failing, draw_moving, draw_shared, draw_tiered, draw_transactional
+from sim.schedule import (
+    Plan,
+    draw,
+    draw_failing,
+    draw_moving,
+    draw_shared,
+    draw_stalled,
+    draw_tiered,
+    draw_transactional,
+)
 from sim.shape import DIMENSIONS, without_dimensions
 from sim.shrink import shrink
 from sim.simulate import Outcome, simulate
@@ -28,6 +37,7 @@ KINDS: dict[str, Callable[[int, int], Plan]] = {
     "tier": draw_tiered,
     "moves": draw_moving,
     "disks": draw_failing,
+    "stalls": draw_stalled,
 }
 
 
@@ -52,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tier", action="store_true", help="with old segments in object storage")
     parser.add_argument("--moves", action="store_true", help="with two data directories a node, and moves between them")
     parser.add_argument("--disks", action="store_true", help="with a disk that fails and loses its last writes")
+    parser.add_argument("--stalls", action="store_true", help="with a disk that stalls for longer than all timeouts")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
     parser.add_argument(
         "--without",

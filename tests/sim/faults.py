@@ -75,6 +75,7 @@ class Faults:
             machine.disk.is_full = False
             self._mend_disk(machine)
             machine.slow_disk_us_max = DISK_DELAY_US_MAX
+            machine.stall_disk(0.0)
             machine.clock_offset_ms = 0
             machine.spare()
             machine.resume()
@@ -254,6 +255,11 @@ class Faults:
     def _calm_disk(machine: Machine) -> None:
         machine.slow_disk_us_max = DISK_DELAY_US_MAX
 
+    def stall_disk(self, fault: Fault) -> None:
+        """Nothing is synced, as on a failing or a busy network disk; then all of it is."""
+        for machine in self._machines(fault):
+            machine.stall_disk(fault.duration_s)
+
     def store_away(self, fault: Fault) -> None:
         """Nodes get no answer from the object store."""
         self._world.store.faults.away_from |= {f"n{node}" for node in fault.nodes}
@@ -318,6 +324,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "disk_full",
         "fail_directory",
         "slow_disk",
+        "stall_disk",
         "clock",
         "store_away",
         "store_slow",

@@ -70,7 +70,8 @@ class SimEnv:
         """The work happens at some moment of the time that it takes; what is written after that moment is not in it."""
         future: asyncio.Future[T] = self._loop.create_future()
         duration_us = self._machine.disk_delay_us()
-        self._loop.call_later(self._machine.part_of_us(duration_us) / SECOND_US, self._work, work, future, duration_us)
+        at_us = max(self._machine.stalled_us, self._machine.part_of_us(duration_us))
+        self._loop.call_later(at_us / SECOND_US, self._work, work, future, duration_us)
         return future
 
     def sync(self, file: File) -> asyncio.Future[None]:
@@ -135,6 +136,7 @@ class Machine:
         self.power_cuts = 0
         self.clock_offset_ms = 0
         self.slow_disk_us_max = DISK_DELAY_US_MAX
+        self._stalled_until_us = 0
         # Why the node would not start, when it would not.
         self.refusal = ""
         self.refused_s = 0.0
@@ -177,6 +179,15 @@ class Machine:
 
     def disk_delay_us(self) -> int:
         return self._random.randint(50, self.slow_disk_us_max)
+
+    def stall_disk(self, seconds: float) -> None:
+        """Have the disk begin no work for so long; what is written on the loop is only in the page cache."""
+        self._stalled_until_us = self._scheduler.now_us + int(seconds * SECOND_US)
+
+    @property
+    def stalled_us(self) -> int:
+        """How long the disk will begin no work."""
+        return max(0, self._stalled_until_us - self._scheduler.now_us)
 
     def part_of_us(self, duration_us: int) -> int:
         return self._random.randint(0, duration_us)

@@ -140,6 +140,28 @@ def draw_failing(seed: int, nodes: int = 3) -> Plan:
     return replace(plan, shape=shape, faults=faults, excused=frozenset())
 
 
+def draw_stalled(seed: int, nodes: int = 3) -> Plan:
+    """The plan of a seed where a disk stalls for longer than every timeout while its node is needed for a majority.
+
+    The node loses power before anything is synced. The third one, which comes back meanwhile, and this one then decide
+    without the one that has everything.
+    """
+    random = Random(f"{seed} stalled plan")
+    shape = _keeping_everything(
+        _draw_shape(random, nodes), replication_factor=3, min_insync_replicas=2, members=0, admin_pause_s=0.3
+    )
+    away, stalled, whole = random.sample(range(1, nodes + 1), 3)
+    at_s, stall_s = round(random.uniform(QUIET_S, 4.0), 3), round(random.uniform(1.0, 6.0), 3)
+    end_s = at_s + stall_s
+    faults = (
+        Fault(at_s, "isolate", (away,), stall_s),
+        Fault(round(at_s + random.uniform(0.0, 1.0), 3), "stall_disk", (stalled,), stall_s),
+        Fault(end_s, "power", (stalled,), 0.3),
+        Fault(end_s, "kill", (whole,), round(random.uniform(3.0, 6.0), 3)),
+    )
+    return Plan(seed, shape, faults, round(end_s + 6.0, 3))
+
+
 def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     """The plan of a seed with workers of a share group on one partition; clocks are right, one node loses power."""
     random = Random(f"{seed} shared plan")

@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from sim.schedule import Plan, draw, draw_failing, draw_moving, draw_shared, draw_tiered, draw_transactional
+from sim.schedule import (
+    Plan,
+    draw,
+    draw_failing,
+    draw_moving,
+    draw_shared,
+    draw_stalled,
+    draw_tiered,
+    draw_transactional,
+)
 from sim.simulate import simulate
 
 FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
@@ -15,6 +24,7 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a directory that failed while a replica moved there": (draw_moving, 4),
     "a replica that stayed where it was, announced in a directory that failed": (draw_moving, 208),
     "a disk that failed and came back without its last writes": (draw_failing, 17),
+    "an acknowledgement of the quorum that was on no disk": (draw_stalled, 4),
     "a disk that failed under a move alone": (draw_failing, 47),
     "a replica that came back before its former log was removed": (draw_moving, 730049),
     "a broker distrusted as a whole because of one disk": (draw_moving, 712055),

@@ -10,9 +10,19 @@ import pytest
 
 from sim.broken import SECURITY_VARIANTS, TRANSACTIONAL_VARIANTS, VARIANTS
 from sim.broken_moves import FAILING_VARIANTS, MOVING_VARIANTS
+from sim.broken_quorum import STALLED_VARIANTS
 from sim.broken_shares import SHARED_VARIANTS
 from sim.broken_tier import TIERED_VARIANTS
-from sim.schedule import Plan, draw, draw_failing, draw_moving, draw_shared, draw_tiered, draw_transactional
+from sim.schedule import (
+    Plan,
+    draw,
+    draw_failing,
+    draw_moving,
+    draw_shared,
+    draw_stalled,
+    draw_tiered,
+    draw_transactional,
+)
 from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
 
@@ -74,6 +84,13 @@ def test_slips_in_moves_are_found(slip: Callable[[], AbstractContextManager[None
 @pytest.mark.parametrize("slip", FAILING_VARIANTS, ids=[slip.__name__ for slip in FAILING_VARIANTS])
 def test_slips_with_failing_disks_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, draw_failing)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("slip", STALLED_VARIANTS, ids=[slip.__name__ for slip in STALLED_VARIANTS])
+def test_slips_with_stalling_disks_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, draw_stalled)
 
 
 @pytest.mark.slow

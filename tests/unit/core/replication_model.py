@@ -101,9 +101,11 @@ class Broken(AssertionError):
 class Model:
     """The cluster; `step` does one random thing and checks that nothing committed is lost."""
 
-    def __init__(self, seed: int, min_in_sync: int) -> None:
+    def __init__(self, seed: int, min_in_sync: int, *, loses_more: bool = False) -> None:
         self.random = Random(seed)
         self.min_in_sync = min_in_sync
+        # The part of proposals that the controller never gets, of crashes that take the whole log, and of all events.
+        self.lost_part, self.wiped_part, self.crash_weight = (0.5, 0.5, 1) if loses_more else (0.05, 0.0, 0.5)
         self.now_ms = 0
         self.replicas = {number: Replica(number) for number in (1, 2, 3)}
         everybody = frozenset(self.replicas)
@@ -131,7 +133,7 @@ class Model:
                 self.fence,
                 self.sync,
             ),
-            (8, 20, 50, 14, 6, 0.5, 5, 0.5, 1),
+            (8, 20, 50, 14, 6, self.crash_weight, 5, 0.5, 1),
         )[0]
         event()
         self.check()
@@ -166,7 +168,7 @@ class Model:
         if not self.on_the_way:
             return
         message = self.on_the_way.pop(self.random.randrange(min(len(self.on_the_way), 5)))
-        if self.random.random() < 0.05:
+        if self.random.random() < (self.lost_part if isinstance(message, Proposal) else 0.05):
             return
         if isinstance(message, Fetch):
             self._serve(message)
@@ -226,24 +228,32 @@ class Model:
         wanted = state.proposal(self.now_ms)
         asked = replica.asked
         if asked is not None and asked[:2] == (state.leader_epoch, replica.partition_epoch):
-            # Its fate is unknown: sent again as it was.
-            self.on_the_way.append(asked[2])
+            # Its fate is unknown. The controller gets a leader's requests in order: the former copy is lost by now.
+            self.on_the_way = [
+                message
+                for message in self.on_the_way
+                if not isinstance(message, Proposal) or message.leader != replica.number
+            ]
+            self.on_the_way.append(self.sent_again(asked[2], state))
         if wanted is None:
             return
         state.propose(wanted)
-        incarnations = []
-        for number in wanted:
-            follower = state.follower(number)
-            incarnations.append((number, replica.incarnation if follower is None else follower.broker_epoch))
-        proposal = Proposal(replica.number, state.leader_epoch, replica.partition_epoch, wanted, tuple(incarnations))
+        incarnations = state.incarnations(wanted, replica.incarnation)
+        proposal = Proposal(replica.number, state.leader_epoch, replica.partition_epoch, wanted, incarnations)
         replica.asked = state.leader_epoch, replica.partition_epoch, proposal
         self.on_the_way.append(proposal)
+
+    def sent_again(self, proposal: Proposal, state: LeaderState) -> Proposal:  # noqa: ARG002
+        """A proposal whose outcome the leader did not learn is sent again as it was."""
+        return proposal
 
     def crash(self) -> None:
         replica = self._some()
         if replica is None:
             return
         kept = self.random.randint(min(replica.synced, len(replica.log)), len(replica.log))
+        if self.random.random() < self.wiped_part:
+            kept = 0
         if kept < len(self.committed) and not self._held_elsewhere(replica):
             kept = len(replica.log)
         if kept < len(replica.log) and self.min_in_sync == 1:
@@ -358,6 +368,13 @@ class Model:
                 leader.state.refused()
                 leader.asked = None
             return
+        for number, incarnation in proposal.incarnations:
+            # One that has crashed since leaves the in-sync replicas when it registers again.
+            replica = self.replicas[number]
+            if number in metadata.in_sync or replica.incarnation != incarnation:
+                continue
+            if replica.log[: len(self.committed)] != self.committed:
+                raise Broken(f"replica {number} is accepted as in sync and lacks committed records")
         self._change(in_sync=proposal.in_sync)
         if self.random.random() < 0.5 and leader.is_up and leads and isinstance(leader.state, LeaderState):
             self._settle(leader, leader.state, self.metadata)
@@ -396,7 +413,10 @@ class Model:
             if leader != NOBODY:
                 kept |= {leader}
         pool = frozenset() if len(kept) >= self.min_in_sync else pool - kept
-        self.metadata = Metadata(leader, leader_epoch, old.partition_epoch + 1, kept, pool, live)
+        # That another incarnation of a broker is live changes no partition that it is not in sync in.
+        is_same = (leader, leader_epoch, kept, pool) == (old.leader, old.leader_epoch, old.in_sync, old.eligible)
+        partition_epoch = old.partition_epoch + (not is_same)
+        self.metadata = Metadata(leader, leader_epoch, partition_epoch, kept, pool, live)
         self.elections += leader_epoch != old.leader_epoch
 
     def _elect(self, in_sync: frozenset[int], eligible: frozenset[int], live: frozenset[int]) -> int:

@@ -235,3 +235,17 @@ def test_a_leader_that_stays_alone_asks_for_the_others_to_go() -> None:
     assert leader.is_sole_replica
     leader.settled((1,), (1,), 0)
     assert (leader.stays_alone, leader.must_confirm, leader.proposal(0)) == (False, False, None)
+
+
+def test_an_incarnation_does_not_inherit_that_the_former_one_had_caught_up() -> None:
+    state = LeaderState(1, 5, (1, 2), (1,), 100, 100, now_ms=0)
+    state.fetched(2, 100, 10, broker_epoch=12)
+    assert state.may_join(2)
+    # It has lost everything.
+    state.fetched(2, 0, 20, broker_epoch=13)
+    assert not state.may_join(2)
+    assert state.appended(110), "nothing waits for it"
+    state.fetched(2, 100, 30, broker_epoch=13)
+    assert not state.may_join(2)
+    state.fetched(2, 110, 40, broker_epoch=13)
+    assert state.may_join(2)

@@ -75,6 +75,21 @@ def test_cancelling_goes_back_to_a_single_replica_once_that_one_has_confirmed() 
     assert (world.state().replicas, world.show()) == ((1,), "leader=1@1 isr=1")
 
 
+def test_cancelling_leaves_no_single_replica_that_may_not_have_synced_its_log() -> None:
+    world = ClusterWorld(4)
+    world.create("t", (1, 2))
+    world.reassign((3, 4))
+    world.alter_isr([1, 2, 3])
+    world.fence(2)
+    assert world.show().startswith("leader=1@0 isr=1,3 ")
+    assert world.reassign(None) is ErrorCode.NONE
+    # What 1 and 3 acknowledged since may only be in their memory: without 3, that of 1 would have to do.
+    assert world.show() == "leader=1@0 isr=1,3 replicas=1,2,3,4 adding=- removing=3,4"
+    world.unfence(2)
+    world.alter_isr([1, 2, 3])
+    assert (world.state().replicas, world.show()) == ((1, 2), "leader=1@1 isr=1,2")
+
+
 def test_cancelling_before_another_replica_was_in_sync_goes_back_at_once() -> None:
     world = ClusterWorld(2)
     world.create("t", (1,))

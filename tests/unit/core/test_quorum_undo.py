@@ -16,6 +16,9 @@ class EmptyLog:
     def end(self) -> LogEnd:
         return EMPTY
 
+    def synced_offset(self) -> int:
+        return 0
+
     def end_of_epoch(self, epoch: int) -> LogEnd:  # noqa: ARG002
         return EMPTY
 

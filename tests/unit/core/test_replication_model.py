@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from replication_model import Broken, Model
+from replication_model import Broken, Model, Proposal
 
 from penstock.core.replica.leader import LeaderState
 
@@ -15,12 +15,12 @@ STEPS = 400
 advance = LeaderState._advance
 
 
-def run(seeds: int) -> tuple[int, int, int]:
+def run(seeds: int, steps: int = STEPS, *, loses_more: bool = False) -> tuple[int, int, int]:
     committed = elections = cuts = 0
     for seed in range(seeds):
-        model = Model(seed, min_in_sync=1 + seed % 2)
+        model = Model(seed, min_in_sync=1 + seed % 2, loses_more=loses_more)
         try:
-            for _ in range(STEPS):
+            for _ in range(steps):
                 model.step()
         except Broken as broken:
             raise Broken(f"seed {seed}: {broken}") from broken
@@ -36,6 +36,12 @@ def test_nothing_committed_is_lost_and_logs_agree_below_the_high_watermark() -> 
     assert committed > 4 * SEEDS
     assert elections > SEEDS
     assert cuts > SEEDS // 10
+
+
+def test_nothing_is_lost_when_followers_lose_their_logs_and_proposals_their_answers() -> None:
+    committed, elections, _ = run(SEEDS, 3 * STEPS, loses_more=True)
+    assert committed > 4 * SEEDS
+    assert elections > SEEDS
 
 
 def commit_at_once(state: LeaderState) -> bool:
@@ -66,3 +72,14 @@ def test_a_leader_that_commits_too_early_is_found_out(
     monkeypatch.setattr(LeaderState, "_advance", mistake)
     with pytest.raises(Broken):
         run(SEEDS)
+
+
+def name_the_newest_incarnations(_: Model, proposal: Proposal, state: LeaderState) -> Proposal:
+    known = dict(proposal.incarnations)
+    return proposal._replace(incarnations=state.incarnations(proposal.in_sync, known[proposal.leader]))
+
+
+def test_a_follower_that_lost_its_records_before_it_was_accepted_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Model, "sent_again", name_the_newest_incarnations)
+    with pytest.raises(Broken, match="accepted as in sync and lacks"):
+        run(10 * SEEDS, 3 * STEPS, loses_more=True)

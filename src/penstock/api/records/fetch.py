@@ -67,7 +67,7 @@ def make_fetch(
     def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
         # A client that only claims to be a replica is rejected: it must not move a high watermark.
         if is_follower(request) and access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
-            return followers.fetch(request, context.api_version, context.client.listener_name)
+            return followers.fetch(request, context.api_version, context.client)
         session = sessions.open(
             request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.monotonic_ms()
         )

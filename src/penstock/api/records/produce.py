@@ -61,6 +61,8 @@ ATTRIBUTES_AT = 22
 CODEC = 0x07
 TRANSACTIONAL = 0x10
 NOBODY_DENIED: Refusals = {}
+# How long a request waits at most for partitions that are just being opened.
+OPENING_MS_MAX = 10_000
 # Looking up a member of an enum takes longer than checking a right.
 WRITE, TOPIC, TRANSACTIONAL_ID = Operation.WRITE, ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
@@ -77,11 +79,20 @@ class Questions(NamedTuple):
     admission: Admission
 
 
+class Turn(NamedTuple):
+    """The place of a request that waits among those of its connection."""
+
+    before: asyncio.Future[None] | None
+    appended: asyncio.Future[None]
+
+
 class Produce:
     """Appends a request at once if possible.
 
     If a transaction's coordinator or the schema registry must be asked first, the request waits, and the later ones of
-    its connection wait behind it: batches must be appended in the order of their sequences.
+    its connection wait behind it: batches must be appended in the order of their sequences. So it does for partitions
+    that this broker leads as clients can know by now, but has not opened yet. A batch that was not seen by the checks,
+    because its partition was not led here then, is not appended after them.
     """
 
     __slots__ = (
@@ -128,38 +139,47 @@ class Produce:
         """Append at once if nothing prevents it, otherwise in turn."""
         client = context.client
         denied = self._denied(request, context) if self._access is not None else NOBODY_DENIED
-        if client.last_write is None and not denied and not request.transactional_id and not self._schemas.watched:
-            return self._append(request, context, ADMITTED)
-        questions = self._questions(request, context.api_version, denied)
-        if client.last_write is None and not questions.unverified and not questions.unchecked:
-            return self._append(request, context, questions.admission)
+        opening = self._opening(request, context.api_version) if self._partitions.is_behind else []
+        questions = None
+        if not opening:
+            if client.last_write is None and not denied and not request.transactional_id and not self._schemas.watched:
+                return self._append(request, context, ADMITTED)
+            questions = self._questions(request, context.api_version, denied)
+            if client.last_write is None and not questions.unverified and not questions.unchecked:
+                return self._append(request, context, questions.admission)
         # From now on later requests wait, though this one's coroutine has not started yet.
-        before = client.last_write
-        appended = client.last_write = asyncio.get_running_loop().create_future()
-        return self._append_in_turn(request, context, questions, before, appended)
+        turn = Turn(client.last_write, asyncio.get_running_loop().create_future())
+        client.last_write = turn.appended
+        return self._append_in_turn(request, context, turn, denied, opening, questions)
 
     async def _append_in_turn(
         self,
         request: ProduceRequest,
         context: RequestContext,
-        questions: Questions,
-        before: asyncio.Future[None] | None,
-        appended: asyncio.Future[None],
+        turn: Turn,
+        denied: Refusals,
+        opening: Sequence[asyncio.Future[None]],
+        questions: Questions | None,
     ) -> ProduceResponse | None:
-        unverified, unchecked, admission = questions
+        """Append in turn, once partitions are open; what there is to ask is only known then, if some are `opening`."""
         try:
+            if opening:
+                await asyncio.wait(opening, timeout=max(0, min(request.timeout_ms, OPENING_MS_MAX)) / 1000)
+            if questions is None:
+                questions = self._questions(request, context.api_version, denied)
+            unverified, unchecked, admission = questions
             refusals = {**admission.refusals}
             if unchecked:
                 refusals |= await self._schemas.ask(unchecked)
             if unverified:
                 name = request.transactional_id or ""
                 refusals |= await self._transactions.verify(name, unverified, context.api_version)
-            if before is not None:
-                await asyncio.shield(before)
+            if turn.before is not None:
+                await asyncio.shield(turn.before)
             response = self._append(request, context, admission._replace(refusals=refusals))
         finally:
-            appended.set_result(None)
-            if context.client.last_write is appended:
+            turn.appended.set_result(None)
+            if context.client.last_write is turn.appended:
                 context.client.last_write = None
         return await response if isinstance(response, asyncio.Future) else response
 
@@ -197,34 +217,49 @@ class Produce:
         is_for_them = own.get(ENABLED) == "true"
         return is_for_them and self._access.allows_on_cluster(client, Operation.CLUSTER_ACTION)
 
+    def _opening(self, request: ProduceRequest, api_version: int) -> list[asyncio.Future[None]]:
+        """What to wait for before the request's partitions can be looked up."""
+        by_id = api_version >= TOPIC_IDS_SINCE
+        found = (
+            self._partitions.opening(topic.name, topic.topic_id, data.index, by_id=by_id)
+            for topic in request.topic_data
+            for data in topic.partition_data
+        )
+        return [opened for opened in found if opened is not None]
+
     def _questions(self, request: ProduceRequest, api_version: int, denied: Refusals) -> Questions:
-        batches = self._batches(request, by_id=api_version >= TOPIC_IDS_SINCE)
-        refusals = denied
+        batches, absent = self._batches(request, by_id=api_version >= TOPIC_IDS_SINCE)
+        refusals = {**absent, **denied} if absent else denied
         if denied:
             batches = [batch for batch in batches if batch.place not in denied]
         unchecked: Sequence[Unchecked] = ()
         if self._schemas.watched:
             unfit, unchecked = self._schemas.check(batches)
-            refusals = {**denied, **unfit}
+            refusals = {**refusals, **unfit}
         if not request.transactional_id:
             return Questions((), unchecked, Admission(refusals, {}))
         unverified = self._transactions.unverified(batches, api_version)
         tokens = {one.place: one.verification for one in unverified} if self._transactions.is_required() else None
         return Questions(unverified, unchecked, Admission(refusals, tokens))
 
-    def _batches(self, request: ProduceRequest, *, by_id: bool) -> list[Produced]:
-        """The batches for partitions that are led here; the others are rejected when they are appended."""
-        found = []
+    def _batches(self, request: ProduceRequest, *, by_id: bool) -> tuple[list[Produced], Refusals]:
+        """The batches for partitions that are led here, and why the others are not appended.
+
+        A partition may be led here by the time that the others are appended, but nothing has checked its batch.
+        """
+        found: list[Produced] = []
+        absent: dict[Place, ApiError] = {}
         for topic in request.topic_data:
             for data in topic.partition_data:
                 if data.records:
+                    place = topic.name, topic.topic_id, data.index
                     try:
                         partition = self._partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
-                    except ApiError:
+                    except ApiError as error:
+                        absent[place] = error
                         continue
-                    place = topic.name, topic.topic_id, data.index
                     found.append(Produced(place, partition, memoryview(data.records)))
-        return found
+        return found, absent
 
     def _append(self, request: ProduceRequest, context: RequestContext, admission: Admission) -> Response:
         acks = request.acks

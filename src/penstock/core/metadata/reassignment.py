@@ -1,8 +1,10 @@
 """Moves replicas to other brokers.
 
 A reassignment adds the replicas of its target, lists those that will be removed in `removing_replicas`, and completes
-by itself once every replica of the target is in sync. Cancelling it removes the added ones again; where a single
-replica is left, it has to confirm first that it holds everything, as at the end of any reassignment.
+by itself once every replica of the target is in sync. Cancelling it removes the added ones again. Where that would
+leave a single replica in sync although an added one has everything too, what both acknowledged may be on no disk yet:
+then the added ones are removed like any others, once the earlier ones are in sync, or the only one has confirmed that
+it holds everything.
 """
 
 from __future__ import annotations
@@ -101,7 +103,9 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
     change.adding_replicas = change.removing_replicas = ()
     if not change.replicas:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica would be left")
-    if len(change.replicas) == 1 and set(change.replicas) <= set(state.in_sync_replicas):
+    whole = {*state.in_sync_replicas, *state.eligible_leader_replicas}
+    is_relied_on = not whole.isdisjoint(state.adding_replicas)
+    if len(change.in_sync_replicas) == 1 and (is_relied_on or len(change.replicas) == 1):
         change.in_sync_replicas = state.in_sync_replicas
         change.removing_replicas = tuple(sorted(set(state.replicas) - set(change.replicas)))
         change.replicas += change.removing_replicas

@@ -68,6 +68,9 @@ class LogView(Protocol):
     def end(self) -> LogEnd:
         """Where the log ends."""
 
+    def synced_offset(self) -> int:
+        """Everything before this offset is on disk; at most where the log ends."""
+
     def end_of_epoch(self, epoch: int) -> LogEnd:
         """Where the largest epoch at or below this one ended; `start` when the log has none."""
 
@@ -119,9 +122,7 @@ class EntriesAppended:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """Everything before `offset` is on this voter's disk."""
-
-    offset: int
+    """More of the log may be on this voter's disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,8 @@ class Effects:
     append: LeaderChange | None = None
     take_entries: bool = False
     fetch_snapshot: LogEnd | None = None
+    # Sync the log, and then do what `fetch_again` returns.
+    sync: bool = False
     reply: Message | None = None
     send: tuple[tuple[int, Message], ...] = ()
     committed: int | None = None

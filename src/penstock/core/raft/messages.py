@@ -5,6 +5,7 @@ FetchSnapshot, BeginQuorumEpoch and EndQuorumEpoch APIs for that.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NewType
 
 from penstock.model.ids import ZERO_UUID, Uuid
 
@@ -21,6 +22,10 @@ class LogEnd:
     def is_as_new_as(self, other: LogEnd) -> bool:
         """Whether a replica with this log may lead one with the other."""
         return (self.epoch, self.offset) >= (other.epoch, other.offset)
+
+
+# The end of a log that is on disk up to there. A fetch acknowledges everything before its offset, so it takes no other.
+SyncedEnd = NewType("SyncedEnd", LogEnd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +84,11 @@ class EndEpochResponse:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """A follower asks for the entries after its log's end, which also reports its progress to the leader."""
+    """A follower requests the entries after its log's end, and acknowledges those before it: they are on its disk."""
 
     epoch: int
     replica_id: int
-    log_end: LogEnd
+    log_end: SyncedEnd
     directory_id: Uuid = ZERO_UUID
 
 

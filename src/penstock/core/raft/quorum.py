@@ -2,8 +2,11 @@
 
 Theory of operation. `step(event, now_ms)` changes the state and returns `Effects`. The driver carries them out in one
 order only: `persist` reaches the disk, then `truncate_to` and `append` change the log, then `reply` and `send` leave,
-then `committed` is applied. A vote or an entry that is not on disk does not count, so only `Synced` moves what this
-voter contributes to the high watermark. The driver calls `step(Tick())` when `deadline_ms` has passed.
+then `committed` is applied. The driver calls `step(Tick())` when `deadline_ms` has passed.
+
+An entry that is not on disk does not count. A leader counts itself up to `LogView.synced_offset`. A fetch acknowledges
+everything before its offset, so none is sent, for any reason, while a part of the log is not on disk: `sync` has the
+driver sync it first. A voter whose disk stalls for longer than its timeouts therefore loses contact with the leader.
 
     unattached ──timeout──▶ prospective ──majority would vote──▶ candidate ──majority votes──▶ leader
         ▲                        │ ▲                                  │                          │
@@ -58,6 +61,7 @@ from penstock.core.raft.messages import (
     Message,
     SnapshotRequest,
     SnapshotResponse,
+    SyncedEnd,
     VoteRequest,
     VoteResponse,
 )
@@ -160,8 +164,8 @@ class Quorum:
             case EntriesAppended(high_watermark):
                 if self.role is Role.FOLLOWER:
                     self._raise_high_watermark(min(high_watermark, self._log.end().offset), effects)
-            case Synced(offset):
-                self._synced(offset, effects, now_ms)
+            case Synced():
+                self._synced(effects, now_ms)
             case VotersChanged(voters):
                 self._change_voters(voters, effects, now_ms)
             case Stopping(for_good):
@@ -226,7 +230,7 @@ class Quorum:
         others = [voter for voter in (*self.voters.ids, *self._bootstrap_ids) if voter != self.node_id]
         if others:
             target = others[self._randomness.randrange(0, len(others))]
-            effects.send = ((target, self._fetch_request()),)
+            self._fetch(target, effects)
         self.deadline_ms = self._next_search(now_ms)
 
     def _next_search(self, now_ms: int) -> int:
@@ -264,7 +268,7 @@ class Quorum:
         elif self.role is Role.PROSPECTIVE:
             if self.leader_id not in (NOBODY, self.node_id):
                 self.role = Role.FOLLOWER
-                self._fetch(effects)
+                self._fetch(self.leader_id, effects)
             self.deadline_ms = min(self.deadline_ms, self._deadlines.leader_lost(now_ms))
         else:
             # The election is lost: wait a while before the next one, so that another candidate may win.
@@ -296,7 +300,7 @@ class Quorum:
         self.role = Role.FOLLOWER
         self.progress = None
         self._leader_contacted(now_ms)
-        self._fetch(effects)
+        self._fetch(leader_id, effects)
 
     def _election_in(self, epoch: int, leader_id: int) -> Election:
         """The election of an epoch; our vote in the current one is kept."""
@@ -324,17 +328,25 @@ class Quorum:
                     self._votes = {**self._votes, peer_id: False}
                     self._count(effects, now_ms)
 
-    def _fetch_request(self) -> FetchRequest:
-        return FetchRequest(self.epoch, self.node_id, self._log.end(), self.directory_id)
+    def _synced_end(self) -> SyncedEnd | None:
+        """Where the log ends; None while a part of it is not on disk."""
+        end, synced_offset = self._log.end(), self._log.synced_offset()
+        assert synced_offset <= end.offset, "more is on disk than in the log"
+        return SyncedEnd(end) if synced_offset == end.offset else None
 
-    def _fetch(self, effects: Effects) -> None:
-        effects.send = (*effects.send, (self.leader_id, self._fetch_request()))
+    def _fetch(self, target: int, effects: Effects) -> None:
+        """Fetch what comes after the log's end, or have the log synced first."""
+        end = self._synced_end()
+        if end is None:
+            effects.sync = True
+        else:
+            effects.send = (*effects.send, (target, FetchRequest(self.epoch, self.node_id, end, self.directory_id)))
 
     def fetch_again(self) -> Effects:
-        """What a follower sends next, once the entries of the last response are in its log."""
+        """What a follower does next, once the entries of the last response are in its log, or its log is synced."""
         effects = Effects()
         if self.role is Role.FOLLOWER:
-            self._fetch(effects)
+            self._fetch(self.leader_id, effects)
         return effects
 
     def _received(self, sender_id: int, message: Message, effects: Effects, now_ms: int) -> None:
@@ -481,10 +493,10 @@ class Quorum:
             )
         return end
 
-    def _synced(self, offset: int, effects: Effects, now_ms: int) -> None:
+    def _synced(self, effects: Effects, now_ms: int) -> None:
         if self.role is Role.LEADER:
             assert self.progress is not None
-            self.progress.synced(offset, self._log.end().offset, now_ms)
+            self.progress.synced(self._log.synced_offset(), self._log.end().offset, now_ms)
             self._commit(effects)
 
     def _commit(self, effects: Effects) -> None:

@@ -4,7 +4,8 @@ Theory of operation. A full fetch with epoch 0 asks for a session; the reply car
 id and the next epoch, the partitions to add or change, and those to forget; the reply only holds partitions that have
 something new. Session id 0 with epoch -1 is a plain fetch without a session. A wrong epoch or an evicted id gets an
 error, after which the client starts again. The cache is bounded: the least recently used session is evicted once it has
-been idle for `EVICTION_AGE_MS`; for a follower's new session it is evicted at once.
+been idle for `EVICTION_AGE_MS`; for a follower's new session it is evicted at once. A follower's session also ends with
+its connection: every partition of it calls its watcher at every append, and a follower that connects again starts anew.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class SessionCache:
         """Decide how to serve a fetch with this id and epoch. Followers are privileged: they always get a session."""
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             # Both start a full fetch, and either one ends the session that was named.
-            self._close(session_id)
+            self.close(session_id)
             if epoch == FINAL_EPOCH:
                 return FetchContext()
             return self._create(wanted, now_ms, is_privileged)
@@ -154,7 +155,8 @@ class SessionCache:
         self._sessions[session_id] = session
         return FetchContext(session=session)
 
-    def _close(self, session_id: int) -> None:
+    def close(self, session_id: int) -> None:
+        """End a session, if it has not ended yet."""
         session = self._sessions.pop(session_id, None)
         if session is not None and self.on_closed is not None:
             self.on_closed(session)
@@ -166,7 +168,7 @@ class SessionCache:
             if oldest.is_privileged and now_ms - oldest.last_used_ms < EVICTION_AGE_MS:
                 continue
             if is_privileged or now_ms - oldest.last_used_ms >= EVICTION_AGE_MS:
-                self._close(oldest.session_id)
+                self.close(oldest.session_id)
                 return True
             return False
         # Followers are few, and without a session each of their fetches names every partition.

@@ -167,6 +167,9 @@ class LeaderState:
         `is_eligible` says whether the controller would accept this incarnation of the follower.
         """
         follower = self._followers[replica]
+        if follower.broker_epoch != broker_epoch and follower.broker_epoch != NO_BROKER_EPOCH:
+            # It may have lost records since: that its former incarnation had caught up shows nothing.
+            follower = self._followers[replica] = self._newcomer(replica, now_ms)
         if offset >= self._end_offset:
             follower.caught_up_at_ms = now_ms
         elif follower.fetched_at_ms >= 0 and offset >= follower.leader_end_offset:
@@ -217,6 +220,17 @@ class LeaderState:
         if self.stays_alone:
             wanted = {self._local_id}
         return frozenset(wanted) if wanted != self.in_sync_replicas or self.must_confirm else None
+
+    def incarnations(self, replicas: Iterable[int], broker_epoch: int) -> tuple[tuple[int, int], ...]:
+        """Replicas with the broker epochs of their last fetches, this broker with its own `broker_epoch`.
+
+        A proposal has them as of when it is made: what a later incarnation of a follower has must show first.
+        """
+        followers = self._followers
+        return tuple(
+            (replica, followers[replica].broker_epoch if replica in followers else broker_epoch)
+            for replica in sorted(replicas)
+        )
 
     def expire_joining(self, now_ms: int) -> bool:
         """Stop waiting for followers that stopped fetching; returns whether the high watermark moved."""

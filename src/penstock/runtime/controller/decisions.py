@@ -113,7 +113,7 @@ class Decisions:
             try:
                 records, response = pending.decision(self._quorum.image)
                 committed = self._quorum.append(records) if records else None
-            except (ApiError, AssertionError, ValueError, KeyError) as error:
+            except Exception as error:  # noqa: BLE001 - it is for the caller, and must not stop all other decisions
                 self._is_deciding = False
                 pending.answer.set_exception(error)
                 continue

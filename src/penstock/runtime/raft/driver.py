@@ -268,7 +268,7 @@ class RaftDriver:
         self._step(Started())
         if self.quorum.is_leader:
             await self._sync.durable(log.log.end_offset)
-            self._step(Synced(log.log.flushed_offset))
+            self._step(Synced())
             self._apply(everything=True)
 
     async def stop(self) -> None:
@@ -348,6 +348,8 @@ class RaftDriver:
             self._check_voters()
         if effects.append is not None:
             self._open_epoch(effects.append)
+        if effects.sync:
+            self._follower.fetch_when_synced()
         for peer_id, message in effects.send:
             if isinstance(message, FetchRequest):
                 self._follower.fetch(peer_id, message)
@@ -395,7 +397,7 @@ class RaftDriver:
 
     def _synced(self, durable: asyncio.Future[None]) -> None:
         if not durable.cancelled() and durable.exception() is None:
-            self._step(Synced(self.log.flushed_offset))
+            self._step(Synced())
 
     def _check_voters(self) -> None:
         """Tell the quorum when the set of voters in the log changes."""

@@ -1,8 +1,8 @@
 """Fetches entries from the leader, one request at a time, and appends them to the log.
 
-A fetch tells the leader how far this log is on disk, so the next one is sent only when the last one's entries are
-synced. A response only counts if it belongs to the newest fetch and the log has not changed since. When the leader's
-log does not reach back far enough, its snapshot is fetched in pieces, checked, and replaces the log.
+A fetch tells the leader how far this log is on disk, so the quorum sends none while entries are not synced. A response
+only counts if it belongs to the newest fetch and the log has not changed since. When the leader's log does not reach
+back far enough, its snapshot is fetched in pieces, checked, and replaces the log.
 """
 
 from __future__ import annotations
@@ -121,11 +121,21 @@ class Follower:
         answer.add_done_callback(lambda done: self._answered(number, peer_id, request, done))
 
     def again(self) -> None:
-        """Fetch what comes next, if there is a leader."""
-        self._retry = None
-        for peer_id, request in self._quorum.fetch_again().send:
+        """Fetch what comes next, if there is a leader, once the log is synced."""
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+        effects = self._quorum.fetch_again()
+        if effects.sync:
+            self.fetch_when_synced()
+        for peer_id, request in effects.send:
             assert isinstance(request, FetchRequest)
             self.fetch(peer_id, request)
+
+    def fetch_when_synced(self) -> None:
+        """Fetch as soon as all that is in the log now is on disk."""
+        if not self._closed:
+            self._sync.durable(self._log.log.end_offset).add_done_callback(self._synced)
 
     def _again_after(self, delay_ms: int) -> None:
         if self._retry is None and not self._closed:
@@ -182,9 +192,7 @@ class Follower:
         self._step(EntriesAppended(getattr(message, "high_watermark", -1)))
         if not len(reply.records):
             self.caught_up_ms = self._env.monotonic_ms()
-            self.again()
-            return
-        self._sync.durable(self._log.log.end_offset).add_done_callback(self._synced)
+        self.again()
 
     def _synced(self, durable: asyncio.Future[None]) -> None:
         if not durable.cancelled() and durable.exception() is None and not self._closed:

@@ -142,6 +142,10 @@ class MetadataLog:
         """Where the log ends."""
         return LogEnd(self.log.end_offset, max(self.start().epoch, self.log.epochs.latest))
 
+    def synced_offset(self) -> int:
+        """Everything before this offset is on disk."""
+        return self.log.flushed_offset
+
     def start(self) -> LogEnd:
         """Where the log starts."""
         offset = self.log.start_offset

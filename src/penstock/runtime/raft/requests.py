@@ -19,6 +19,7 @@ from penstock.core.raft.messages import (
     LogEnd,
     SnapshotRequest,
     SnapshotResponse,
+    SyncedEnd,
     VoteRequest,
     VoteResponse,
 )
@@ -196,7 +197,7 @@ class RaftRequests:
         message = FetchRequest(
             row.current_leader_epoch,
             replica_id,
-            LogEnd(row.fetch_offset, row.last_fetched_epoch),
+            SyncedEnd(LogEnd(row.fetch_offset, row.last_fetched_epoch)),
             row.replica_directory_id,
         )
         reply = self._step(Received(replica_id, message)).reply

@@ -221,7 +221,8 @@ class ReplicaFetcher:
         return int(min(self._settings.backoff_ms, BACKOFF_FIRST_MS << min(failures - 1, 10)))
 
     def _begin_session(self) -> None:
-        self._session_id = self._session_epoch = 0
+        # The former session is still named, which ends it: a leader may not have seen its connection close.
+        self._session_epoch = 0
         self._changed = {key: None for key in self._following if key not in self._resting}
         self._forgotten.clear()
 

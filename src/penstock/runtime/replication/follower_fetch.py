@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
 
 from penstock.core.replica.fencing import check_leader_epoch
 from penstock.core.replica.fetch_session import FetchContext, Session, SessionCache, Wanted
@@ -26,13 +28,25 @@ from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 
 REPLICA_STATE_SINCE = 15
+SESSION = "fetch session"
+
+
+class Connection(Protocol):
+    """The connection that a follower fetches over."""
+
+    @property
+    def listener_name(self) -> str:
+        """The listener that it came to."""
+
+    def when_closed(self, purpose: str, listener: Callable[[], None]) -> None:
+        """Have `listener` called when it closes; one per purpose, the last one counts."""
 
 
 class FollowerFetch:
     """Serves this broker's followers, and keeps track of what their fetch sessions must look at.
 
     The owner must call `end_session` for every session that ends, and `invite` for every partition that this broker
-    starts to lead.
+    starts to lead. Sessions end with their connections, and those of an incarnation when the next one comes.
     """
 
     def __init__(
@@ -57,7 +71,7 @@ class FollowerFetch:
         self._next_fetch: asyncio.Future[None] | None = None
 
     def fetch(
-        self, request: FetchRequest, api_version: int, listener_name: str
+        self, request: FetchRequest, api_version: int, connection: Connection
     ) -> FetchResponse | asyncio.Future[FetchResponse]:
         """Answer a follower, at once or when there is something new for it."""
         session = self._sessions.open(
@@ -72,9 +86,11 @@ class FollowerFetch:
             return FetchResponse(error_code=session.error)
         view = self._views.get(session.session_id)
         if view is None:
-            view = FollowerView(_replica(request, api_version)[0], self._env.monotonic_ms)
+            view = FollowerView(*_replica(request, api_version), self._env.monotonic_ms)
             if session.session_id:
+                self._end_former(view)
                 self._views[session.session_id] = view
+                connection.when_closed(SESSION, partial(self._sessions.close, session.session_id))
         view.update(wanted_in(request), forgotten_in(request))
         if self._next_fetch is not None:
             self._next_fetch.set_result(None)
@@ -82,13 +98,13 @@ class FollowerFetch:
         found = self._reads.collect(view, request, api_version, is_news=True)
         size = sum(row.size_bytes for row in found)
         if size >= request.min_bytes or request.max_wait_ms <= 0 or _is_urgent(session, found):
-            return self._answer(view, session, found, api_version, listener_name)
+            return self._answer(view, session, found, api_version, connection)
 
         def answer_late() -> FetchResponse:
             late = self._reads.collect(view, request, api_version, is_news=False)
-            return self._answer(view, session, late, api_version, listener_name)
+            return respond(session, late, self._partitions, api_version, connection.listener_name)
 
-        return self._park(view, LongPoll((), request.min_bytes - size, request.max_wait_ms, answer_late))
+        return self._park(view, session, LongPoll((), request.min_bytes - size, request.max_wait_ms, answer_late))
 
     def invite(self, partition: Partition) -> None:
         """Answer the parked fetches of a partition's followers, which know of its new leader, or will in a moment."""
@@ -106,6 +122,12 @@ class FollowerFetch:
             self._next_fetch = asyncio.get_running_loop().create_future()
         await asyncio.wait((self._next_fetch,), timeout=timeout_ms / 1000)
 
+    def _end_former(self, view: FollowerView) -> None:
+        """End the sessions of earlier incarnations of a follower, whose connections may not have been seen to close."""
+        for session_id, former in list(self._views.items()):
+            if former.replica == view.replica and 0 <= former.broker_epoch < view.broker_epoch:
+                self._sessions.close(session_id)
+
     def end_session(self, session: Session) -> None:
         """A fetch session has ended."""
         view = self._views.pop(session.session_id, None)
@@ -118,18 +140,23 @@ class FollowerFetch:
         session: FetchContext,
         found: Sequence[Found],
         api_version: int,
-        listener_name: str,
+        connection: Connection,
     ) -> FetchResponse:
         if not session.session_id:
             view.close()
-        return respond(session, found, self._partitions, api_version, listener_name)
+        return respond(session, found, self._partitions, api_version, connection.listener_name)
 
-    def _park(self, view: FollowerView, poll: LongPoll[FetchResponse]) -> asyncio.Future[FetchResponse]:
+    def _park(
+        self, view: FollowerView, session: FetchContext, poll: LongPoll[FetchResponse]
+    ) -> asyncio.Future[FetchResponse]:
         waiting = self._parked.setdefault(view.replica, {})
 
         def unpark(_: asyncio.Future[FetchResponse]) -> None:
             view.on_grown = None
             waiting.pop(poll, None)
+            if not session.session_id:
+                # Answered, or its connection has closed.
+                view.close()
 
         waiting[poll] = None
         view.on_grown = poll.grown
@@ -169,10 +196,13 @@ class _FollowerReads:
                 view.watch(key, partition)
                 leading = partition.leading
                 if eligible is None or leading is None:
-                    raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has registered again since")
-                if leading.follower(replica) is None:
+                    raise _registered_again(replica)
+                follower = leading.follower(replica)
+                if follower is None:
                     # The metadata that assigns it a replica has not arrived here yet.
                     raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"{partition.name} has no replica on {replica}")
+                if 0 <= broker_epoch < follower.broker_epoch:
+                    raise _registered_again(replica)
                 check_leader_epoch(wanted.leader_epoch, partition.state.leader_epoch)
                 row = self._divergence(partition, key, wanted)
                 if row is None:
@@ -268,6 +298,10 @@ class _FollowerReads:
             return None
         throttled = is_throttled(listed, partition.name.partition, self._partitions.node_id)
         return self._throttle if throttled else None
+
+
+def _registered_again(replica: int) -> ApiError:
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} has registered again since")
 
 
 def _replica(request: FetchRequest, api_version: int) -> tuple[int, int]:

@@ -19,8 +19,9 @@ from penstock.runtime.replication.watcher import EVERYTHING
 class FollowerView:
     """One session's partitions. `on_grown`, while set, is called with the number of bytes appended to them."""
 
-    def __init__(self, replica: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, replica: int, broker_epoch: int, now_ms: Callable[[], int]) -> None:
         self.replica = replica
+        self.broker_epoch = broker_epoch
         self.fetch_count = 0
         self.fetched_ms = now_ms()
         self.on_grown: Callable[[int], None] | None = None

@@ -4,6 +4,8 @@ A follower that has caught up is proposed at once, one that lags at the next per
 a time, with all pending proposals. Until the controller's decision arrives, in its response or through the metadata
 log, whichever is first, the leader counts every replica that the decision could include. So a proposal whose outcome is
 unknown is sent again unchanged: if it was accepted, its partition epoch is outdated and the metadata log has the rest.
+That includes the broker epochs of the followers as they were when it was made. A follower that registered again since
+may have lost what it had, and only its former incarnation was found to be in sync: the controller refuses that one.
 """
 
 from __future__ import annotations
@@ -61,7 +63,13 @@ class Proposal(NamedTuple):
     partition: Partition
     leading: LeaderState
     partition_epoch: int
-    in_sync_replicas: frozenset[int]
+    # The incarnations that were found to be in sync.
+    incarnations: tuple[tuple[int, int], ...]
+
+    @property
+    def in_sync_replicas(self) -> frozenset[int]:
+        """The replicas without their broker epochs."""
+        return frozenset(replica for replica, _ in self.incarnations)
 
     @property
     def is_current(self) -> bool:
@@ -162,7 +170,8 @@ class InSyncKeeper:
             if wanted != leading.in_sync_replicas:
                 leading.propose(wanted)
             key = partition.topic_id, partition.name.partition
-            self._asked[key] = Proposal(partition, leading, partition.partition_epoch, wanted)
+            incarnations = leading.incarnations(wanted, self._broker_epoch())
+            self._asked[key] = Proposal(partition, leading, partition.partition_epoch, incarnations)
 
     def _must_sync_first(self, partition: Partition, leading: LeaderState, wanted: frozenset[int]) -> bool:
         """Whether this broker would be the only in-sync replica, and has not synced everything to disk yet.
@@ -187,20 +196,13 @@ class InSyncKeeper:
             row = AlterPartitionRequestPartitionData(
                 index,
                 proposal.leading.leader_epoch,
-                new_isr_with_epochs=[
-                    BrokerState(replica, self._epoch_of(proposal.leading, replica))
-                    for replica in sorted(proposal.in_sync_replicas)
-                ],
+                new_isr_with_epochs=[BrokerState(*one) for one in proposal.incarnations],
                 leader_recovery_state=RECOVERED,
                 partition_epoch=proposal.partition_epoch,
             )
             topics.setdefault(topic_id, []).append(row)
         rows = [AlterPartitionRequestTopicData(topic_id, found) for topic_id, found in topics.items()]
         return AlterPartitionRequest(self._partitions.node_id, self._broker_epoch(), rows)
-
-    def _epoch_of(self, leading: LeaderState, replica: int) -> int:
-        follower = leading.follower(replica)
-        return follower.broker_epoch if follower is not None else self._broker_epoch()
 
     def _take_all(self, response: AlterPartitionResponse) -> bool:
         """Act on the controller's response; returns whether all proposals were decided."""
@@ -245,8 +247,9 @@ class InSyncKeeper:
             leader=row.leader_id,
             leader_epoch=row.leader_epoch,
             partition_epoch=row.partition_epoch,
-            # The response does not contain them; with enough in-sync replicas the controller keeps none.
-            eligible_leader_replicas=() if len(row.isr) >= leading.min_in_sync else tuple(leading.eligible_replicas),
+            # The response does not contain them. They depend on what min.insync.replicas is for the controller, which
+            # may be newer than ours: until the metadata log has the change, any replica that could be one counts.
+            eligible_leader_replicas=tuple((leading.eligible_replicas | leading.in_sync_replicas).difference(row.isr)),
             removing_replicas=tuple(leading.leaving_replicas),
         )
         if row.leader_id == self._partitions.node_id and row.partition_epoch > partition.partition_epoch:

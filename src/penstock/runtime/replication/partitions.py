@@ -96,6 +96,8 @@ class Partitions(PartitionEvents):
         self.leadership: Leadership | None = None
         # Partitions that a worker is opening: nothing else may touch their directories.
         self._opening: Collection[TopicPartition] = ()
+        # Partitions about to be led that producers wait for.
+        self._awaited: dict[tuple[Uuid, int], asyncio.Future[None]] = {}
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._by_name.values())
@@ -112,6 +114,36 @@ class Partitions(PartitionEvents):
     def are_all_open(self) -> bool:
         """Whether every partition that should be here is open, and was checked when it was opened."""
         return not (self._unopened or self._changed or self._opening)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the metadata has changes that were not applied to this broker's partitions yet."""
+        return self._working is not None
+
+    def opening(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> asyncio.Future[None] | None:
+        """Completes when a partition is led here that is about to be, by the metadata, or could not be opened.
+
+        None for all others. Clients may know of their new leader from another broker before it is ready.
+        """
+        known = self.image.topics_by_id.get(topic_id) if by_id else self.image.topics.get(topic)
+        if known is None or not self.is_behind or not self._is_to_be_led(known.topic_id, partition):
+            return None
+        key = known.topic_id, partition
+        if key not in self._awaited:
+            self._awaited[key] = asyncio.get_running_loop().create_future()
+        return self._awaited[key]
+
+    def _is_to_be_led(self, topic_id: Uuid, index: int) -> bool:
+        known = self.state_of("", topic_id, index, by_id=True)
+        if known is None or known.leader != self.node_id:
+            return False
+        found = self._by_id.get((topic_id, index))
+        name = TopicPartition(self.image.topics_by_id[topic_id].name, index)
+        return (found is None or found.leading is None) and name not in self._unopened
+
+    def _complete_opened(self) -> None:
+        for key in [key for key in self._awaited if not self._is_to_be_led(*key)]:
+            self._awaited.pop(key).set_result(None)
 
     def get(self, topic: str, partition: int) -> Partition | None:
         """The partition by name, if this broker has a replica of it."""
@@ -290,6 +322,7 @@ class Partitions(PartitionEvents):
                 else:
                     self._changed.pop(key, None)
                     self._adopt(*key)
+            self._complete_opened()
             return
         self._changed.update(changed)
         if self._working is None:
@@ -314,8 +347,12 @@ class Partitions(PartitionEvents):
             while self._changed:
                 await asyncio.sleep(0)
                 await self._open_together(self._next_to_open(OPENED_TOGETHER * len(self.directories)))
+                self._complete_opened()
         finally:
             self._working = None
+            for opened in self._awaited.values():
+                opened.set_result(None)
+            self._awaited.clear()
 
     async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
         """Open some replicas off the loop; the metadata may have changed by the time they are open."""

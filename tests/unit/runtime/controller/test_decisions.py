@@ -106,6 +106,29 @@ def test_rejected_and_empty_decisions_delay_no_others() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("bug", [AttributeError, IndexError, TypeError, RuntimeError, OverflowError])
+def test_a_bug_in_one_decision_stops_no_others(bug: type[Exception]) -> None:
+    async def story(quorum: Quorum, made: Decisions, _: list[float]) -> None:
+        def fail(_: Any) -> Any:
+            raise bug("a bug")
+
+        first = made.decide(decision(TOPIC))
+        failed, following = made.decide(fail), made.decide(decision(TOPIC))
+        quorum.commits[0].set_result(None)
+        assert await first == "done"
+        with pytest.raises(bug, match="a bug"):
+            await failed
+        quorum.commits[1].set_result(None)
+        assert await following == "done"
+        append, quorum.append = quorum.append, fail  # type: ignore[method-assign]
+        with pytest.raises(bug, match="a bug"):
+            await made.decide(decision(TOPIC))
+        quorum.append = append  # type: ignore[method-assign]
+        assert await made.decide(decision()) == "done"
+
+    play(story)
+
+
 def test_committed_decisions_are_timed_and_elections_counted() -> None:
     async def story(quorum: Quorum, made: Decisions, now: list[float]) -> None:
         clean = PartitionChangeRecord(leader=1)

@@ -210,7 +210,8 @@ class FakeEnv:
 
     def run_blocking(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self.world.loop.create_future()
-        self.world.loop.call_later(self.world.random.uniform(0.0005, 0.003), self._work, work, future)
+        stall_s = max(0.0, self.world.nodes[self.network.node_id].stalled_until_s - self.world.loop.time())
+        self.world.loop.call_later(stall_s + self.world.random.uniform(0.0005, 0.003), self._work, work, future)
         return future
 
     def sync(self, file: File) -> asyncio.Future[None]:
@@ -241,6 +242,8 @@ class FakeNode:
         self.decisions: Decisions
         self.heard: list[Any] = []
         self.leads: list[bool] = []
+        # What is written or synced off the loop takes until then.
+        self.stalled_until_s = 0.0
 
     async def start(self) -> None:
         world = self.world
@@ -290,6 +293,10 @@ class FakeNode:
         self.env.filesystem.dead = True
         if power:
             self.disk.lose_power(self.world.random)
+
+    def stall(self, seconds: float) -> None:
+        """Have nothing reach the disk for so long but what is written on the loop."""
+        self.stalled_until_s = self.world.loop.time() + seconds
 
     def names(self) -> list[str]:
         assert self.raft is not None

@@ -10,6 +10,7 @@ import pytest
 from raft_world import FakeEnv, FakeNode, World, outcome, quorum
 
 from penstock.core.raft.events import Role
+from penstock.core.raft.quorum import Quorum
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
 
@@ -247,6 +248,47 @@ def test_an_entry_counts_on_a_disk_only_when_it_is_synced(slow_one: str) -> None
         assert outcome(answer) is not None
 
 
+def test_a_voter_whose_disk_stalls_for_longer_than_its_timeouts_acknowledges_nothing() -> None:
+    with quorum() as world:
+        world.make_sure(2)
+        leader = world.a_leader()
+        world.run(1)
+        stalled, away = world.followers()
+        assert stalled.raft is not None
+        world.cut(away.node_id)
+        stalled.stall(12)
+        _, answer = world.make(leader)
+        world.until(lambda: stalled.raft.log.end_offset > stalled.raft.log.flushed_offset)
+        world.run(10)
+        assert stalled.raft.log.end_offset > stalled.raft.log.flushed_offset
+        assert outcome(answer) is None
+        # It takes part again when its disk does.
+        world.make_sure(1)
+        assert stalled.raft.log.end_offset == stalled.raft.log.flushed_offset
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_restarted_voter_acknowledges_only_what_it_has_synced_again(which: int) -> None:
+    """What a killed process wrote is in the page cache, and recovery cannot know what of it is on disk."""
+    with quorum() as world:
+        world.make_sure(3)
+        node = list(world.nodes.values())[which]
+        node.crash(power=False)
+        world.run(1)
+        world.make_sure(1)
+        node.stall(5)
+        restarted_at_ms = node.env.monotonic_ms()
+        world.start(node.node_id)
+        world.run(3)
+        assert node.raft is not None
+        assert node.raft.log.flushed_offset < node.raft.log.end_offset
+        leader = world.a_leader()
+        assert leader.raft is not None
+        assert leader.raft.quorum.progress is not None
+        assert leader.raft.quorum.progress.replicas[node.node_id].fetched_at_ms < restarted_at_ms
+        world.until(lambda: node.names() == leader.names())
+
+
 def test_a_voter_with_a_full_disk_takes_no_part_in_elections_and_does_again_when_there_is_space() -> None:
     with quorum() as world:
         names = world.make_sure(3)
@@ -284,7 +326,7 @@ def test_a_leader_whose_disk_fills_up_answers_with_that_and_leads_on() -> None:
 
 
 def disturb(world: World, node: FakeNode) -> None:
-    match world.random.randrange(7):
+    match world.random.randrange(8):
         case 0:
             node.crash(power=world.random.random() < 0.5)
         case 1 | 2:
@@ -302,6 +344,8 @@ def disturb(world: World, node: FakeNode) -> None:
                 other.disk.is_full = False
         case 6:
             node.disk.is_full = True
+        case 7:
+            node.stall(world.random.uniform(0.5, 8))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -332,3 +376,15 @@ def test_no_committed_decision_is_lost_whatever_happens(seed: int) -> None:
         there = set(leader.names())
         assert [name for name in answered if name not in there] == []
         assert len(answered) > 20
+
+
+def test_that_an_unsynced_entry_is_acknowledged_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test above is worth: a voter that acknowledges what its disk may lose is found within these seeds."""
+    monkeypatch.setattr(Quorum, "_synced_end", lambda quorum: quorum._log.end())
+
+    def run() -> None:
+        for seed in range(200):
+            test_no_committed_decision_is_lost_whatever_happens(seed)
+
+    with pytest.raises(AssertionError):
+        run()

@@ -260,11 +260,13 @@ class Cluster:
         return AlterPartitionResponse(topics=[AlterPartitionResponseTopicData(TOPIC_ID, [answer])])
 
 
-def in_cluster(path: Path, story: Callable[[Cluster], Awaitable[None]]) -> None:
+def in_cluster(
+    path: Path, story: Callable[[Cluster], Awaitable[None]], kind: Callable[[Path], Cluster] = Cluster
+) -> None:
     """Run a test's story, then put everything away."""
 
     async def run() -> None:
-        cluster = Cluster(path)
+        cluster = kind(path)
         try:
             await asyncio.wait_for(story(cluster), 20)
         finally:

@@ -354,7 +354,7 @@ def test_a_view_looks_at_partitions_where_something_happened(tmp_path: Path) -> 
         cluster.create((1, 2), isr=(1,))
         partition, leading = one.partition, one.partition.leading
         assert leading is not None
-        view = FollowerView(2, lambda: 7)
+        view = FollowerView(2, -1, lambda: 7)
         key = Key(TOPIC, TOPIC_ID, 0)
         view.update([(key, Wanted(0, 100))], ())
         view.watch(key, partition)
