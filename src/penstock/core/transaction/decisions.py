@@ -122,8 +122,11 @@ def end_with_bump(
     if transaction.state.is_prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if producer == transaction.ended:
-        done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        if transaction.state is not done:
+        if commit and transaction.state is TransactionState.COMPLETE_ABORT:
+            # A client repeats what it sent, so the coordinator aborted the transaction, and the commit was on its way
+            # (KAFKA-20785). Nothing of it took effect, and this error, unlike INVALID_TXN_STATE, is not a client's bug.
+            return ErrorCode.PRODUCER_FENCED
+        if not commit and transaction.state is TransactionState.COMPLETE_COMMIT:
             return ErrorCode.INVALID_TXN_STATE
         if transaction.producer_epoch < EPOCH_MAX:
             return ErrorCode.NONE
