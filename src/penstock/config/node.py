@@ -92,6 +92,7 @@ class NodeSettings:
     penstock_backpressure_throttle_max_ms: int
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
+    penstock_group_metadata_max_bytes: int
     penstock_tenant_usage_interval_ms: int
     penstock_loop: str
     telemetry_max_bytes: int

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.contract import ProducerIdentity
 from penstock.core.transaction.contract import TransactionSettings
+from penstock.core.transaction.decisions import PARTITIONS_BYTES_MAX
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.core.transaction.states import TransactionState
 from penstock.core.transaction.transaction import EPOCH_LAST, EPOCH_MAX
@@ -516,3 +517,15 @@ def test_records_are_of_a_version_that_the_cluster_reads(cluster_version: int, r
 def test_a_state_of_a_later_version_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="unknown state 9"):
         TransactionWorld().shard.replay(TransactionLogKey(ID), TransactionLogValue(transaction_status=9))
+
+
+def test_a_transaction_has_no_more_partitions_than_its_end_can_be_recorded_with() -> None:
+    world = TransactionWorld()
+    producer = begun(world)
+    room = PARTITIONS_BYTES_MAX // 4
+    many = [TopicPartition("t", number) for number in range(room - 100)]
+    assert world.add(ID, producer, many) == ErrorCode.NONE
+    more = [TopicPartition("more", number) for number in range(200)]
+    assert world.add(ID, producer, more) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(world.transaction(ID).partitions) == len(many) + 1
+    assert world.end(ID, producer, commit=True).error_code == ErrorCode.NONE
