@@ -127,9 +127,13 @@ class Groups(CoordinatedTopic[GroupShard]):
                 name = self._names.pop(record.topic_id, None)
                 if name is not None:
                     deleted[record.topic_id] = name
-        if changed or deleted:
+        if deleted:
+            # A topic of the same name may be created before a shard that is being loaded could see that this one is
+            # gone: its readers must not start at offsets of the former one.
+            self.coordinator.perform_on_all(lambda shard: shard.topics_changed(changed, deleted.values(), deleted))
+        elif changed:
             for host in self.coordinator.hosts():
-                host.perform(host.shard.topics_changed(changed, deleted.values(), deleted))
+                host.perform(host.shard.topics_changed(changed, (), ()))
 
 
 def _group_settings(settings: NodeSettings) -> GroupSettings:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Generic
 
+from penstock.core.contract import Effects
 from penstock.core.contract import Record as CoordinatorRecord
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shard_host import Confirm, ShardHost, ShardT, always
@@ -54,6 +55,8 @@ class Coordinator(Generic[ShardT]):
         self.topic = topic
         self._make_shard = make_shard
         self._hosts: dict[int, ShardHost[ShardT]] = {}
+        # What shards that are being loaded must not miss, by partition.
+        self._postponed: dict[int, list[Callable[[ShardT], Effects]]] = {}
         # Finds out whether this broker leads a partition still.
         self.confirm: Confirm = always
 
@@ -84,6 +87,7 @@ class Coordinator(Generic[ShardT]):
     def leave(self, partition: Partition) -> None:
         """This broker no longer leads a partition."""
         if partition.name.topic == self.topic:
+            self._postponed.pop(partition.name.partition, None)
             host = self._hosts.pop(partition.name.partition, None)
             if host is not None:
                 host.leave()
@@ -94,6 +98,7 @@ class Coordinator(Generic[ShardT]):
             host.flush()
             host.leave()
         self._hosts.clear()
+        self._postponed.clear()
 
     def host(self, index: int) -> ShardHost[ShardT]:
         """The host of one partition's shard, once loaded; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
@@ -107,6 +112,14 @@ class Coordinator(Generic[ShardT]):
     def hosts(self) -> list[ShardHost[ShardT]]:
         """Every host whose shard is loaded."""
         return [host for host in self._hosts.values() if host.is_loaded]
+
+    def perform_on_all(self, work: Callable[[ShardT], Effects]) -> None:
+        """Do something with every shard; with one that is being loaded as soon as it is."""
+        for index, host in [*self._hosts.items()]:
+            if host.is_loaded:
+                host.perform(work(host.shard))
+            else:
+                self._postponed.setdefault(index, []).append(work)
 
     @property
     def is_loading(self) -> bool:
@@ -145,6 +158,8 @@ class Coordinator(Generic[ShardT]):
                 host = self._hosts[index] = self._make_host(partition)
                 continue
             if host.is_loaded:
+                for work in self._postponed.pop(index, ()):
+                    host.perform(work(host.shard))
                 logger.info("loaded %s in %d ms", partition.name, self._env.monotonic_ms() - started_ms)
             return
 
