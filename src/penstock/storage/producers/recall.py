@@ -26,7 +26,7 @@ OFFSETS_MAX = 20_000
 # So much of a segment is located at once; only the headers in it are read.
 LOCATE_BYTES = 1024 * 1024
 # How many headers are read before others get their turn, about a millisecond's worth.
-HEADERS_PER_TURN = 256
+HEADERS_PER_TURN = 64
 # What is remembered of one log: batches, and producers that were searched for.
 BATCHES_MAX = OFFSETS_MAX
 PRODUCERS_MAX = 1_000
