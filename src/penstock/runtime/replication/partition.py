@@ -50,6 +50,8 @@ NO_TIMESTAMP = -1
 # Looking up a member of an enum takes longer than most checks of a batch.
 CLIENT = AppendOrigin.CLIENT
 CODEC_MASK = 0x07
+# The default of penstock.partition.producer.ids.max.
+PRODUCER_IDS_MAX = 1_000_000
 
 
 class Appended(NamedTuple):
@@ -79,6 +81,7 @@ class Partition:
         "name",
         "on_failure",
         "partition_epoch",
+        "producer_ids_max",
         "replicas",
         "settings",
         "start_waiters",
@@ -102,6 +105,7 @@ class Partition:
         *,
         lag_ms_max: int = LAG_MS_MAX,
         counters: TopicCounters | None = None,
+        producer_ids_max: int = PRODUCER_IDS_MAX,
     ) -> None:
         self._env = env
         self.name = name
@@ -113,6 +117,7 @@ class Partition:
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = tuple(range(replication_factor))
         self.decompressed_bytes_max = decompressed_bytes_max
+        self.producer_ids_max = producer_ids_max
         self._lag_ms_max = lag_ms_max
         self.on_failure = on_failure
         self.sync = LogSync(env, log, on_failure, self.counters.flushes)
@@ -323,6 +328,8 @@ class Partition:
                     raise refused
             if verdict is not None:
                 return self._appended_before(verdict)
+            if len(self.log.producers) >= self.producer_ids_max and origin is CLIENT:
+                self._check_producer_known(header.producer_id)
         if self._codec is not None and self._codec != header.compression:
             level = compression_level(self.settings)
             data = bytearray(recompress(data, header, self._codec, level, self.decompressed_bytes_max))
@@ -335,6 +342,15 @@ class Partition:
         if header.attributes & CODEC_MASK:
             self.counters.saved_bytes_in += HEADER_SIZE + len(body) - len(data)
         return appended
+
+    def _check_producer_known(self, producer_id: int) -> None:
+        """Refuse another producer. Forgetting one instead would have its repeated batches stored twice."""
+        if self.log.producers.get(producer_id) is None:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.name} has had {len(self.log.producers)} idempotent producers within producer.id.expiration.ms, "
+                "as many as it may have (penstock.partition.producer.ids.max): use producers for longer",
+            )
 
     def stored(self, data: memoryview | bytearray) -> Appended | None:
         """Where the one batch in `data` was stored before; None if it was not. Raises Unsearched."""

@@ -269,6 +269,31 @@ def test_a_repeated_batch_further_back_than_memory_is_looked_for_before_it_is_an
     play(tmp_path, story)
 
 
+def test_a_partition_refuses_a_producer_too_many_and_keeps_those_it_knows(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        partition = shell.partitions.get(*DATA)
+        assert partition is not None
+        partition.producer_ids_max = 2
+
+        async def told(producer_id: int, sequence: int) -> ErrorCode:
+            batch = {"producer_id": producer_id, "producer_epoch": 0 if producer_id >= 0 else -1}
+            reply = world.send(connection(), DATA.topic, b"x", base_sequence=sequence, **batch)
+            return error_of(await reply if isinstance(reply, asyncio.Future) else reply)
+
+        assert [await told(producer_id, 0) for producer_id in (1, 2)] == [ErrorCode.NONE] * 2
+        assert await told(3, 0) is ErrorCode.POLICY_VIOLATION
+        assert [await told(producer_id, 1) for producer_id in (1, 2)] == [ErrorCode.NONE] * 2
+        assert await told(1, 0) is ErrorCode.NONE, "it is stored already"
+        assert await told(-1, -1) is ErrorCode.NONE
+        # Those that have been idle for long enough make room.
+        partition.log.producers.expire(shell.env.now_ms() + 1_000, 1_000)
+        assert await told(3, 0) is ErrorCode.NONE
+        assert partition.log.end_offset == 6
+
+    play(tmp_path, story)
+
+
 def refuse_for_replicas(_: Partition) -> None:
     raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
 
