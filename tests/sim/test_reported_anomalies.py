@@ -190,7 +190,7 @@ def test_bufstream_2024_transaction_messages_out_of_order() -> None:
         await producer.send_all({(TOPIC, 1): [[("third", None)]]})
         await producer.abort()
         # Also while nothing is open, once the abort is carried out.
-        while (answer := await producer.ask(TRANSACTION, "id", late)).error_code in AGAIN:
+        while (answer := await producer.ask(TRANSACTION, "id", late)).error_code in AGAIN:  # noqa: ASYNC110
             await asyncio.sleep(BACKOFF_S)
         assert answer.error_code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE)
         assert await committed_values(world) == ["first"]
