@@ -181,7 +181,7 @@ def lead_without_an_epoch() -> Iterator[None]:
 @contextmanager
 def know_the_last_batches_only() -> Iterator[None]:
     """Refuse a repeated batch that is not among those in memory, although it is in the log."""
-    with patch.object(RecalledBatches, "find", lambda *_: None):
+    with patch.object(RecalledBatches, "lookup", lambda *_: None):
         yield
 
 

@@ -92,12 +92,14 @@ class NodeSettings:
     penstock_backpressure_throttle_max_ms: int
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
+    penstock_group_metadata_max_bytes: int
     penstock_tenant_usage_interval_ms: int
     penstock_loop: str
     telemetry_max_bytes: int
     penstock_telemetry_clients_max: int
     penstock_telemetry_series_max: int
     penstock_metrics_counting: bool
+    penstock_partition_producer_ids_max: int
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool
     penstock_topic_min_insync_replicas_min: int

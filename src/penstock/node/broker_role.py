@@ -158,6 +158,7 @@ class BrokerRole:
             settings.socket_request_max_bytes,
             lag_ms_max=settings.replica_lag_time_max_ms,
             counters=ReplicaCounters(is_on=settings.penstock_metrics_counting),
+            producer_ids_max=settings.penstock_partition_producer_ids_max,
         )
         self._schema_guard = SchemaGuard(env, registry_client(env, settings))
         self.partitions.on_change(self._schema_guard.note)

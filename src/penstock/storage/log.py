@@ -32,6 +32,12 @@ from penstock.wire.records import BatchHeader
 __all__ = ["FlushTicket", "Log", "LogSettings", "LogSlice", "RecoveryReport", "TimestampOffset"]
 
 
+# What a file takes beyond its content, so that many small segments do not go for nothing.
+FILE_OVERHEAD_BYTES = 4096
+# So many files every log has: those of two segments, and a few small ones.
+FILES_OF_A_SMALL_LOG = 12
+
+
 class Log:
     """One partition's batches. `end_offset` is the next offset, `flushed_offset` the end of what is durable.
 
@@ -125,6 +131,11 @@ class Log:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
+
+    def disk_bytes(self) -> int:
+        """About how much disk space all files of the log take. Blocks, in any thread."""
+        sizes = [size for size in self._home.names().values() if size > 0]
+        return sum(sizes) + FILE_OVERHEAD_BYTES * max(0, len(sizes) - FILES_OF_A_SMALL_LOG)
 
     @property
     def newest_segment_bytes(self) -> int:
@@ -223,7 +234,7 @@ class Log:
             if self.settings.preallocate:
                 active.file.truncate(active.size)
             self._home.await_sync(active.name, active.file)
-        self._history.take_snapshot(base_offset, self._segments[0].base_offset)
+        self._history.rolled(active.size, base_offset, self._segments[0].base_offset, is_tiered=self.settings.tiered)
         segment = Segment.create(self._home, base_offset, now_ms, self.settings)
         segment.next_offset = base_offset
         self._segments.append(segment)

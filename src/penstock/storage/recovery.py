@@ -40,7 +40,12 @@ from penstock.storage.names import (
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
 from penstock.storage.producers.replay import note_batch, replay_producers
-from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.producers.snapshot import (
+    DamagedSnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+    is_worth_its_size,
+)
 from penstock.storage.scan import header_at, walk_headers
 from penstock.storage.segment import Segment
 from penstock.storage.segment_check import SegmentChecker
@@ -111,6 +116,7 @@ class _Loader:
         self.report = RecoveryReport(clean)
         self.segments: list[Segment] = []
         self.snapshots: list[int] = []
+        self.bytes_since_snapshot = 0
         self.epochs = LeaderEpochs()
         self.epochs_changed = False
         self.producers = ProducerState()
@@ -271,7 +277,9 @@ class _Loader:
         segment = self.segments[number]
         replay_producers(self.producers, self.segments, segment.base_offset)
         if number and segment.base_offset not in self.snapshots:
-            self._take_snapshot(segment.base_offset)
+            self.bytes_since_snapshot += self.segments[number - 1].size
+            if self.settings.tiered or is_worth_its_size(len(self.producers), self.bytes_since_snapshot):
+                self._take_snapshot(segment.base_offset)
         checker = SegmentChecker(segment, self.epochs, self.producers, self.recovery_point)
         size = segment.size
         valid = checker.run()
@@ -330,3 +338,4 @@ class _Loader:
     def _take_snapshot(self, offset: int) -> None:
         self.home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))
         self.snapshots.append(offset)
+        self.bytes_since_snapshot = 0

@@ -66,10 +66,12 @@ def header_in(chunk: bytes, at: int, file: File, position: int, end: int) -> Bat
     return header
 
 
-def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+def walk_headers(
+    file: File, position: int, end: int, chunk_bytes: int = HEADERS_CHUNK_BYTES
+) -> Iterator[tuple[int, BatchHeader]]:
     """Like `walk`, with the whole header of each batch."""
     while position < end:
-        chunk = file.read(position, min(HEADERS_CHUNK_BYTES, end - position))
+        chunk = file.read(position, min(chunk_bytes, end - position))
         at = 0
         while at == 0 or at <= len(chunk) - HEADER_SIZE:
             header = header_in(chunk, at, file, position, end)

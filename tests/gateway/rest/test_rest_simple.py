@@ -238,7 +238,9 @@ def test_unreachable_brokers_are_a_503_until_they_return() -> None:
 def test_message_ids_round_trip() -> None:
     for group in ("orders", "ünïcode", "a-b_c", "x" * 200):
         delivery = Delivery(group, "0123456789abcdef" * 2, 3, 1 << 40, 5)
-        assert parse_message_id(delivered_id(delivery)) == delivery
+        for incarnation in (-1, 0, (1 << 62) - 1):
+            one = delivery._replace(incarnation=incarnation)
+            assert parse_message_id(delivered_id(one)) == one
     member = "0" * 32
     for text in (
         "",
@@ -253,6 +255,8 @@ def test_message_ids_round_trip() -> None:
         f"1-2-1-{member}-_w",
         f"1-2-1-{member}-",
         f"1-2-1-{member[1:]}-Zw",
+        f"1-2-1.-{member}-Zw",
+        f"1-2-1.{1 << 63:x}-{member}-Zw",
         "1-2-Zw",
     ):
         with pytest.raises(Problem):

@@ -71,6 +71,7 @@ class Brokers:
                 member_epoch=1, heartbeat_interval_ms=5_000, assignment=share_group_heartbeat.Assignment([row])
             )
         if isinstance(request, settle_share_record.SettleShareRecordRequest):
+            assert request.incarnation == INCARNATION
             self.settled.append((request.offset, request.delivery_count, request.kind))
             self.has_settled.set()
             return settle_share_record.SettleShareRecordResponse(lock_ms=30_000)
@@ -96,10 +97,15 @@ class Brokers:
                 None,
                 build_batch([Record(offset, 0, None, b"%d" % offset)], base_offset=offset),
                 [taking.TakenRecords(offset, offset, 1)],
+                INCARNATION,
             )
             for offset in offsets
         ]
         return taking.TakeShareRecordsResponse(lock_ms=30_000, partitions=rows)
+
+
+# Of the leader that delivers everything.
+INCARNATION = 7
 
 
 def play(story: Any) -> None:

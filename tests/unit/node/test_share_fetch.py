@@ -303,9 +303,10 @@ class Taker:
         row = self.take(**options)
         return [] if row is None else [tuple(one) for one in row.acquired_records]
 
-    def settle(self, offset: int, delivery_count: int, kind: int) -> Any:
+    def settle(self, offset: int, delivery_count: int, kind: int, incarnation: int = -1) -> Any:
+        member, topic_id = self.request.member_id, self.world.topic_id
         request = SettleShareRecordRequest(
-            self.world.group, self.request.member_id, self.world.topic_id, 0, offset, delivery_count, kind
+            self.world.group, member, topic_id, 0, offset, delivery_count, kind, incarnation
         )
         with WireClient(self.world.node.address) as client:
             return client.call(request, 0)
@@ -328,6 +329,15 @@ def test_what_is_taken_without_a_session_is_settled_over_any_connection(world: W
     assert two.settle(1, 1, ACCEPT).error_code == ErrorCode.INVALID_RECORD_STATE
     assert two.settle(1, 2, REJECT).error_code == 0
     assert world.summary() == (2, 0)
+
+
+def test_what_was_taken_of_another_leader_is_not_settled(world: World) -> None:
+    world.produce(b"a")
+    taker = Taker(world)
+    row = taker.take()
+    assert row.incarnation >= 0
+    assert taker.settle(0, 1, ACCEPT, row.incarnation ^ 1).error_code == ErrorCode.INVALID_RECORD_STATE
+    assert taker.settle(0, 1, ACCEPT, row.incarnation).error_code == 0
 
 
 def test_a_taker_waits_without_taking(world: World) -> None:

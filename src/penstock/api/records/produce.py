@@ -34,6 +34,7 @@ from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
 from penstock.runtime.security.access_control import OPEN, AccessControl
 from penstock.runtime.security.tenants import Tenants
 from penstock.runtime.share.dead_letter_topics import ENABLED
+from penstock.storage.producers.recall import Unsearched
 from penstock.wire.apis import ApiKey
 from penstock.wire.compression import Compression
 from penstock.wire.messages.produce import (
@@ -48,7 +49,7 @@ from penstock.wire.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.wire.record_types import BatchError, RefusedRecords
-from penstock.wire.records import HEADER_SIZE, read_header
+from penstock.wire.records import HEADER_SIZE, BatchHeader, read_header
 
 ALL = -1
 LEADER = 1
@@ -286,9 +287,18 @@ class Produce:
                     if acks != ALL:
                         _check_acks(partition, acks)
                     appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission)
+                except Unsearched as error:
+                    place = topic.name, topic.topic_id, data.index
+                    name = f"look for a repeated batch in {partition.name}"
+                    recalled = self._env.spawn(self._recall(partition, place, error, acks, rows, len(rows)), name)
+                    waiting.append((recalled, len(answers) - 1, len(rows)))
+                    rows.append(PartitionProduceResponse(data.index))
+                    continue
                 except ApiError as error:
-                    if error.code in FOR_NOW:
-                        self._postpone((topic.name, topic.topic_id, data.index), data, error)
+                    records = data.records
+                    if error.code in FOR_NOW and records and len(records) >= HEADER_SIZE:
+                        with suppress(BatchError):
+                            self._postpone((topic.name, topic.topic_id, data.index), read_header(records), error)
                     if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                         error = self._as_sure(partition, error)
                     rows.append(_refused(data.index, error))
@@ -323,11 +333,34 @@ class Produce:
             )
         return self._respond(answers, context, throttle_ms, refused)
 
-    def _postpone(self, place: Place, data: PartitionProduceData, error: ApiError) -> None:
-        records = data.records
-        if records and len(records) >= HEADER_SIZE:
-            with suppress(BatchError):
-                self._postponed.note(place, read_header(records), error, self._env.monotonic_ms())
+    async def _recall(
+        self,
+        partition: Partition,
+        place: Place,
+        unsearched: Unsearched,
+        acks: int,
+        rows: list[PartitionProduceResponse],
+        row: int,
+    ) -> None:
+        """Answer for a batch that may be a repeated one, when that is known and the first copy is committed."""
+        index = rows[row].index
+        try:
+            appended = await partition.recall(unsearched)
+            if acks == ALL:
+                await partition.committed(appended.next_offset, sync=self._sync_on_ack)
+        except ApiError as error:
+            refused = error
+            if error.code in FOR_NOW:
+                self._postpone(place, unsearched.header, error)
+            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                refused = self._as_sure(partition, error)
+            rows[row] = _refused(index, refused)
+            return
+        start_offset = partition.log.start_offset
+        rows[row] = PartitionProduceResponse(index, 0, appended.base_offset, appended.log_append_time_ms, start_offset)
+
+    def _postpone(self, place: Place, header: BatchHeader, error: ApiError) -> None:
+        self._postponed.note(place, header, error, self._env.monotonic_ms())
 
     def _as_sure(self, partition: Partition, error: ApiError) -> ApiError:
         """Producers give up on an unexpected sequence: a leader that may have been replaced has them ask again.
@@ -376,9 +409,12 @@ class Produce:
             self._partitions.home(partition).check_writable()
             if acks == ALL:
                 partition.check_enough_replicas()
-        except ApiError:
+        except ApiError as error:
             # What is stored already needs neither room nor replicas, and comes from a client that missed the answer.
-            stored = partition.stored(records)
+            try:
+                stored = partition.stored(records)
+            except Unsearched as unsearched:
+                raise Unsearched(unsearched.header, error) from None
             if stored is None:
                 raise
             return stored
@@ -483,7 +519,7 @@ def _park(
             return
         for durable, topic, row in waiting:
             rows = answers[topic][1]
-            if not durable.done():
+            if not durable.done() or durable.cancelled():
                 error = ApiError(
                     ErrorCode.REQUEST_TIMED_OUT, f"not every in-sync replica confirmed within {timeout_ms} ms"
                 )

@@ -1,8 +1,8 @@
 """Version 0. Penstock's own: what becomes of one record that was taken with TakeShareRecords.
 
-Not advertised: Kafka's clients have no use for it. It names the delivery that it is about by member and count, and may
-come over any connection. If the record is no longer with that member since that delivery, the answer is
-INVALID_RECORD_STATE, and nothing changes. It needs the rights of ShareAcknowledge.
+Not advertised: Kafka's clients have no use for it. It names the delivery that it is about by member, count, and the
+incarnation of the leader that made it, and may come over any connection. If the record is no longer with that member
+since that delivery, the answer is INVALID_RECORD_STATE, and nothing changes. It needs the rights of ShareAcknowledge.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def make_settle_share_record(services: BrokerServices) -> Handler:
             shares.sweep_later()
             led = await shares.loaded(group, place)
             settings = shares.settings_of(group)
-            await led.settle(member, request.offset, request.delivery_count, AckType(request.kind), settings)
+            kind = AckType(request.kind)
+            await led.settle(
+                member, request.offset, request.delivery_count, kind, settings, incarnation=request.incarnation
+            )
         except ApiError as error:
             return SettleShareRecordResponse(error_code=error.code, error_message=error.message)
         return SettleShareRecordResponse(lock_ms=settings.partition.lock_ms)

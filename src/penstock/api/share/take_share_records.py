@@ -68,6 +68,7 @@ def _taken(place: Place, row: Row) -> TakenPartition:
         message_of(row.error),
         row.delivery.records,
         [TakenRecords(*one) for one in row.delivery.acquired],
+        incarnation=row.delivery.incarnation,
     )
 
 

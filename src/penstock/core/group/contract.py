@@ -69,6 +69,8 @@ class GroupSettings:
     min_session_timeout_ms: int = 6_000
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
+    # Of all members of a group together.
+    metadata_bytes_max: int = 16 * 1024 * 1024
     consumer_session_timeout_ms: Bounded = _SESSION_TIMEOUT
     consumer_heartbeat_interval_ms: Bounded = _HEARTBEAT_INTERVAL
     consumer_max_size: int = 2**31 - 1

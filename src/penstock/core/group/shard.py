@@ -33,6 +33,7 @@ from penstock.core.group.offsets.requests import OffsetRequests, commit_refused,
 from penstock.core.group.share.context import SHARE_SESSION_TIMER
 from penstock.core.group.share.group import SHARE_GROUP_KEYS, ShareGroup
 from penstock.core.group.share.groups import ShareGroups
+from penstock.core.group.sizes import content_bytes
 from penstock.core.group.streams.context import STREAMS_INITIAL_TIMER, STREAMS_TIMERS
 from penstock.core.group.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
 from penstock.core.group.streams.groups import StreamsGroups
@@ -82,10 +83,10 @@ class GroupShard:
 
     def join_group(self, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
         """Answered when the rebalance has completed its join phase."""
-        error = self._check_join(request)
+        group = self._groups.get(request.group_id)
+        error = self._check_join(group, request, caller)
         if error is not ErrorCode.NONE:
             return Effects(replies=[Reply(token, join_refused(error, request.member_id))])
-        group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
             return self._classic.join(group, request, caller, token, now_ms)
         if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
@@ -105,9 +106,12 @@ class GroupShard:
         effects.merge(self._classic.join(founded, request, caller, token, now_ms))
         return effects
 
-    def _check_join(self, request: JoinGroupRequest) -> ErrorCode:
+    def _check_join(self, group: Group | None, request: JoinGroupRequest, caller: Caller) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
+        others = group.others_bytes(request.member_id) if isinstance(group, ClassicGroup) else len(request.group_id)
+        if others + content_bytes(request) + len(caller.client_id) > self._settings.metadata_bytes_max:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
         shortest_ms, longest_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT

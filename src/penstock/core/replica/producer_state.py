@@ -382,27 +382,6 @@ class ProducerState:
             return False
         return (entry.last_sequence - header.base_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
-    def recall(self, producer_id: int, headers: Iterable[BatchHeader]) -> None:
-        """Add a producer's batches from before the known ones, read from the log in order.
-
-        A snapshot keeps one batch per producer, and a client that missed several responses retries them all.
-        """
-        entry = self._entries.get(producer_id)
-        if entry is None or not entry.batches:
-            return
-        known_from = entry.batches[0].base_offset
-        earlier = [
-            AppendedBatch(
-                header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
-            )
-            for header in headers
-            if header.producer_id == producer_id
-            and header.producer_epoch == entry.producer_epoch
-            and header.base_offset < known_from
-            and not header.is_control
-        ]
-        entry.batches = (*earlier, *entry.batches)[-BATCHES_KEPT:]
-
     def load(self, entries: Iterable[ProducerEntry], end_offset: int, now_ms: int, expiration_ms: int) -> None:
         """Replace everything by a snapshot's content; what follows it in the log is added with `update`."""
         self.clear(end_offset)

@@ -36,6 +36,9 @@ from penstock.core.share.runs import (
 )
 from penstock.model.errors import ApiError, ErrorCode
 
+# For those that do not tell which leader has delivered a record.
+ANY_INCARNATION = -1
+
 _AFTER = {
     AckType.ACCEPT: RecordState.ACKNOWLEDGED,
     AckType.RELEASE: RecordState.AVAILABLE,
@@ -55,9 +58,14 @@ class SharePartition:
         *,
         delays: Delays = NO_DELAYS,
         now_ms: int = 0,
+        incarnation: int = ANY_INCARNATION,
     ) -> None:
-        """Go on where `batches`, in order, left off; what they leave out from `start` on was never delivered."""
+        """Go on where `batches`, in order, left off; what they leave out from `start` on was never delivered.
+
+        `incarnation` is a number that no other leader, and no earlier load of this one, has for the share-partition.
+        """
         self.settings = settings
+        self.incarnation = incarnation
         self.start = self.end = start
         self.delays = DelayIndex(delays.due_ms, delays.offset, settings.delays_max)
         self._runs = Runs()
@@ -265,8 +273,14 @@ class SharePartition:
                     changed.append(run)
         return self._written(changed)
 
-    def check_attempt(self, member: str, offset: int, delivery_count: int) -> None:
-        """Raises INVALID_RECORD_STATE unless `member` holds a record, and since this delivery of it."""
+    def check_attempt(self, member: str, offset: int, delivery_count: int, incarnation: int = ANY_INCARNATION) -> None:
+        """Raises INVALID_RECORD_STATE unless `member` holds a record, and since this delivery of it.
+
+        What is handed out is not stored, so after a failover deliveries are counted again from what was stored: the
+        count names a delivery only together with the incarnation.
+        """
+        if incarnation not in (ANY_INCARNATION, self.incarnation):
+            raise ApiError(ErrorCode.INVALID_RECORD_STATE, "the leader has changed since, and its lock ended")
         run = next(iter(self._runs.overlapping(offset, offset)), None)
         why = "it was not delivered yet" if offset >= self.end else why_not_held(run, member, delivery_count)
         if why:

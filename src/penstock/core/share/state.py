@@ -229,8 +229,13 @@ class ShareStateShard:
         """The coordinator's log has no transactions in it."""
 
     def loaded(self, now_ms: int) -> Effects:  # noqa: ARG002
-        """Nothing is left to do."""
-        return Effects()
+        """Share-partitions of topics that were deleted while no coordinator was loaded are forgotten.
+
+        A state is only written for a topic that exists, and this broker has all of the metadata up to the election that
+        made it the coordinator: a topic that it does not know is gone.
+        """
+        gone = [key for key in self._states if self._partition_count(key.topic_id) is None]
+        return Effects(records=[Record(ShareSnapshotKey(*key), None) for key in gone])
 
     def timer_fired(self, key: TimerKey, now_ms: int) -> Effects:  # noqa: ARG002
         """There are no timers."""

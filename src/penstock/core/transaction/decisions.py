@@ -21,6 +21,10 @@ from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 
 Decision = Transaction | ErrorCode
 
+# The partitions of a transaction are one record, which grows by a few bytes when it is decided: one that could be
+# started and not decided would keep readers waiting forever. This is half of what the log takes by default.
+PARTITIONS_BYTES_MAX = 512 * 1024
+
 
 class Initialization(NamedTuple):
     """An InitProducerId. `expected` is the id and epoch that the producer thinks it has; `fresh_producer_id` is new."""
@@ -78,7 +82,8 @@ def add_partitions(
         return error
     if transaction.state is TransactionState.ONGOING and all(one in transaction.partitions for one in partitions):
         return ErrorCode.NONE
-    return transaction.with_partitions(partitions, client_version, now_ms)
+    after = transaction.with_partitions(partitions, client_version, now_ms)
+    return ErrorCode.UNKNOWN_SERVER_ERROR if after.partitions_bytes > PARTITIONS_BYTES_MAX else after
 
 
 def verify_partition(
@@ -122,8 +127,11 @@ def end_with_bump(
     if transaction.state.is_prepared:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if producer == transaction.ended:
-        done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
-        if transaction.state is not done:
+        if commit and transaction.state is TransactionState.COMPLETE_ABORT:
+            # A client repeats what it sent, so the coordinator aborted the transaction, and the commit was on its way
+            # (KAFKA-20785). Nothing of it took effect, and this error, unlike INVALID_TXN_STATE, is not a client's bug.
+            return ErrorCode.PRODUCER_FENCED
+        if not commit and transaction.state is TransactionState.COMPLETE_COMMIT:
             return ErrorCode.INVALID_TXN_STATE
         if transaction.producer_epoch < EPOCH_MAX:
             return ErrorCode.NONE

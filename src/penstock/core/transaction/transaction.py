@@ -75,6 +75,12 @@ class Transaction:
             return ProducerIdentity(self.producer_id, self.producer_epoch - 1)
         return ProducerIdentity(self.previous_producer_id, EPOCH_LAST)
 
+    @property
+    def partitions_bytes(self) -> int:
+        """About how much of the record the partitions are."""
+        topics = {topic for topic, _ in self.partitions}
+        return 4 * len(self.partitions) + sum(8 + len(topic) for topic in topics)
+
     def _become(self, state: TransactionState, now_ms: int, **changes: Any) -> Transaction:
         assert self.state in PREVIOUS[state], f"{self.transactional_id}: {self.state.title} cannot become {state.title}"
         after = replace(self, state=state, previous_producer_id=self.producer_id, updated_ms=now_ms, **changes)

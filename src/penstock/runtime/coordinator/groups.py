@@ -127,9 +127,13 @@ class Groups(CoordinatedTopic[GroupShard]):
                 name = self._names.pop(record.topic_id, None)
                 if name is not None:
                     deleted[record.topic_id] = name
-        if changed or deleted:
+        if deleted:
+            # A topic of the same name may be created before a shard that is being loaded could see that this one is
+            # gone: its readers must not start at offsets of the former one.
+            self.coordinator.perform_on_all(lambda shard: shard.topics_changed(changed, deleted.values(), deleted))
+        elif changed:
             for host in self.coordinator.hosts():
-                host.perform(host.shard.topics_changed(changed, deleted.values(), deleted))
+                host.perform(host.shard.topics_changed(changed, (), ()))
 
 
 def _group_settings(settings: NodeSettings) -> GroupSettings:
@@ -138,6 +142,7 @@ def _group_settings(settings: NodeSettings) -> GroupSettings:
         min_session_timeout_ms=settings.group_min_session_timeout_ms,
         max_session_timeout_ms=settings.group_max_session_timeout_ms,
         max_size=settings.group_max_size,
+        metadata_bytes_max=settings.penstock_group_metadata_max_bytes,
         consumer_session_timeout_ms=Bounded(
             settings.group_consumer_session_timeout_ms,
             settings.group_consumer_min_session_timeout_ms,

@@ -1,6 +1,7 @@
 """Sends the markers of decided transactions to the leaders of their partitions, however often those change.
 
-There is one request at a time per broker, with all its pending markers. Markers that a broker rejected or did not
+There is one request at a time per broker, with all its pending markers, and another one for the partitions that could
+not commit theirs in time: those must not hold up the rest. Markers that a broker rejected or did not
 answer are sent again after a pause to the leader at that time, until the coordinator stops or is replaced. A partition
 whose topic was deleted needs no marker.
 
@@ -39,6 +40,8 @@ from penstock.wire.messages.write_txn_markers import (
 RETRY_MIN_MS = 50
 RETRY_MAX_MS = 1_000
 PARTITIONS_PER_REQUEST_MAX = 5_000
+# Requests about slow partitions have a connection of their own, where the others do not wait behind them.
+MAIN_LANE, SLOW_LANE = -1, -2
 
 logger = logging.getLogger("penstock.transactions")
 
@@ -102,9 +105,12 @@ class TransactionMarkers:
         self._env = env
         self._brokers = brokers
         self._leader_of = leader_of
-        self._queues: dict[int, deque[Portion]] = {}
-        # Brokers that have a delivery task.
-        self._busy: set[int] = set()
+        # By broker, and whether they are for slow partitions.
+        self._queues: dict[tuple[int, bool], deque[Portion]] = {}
+        # Queues that have a delivery task.
+        self._busy: set[tuple[int, bool]] = set()
+        # Partitions that had not committed their last marker when they were to answer.
+        self._slow: set[TopicPartition] = set()
 
     def send(
         self,
@@ -121,19 +127,23 @@ class TransactionMarkers:
         if not delivery.is_wanted():
             return
         gone: list[TopicPartition] = []
-        by_leader: dict[int, list[TopicPartition]] = {}
+        waiting: list[TopicPartition] = []
+        by_queue: dict[tuple[int, bool], list[TopicPartition]] = {}
         for partition in portion.partitions:
             leader = self._leader_of(*partition)
             if leader is None:
                 gone.append(partition)
+            elif leader == NO_LEADER:
+                waiting.append(partition)
             else:
-                by_leader.setdefault(leader, []).append(partition)
-        self._try_later(delivery, by_leader.pop(NO_LEADER, []), portion.pause_ms)
-        for leader, partitions in by_leader.items():
-            self._queues.setdefault(leader, deque()).append(Portion(delivery, partitions, portion.pause_ms))
-            if leader not in self._busy:
-                self._busy.add(leader)
-                self._env.spawn(self._deliver(leader), f"transaction markers to {leader}")
+                by_queue.setdefault((leader, partition in self._slow), []).append(partition)
+        self._slow.difference_update(gone)
+        self._try_later(delivery, waiting, portion.pause_ms)
+        for queue, partitions in by_queue.items():
+            self._queues.setdefault(queue, deque()).append(Portion(delivery, partitions, portion.pause_ms))
+            if queue not in self._busy:
+                self._busy.add(queue)
+                self._env.spawn(self._deliver(queue), f"transaction markers to {queue[0]}")
         if gone:
             delivery.report(gone)
 
@@ -142,15 +152,17 @@ class TransactionMarkers:
             portion = Portion(delivery, partitions, min(2 * pause_ms, RETRY_MAX_MS))
             asyncio.get_running_loop().call_later(pause_ms / 1000, self._route, portion)
 
-    async def _deliver(self, broker_id: int) -> None:
-        queue = self._queues[broker_id]
+    async def _deliver(self, name: tuple[int, bool]) -> None:
+        broker_id, is_slow = name
+        queue = self._queues[name]
         try:
             while queue:
                 portions = _take(queue)
                 if not portions:
                     continue
                 try:
-                    response = await self._brokers.ask(broker_id, _request(portions))
+                    lane = SLOW_LANE if is_slow else MAIN_LANE
+                    response = await self._brokers.ask(broker_id, _request(portions), lane=lane)
                 except (PeerLost, ApiError) as error:
                     logger.info("resending transaction markers to broker %d: %s", broker_id, error)
                     for portion in portions:
@@ -158,7 +170,7 @@ class TransactionMarkers:
                 else:
                     self._note(portions, response)
         finally:
-            self._busy.discard(broker_id)
+            self._busy.discard(name)
 
     def _note(self, portions: Sequence[Portion], response: WriteTxnMarkersResponse) -> None:
         """Report the partitions that have their marker, and resend the rest."""
@@ -182,6 +194,11 @@ class TransactionMarkers:
             if told:
                 delivery.first_offsets |= told
                 self._route(Portion(delivery, [*told], pause_ms))
+            for partition, row in rows.items():
+                if row.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                    self._slow.add(partition)
+                else:
+                    self._slow.discard(partition)
             for partition, error in errors.items():
                 if error not in _DONE and error not in _EXPECTED:
                     logger.error("the marker of producer %d for %s: %s", producer_id, partition, error.name)

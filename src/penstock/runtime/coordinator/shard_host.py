@@ -8,6 +8,9 @@ Changes by members of consumer groups are gathered for a few milliseconds instea
 rely on that: one that leaves while it must revoke partitions cannot rejoin. Applications that change their subscription
 and then revert it mostly do so within a millisecond, so that by the time of the response the member is gone.
 
+Records are encoded before they are replayed. An event whose records the log would refuse for their size fails alone:
+in a batch with those of others it would fail them all.
+
 An answer that needs no record is not confirmed by other replicas. A broker that was replaced and has not heard of it
 would answer from what it knew then; what makes clients give up is told only by one that surely leads.
 """
@@ -16,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.core.contract import Effects, ProducerIdentity, Reply, Timer, TimerKey
@@ -30,12 +33,16 @@ from penstock.runtime.replication.commit_waiters import fail_quietly
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.producers.replay import read_end_marker
 from penstock.wire.frame import decode_coordinator_key, decode_versioned, encode_coordinator_key, encode_versioned
-from penstock.wire.records import BatchHeader, Compression, Record, build_batch, read_header, read_records
+from penstock.wire.record_types import BatchTooLarge
+from penstock.wire.records import HEADER_SIZE, BatchHeader, Compression, Record, build_batch, read_header, read_records
 
 LOAD_BYTES = 4 * 1024 * 1024
 UNFOLDED_BYTES_MAX = 2**30
 # Records with more than this many encoded bytes are split into several batches.
 BATCH_BYTES_MAX = 512 * 1024
+# At most this much of a batch is its header, and so much of a record is neither key nor value.
+BATCH_OVERHEAD_BYTES = HEADER_SIZE
+RECORD_OVERHEAD_BYTES = 48
 REPLAYS_PER_TURN = 2000
 
 # After these, a member joins anew and a producer gives up.
@@ -54,6 +61,7 @@ FINAL = frozenset(
 )
 
 Confirm = Callable[[Partition], Awaitable[bool]]
+Encoded = tuple[bytes, bytes | None]
 
 logger = logging.getLogger("penstock.coordinator")
 
@@ -107,7 +115,7 @@ class ShardHost(Generic[ShardT]):
         self._has_deltas = has_deltas
         self._partition = partition
         self._on_failure = on_failure
-        self._records: list[CoordinatorRecord] = []
+        self._records: list[Encoded] = []
         self._replies: list[Reply] = []
         self._scheduled: asyncio.Handle | None = None
         # Completes when the last batch is committed.
@@ -122,22 +130,55 @@ class ShardHost(Generic[ShardT]):
         if self._is_left:
             _refuse(effects.replies, _left())
             return
-        if effects.timers:
-            self._set_timers(effects.timers)
         if not effects.records:
+            if effects.timers:
+                self._set_timers(effects.timers)
             self._reply_when_committed(self._without_final(effects.replies))
             return
-        self._count(effects.records)
+        try:
+            records, encoded = self._encode(effects)
+        except ApiError as error:
+            _refuse(effects.replies, error)
+            return
+        if effects.timers:
+            self._set_timers(effects.timers)
+        self._count(records)
         if effects.producer is not None:
-            self._perform_in_transaction(effects, effects.producer)
+            self._perform_in_transaction(effects, encoded, effects.producer)
             return
         offset = self._partition.log.end_offset + len(self._records)
-        for record in effects.records:
+        for record in records:
             self.shard.replay(record.key, record.value, offset)
             offset += 1
-        self._records += effects.records
+        self._records += encoded
         self._replies += effects.replies
         self._schedule(self._linger_ms if gather else 0)
+
+    def _encode(self, effects: Effects) -> tuple[list[CoordinatorRecord], list[Encoded]]:
+        """The records, and how they are written.
+
+        Raises UNKNOWN_SERVER_ERROR, as Kafka does, where one that a request depends on is larger than the log takes.
+        One on which no request depends is left out: the other records, of other groups, still count.
+        """
+        records: list[CoordinatorRecord] = []
+        encoded: list[Encoded] = []
+        for record in effects.records:
+            try:
+                key, value, version = record
+                row = encode_coordinator_key(key), None if value is None else encode_versioned(value, version)
+                size = _size_of(row) + BATCH_OVERHEAD_BYTES
+                if size > self._partition.settings.max_message_bytes:
+                    raise BatchTooLarge(size, self._partition.settings.max_message_bytes)
+            except (BatchTooLarge, ValueError) as error:
+                # A string may be longer than its length field.
+                why = f"{self._partition.name}: a {type(record.key).__name__} cannot be written: {error}"
+                logger.error("%s", why)
+                if effects.replies:
+                    raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, why) from error
+                continue
+            records.append(record)
+            encoded.append(row)
+        return records, encoded
 
     def _schedule(self, linger_ms: int) -> None:
         """Write the records after a delay, or at the end of the turn, whichever is earlier."""
@@ -159,13 +200,13 @@ class ShardHost(Generic[ShardT]):
         for key, deadline_ms in timers:
             self.timers.set(key, None if deadline_ms is None else deadline_ms + ahead_ms)
 
-    def _perform_in_transaction(self, effects: Effects, producer: ProducerIdentity) -> None:
+    def _perform_in_transaction(self, effects: Effects, encoded: list[Encoded], producer: ProducerIdentity) -> None:
         """Append a batch of the producer's own; the log may reject it, so it is replayed only afterwards."""
         self.flush()
         offset = self._partition.log.end_offset
         try:
             self._check_here()
-            next_offset = self._append(effects.records, producer)
+            next_offset = self._append(encoded, producer)
         except ApiError as error:
             if self._partition.log.end_offset != offset:
                 self._fail(effects.replies, error)
@@ -330,37 +371,21 @@ class ShardHost(Generic[ShardT]):
         except ApiError as error:
             self._fail(replies, error)
             return
-        except ValueError as error:
-            # A record that cannot be written is a bug; it must not keep the group's other members waiting.
-            logger.exception("%s: a record cannot be written; this is a bug", self._partition.name)
-            self._fail(replies, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
-            return
         self._committing = self._partition.committed(next_offset)
         self._reply_when_committed(replies)
 
-    def _append(self, records: list[CoordinatorRecord], producer: ProducerIdentity | None = None) -> int:
+    def _append(self, records: list[Encoded], producer: ProducerIdentity | None = None) -> int:
         now_ms = self._env.now_ms()
         self._partition.check_enough_replicas()
-        encoded = [
-            (encode_coordinator_key(key), None if value is None else encode_versioned(value, version))
-            for key, value, version in records
-        ]
         next_offset = self._partition.log.end_offset
-        while encoded:
-            size = taken = 0
-            for key, value in encoded:
-                if taken and size > BATCH_BYTES_MAX:
-                    break
-                size += len(key) + len(value or b"")
-                taken += 1
-            rows = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(encoded[:taken])]
+        for portion in _portions(records, min(BATCH_BYTES_MAX, self._partition.settings.max_message_bytes)):
+            rows = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(portion)]
             if producer is None:
                 batch = build_batch(rows, compression=Compression.NONE)
             else:
                 producer_id, producer_epoch = producer
                 batch = build_batch(rows, producer_id=producer_id, producer_epoch=producer_epoch, transactional=True)
             next_offset = self._partition.append(bytearray(batch), now_ms, AppendOrigin.COORDINATOR).next_offset
-            encoded = encoded[taken:]
         return next_offset
 
     def _committed(self, done: asyncio.Future[None], replies: list[Reply]) -> None:
@@ -390,6 +415,27 @@ def as_coordinator_error(error: ApiError) -> ApiError:
     if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ApiError(ErrorCode.NOT_COORDINATOR, error.message)
     return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+
+
+def _size_of(record: Encoded) -> int:
+    """At most how much a record adds to a batch."""
+    key, value = record
+    return RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
+
+
+def _portions(records: list[Encoded], size_max: int) -> Iterator[list[Encoded]]:
+    """The records of each batch, in order; one that is larger by itself has a batch of its own."""
+    portion: list[Encoded] = []
+    size = BATCH_OVERHEAD_BYTES
+    for record in records:
+        added = _size_of(record)
+        if portion and size + added > size_max:
+            yield portion
+            portion, size = [], BATCH_OVERHEAD_BYTES
+        portion.append(record)
+        size += added
+    if portion:
+        yield portion
 
 
 def _error_of(reply: Reply) -> ErrorCode | int:

@@ -1,7 +1,8 @@
 """The coordinator shards of an internal topic on this broker.
 
 Each partition of the topic that this broker leads has one shard; it is loaded and unloaded with leadership. While it is
-being loaded every request for it fails with COORDINATOR_LOAD_IN_PROGRESS.
+being loaded every request for it fails with COORDINATOR_LOAD_IN_PROGRESS. A shard that cannot be loaded is
+loaded again after a pause, which doubles, until that succeeds or leadership moves.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Generic
 
+from penstock.core.contract import Effects
 from penstock.core.contract import Record as CoordinatorRecord
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shard_host import Confirm, ShardHost, ShardT, always
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
-from penstock.storage.files import StorageError
 
 # The cause of a failed append may last: too few in-sync replicas, a full disk.
 RELOAD_PAUSE_S = 0.2
+RELOAD_PAUSE_MAX_S = 10.0
 # Every heartbeat looks up its group's partition.
 PARTITIONS_REMEMBERED_MAX = 16_384
 
@@ -53,6 +55,8 @@ class Coordinator(Generic[ShardT]):
         self.topic = topic
         self._make_shard = make_shard
         self._hosts: dict[int, ShardHost[ShardT]] = {}
+        # What shards that are being loaded must not miss, by partition.
+        self._postponed: dict[int, list[Callable[[ShardT], Effects]]] = {}
         # Finds out whether this broker leads a partition still.
         self.confirm: Confirm = always
 
@@ -61,27 +65,29 @@ class Coordinator(Generic[ShardT]):
         if partition.name.topic != self.topic or partition.name.partition in self._hosts or not partition.is_leader:
             return
         index = partition.name.partition
-        reload = partial(self._reload, partition)
-        host = ShardHost(
-            self._env,
-            self._kind,
-            partition,
-            self._make_shard(),
-            reload,
-            self._count,
-            self._linger_ms,
-            has_deltas=self._has_deltas,
-            confirm=self.confirm,
-        )
-        self._hosts[index] = host
+        host = self._hosts[index] = self._make_host(partition)
         if partition.log.end_offset == partition.log.start_offset:
             host.is_loaded = True
         else:
             self._env.spawn(self._load(host, partition, pause_s), f"load {partition.name}")
 
+    def _make_host(self, partition: Partition) -> ShardHost[ShardT]:
+        return ShardHost(
+            self._env,
+            self._kind,
+            partition,
+            self._make_shard(),
+            partial(self._reload, partition),
+            self._count,
+            self._linger_ms,
+            has_deltas=self._has_deltas,
+            confirm=self.confirm,
+        )
+
     def leave(self, partition: Partition) -> None:
         """This broker no longer leads a partition."""
         if partition.name.topic == self.topic:
+            self._postponed.pop(partition.name.partition, None)
             host = self._hosts.pop(partition.name.partition, None)
             if host is not None:
                 host.leave()
@@ -92,6 +98,7 @@ class Coordinator(Generic[ShardT]):
             host.flush()
             host.leave()
         self._hosts.clear()
+        self._postponed.clear()
 
     def host(self, index: int) -> ShardHost[ShardT]:
         """The host of one partition's shard, once loaded; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
@@ -105,6 +112,14 @@ class Coordinator(Generic[ShardT]):
     def hosts(self) -> list[ShardHost[ShardT]]:
         """Every host whose shard is loaded."""
         return [host for host in self._hosts.values() if host.is_loaded]
+
+    def perform_on_all(self, work: Callable[[ShardT], Effects]) -> None:
+        """Do something with every shard; with one that is being loaded as soon as it is."""
+        for index, host in [*self._hosts.items()]:
+            if host.is_loaded:
+                host.perform(work(host.shard))
+            else:
+                self._postponed.setdefault(index, []).append(work)
 
     @property
     def is_loading(self) -> bool:
@@ -122,17 +137,31 @@ class Coordinator(Generic[ShardT]):
             self.take(partition, pause_s=RELOAD_PAUSE_S)
 
     async def _load(self, host: ShardHost[ShardT], partition: Partition, pause_s: float) -> None:
-        if pause_s:
-            await asyncio.sleep(pause_s)
-        started_ms = self._env.monotonic_ms()
-        try:
-            await host.load()
-        except ApiError as error:
-            # If leadership has moved meanwhile, the log may have been truncated during the read.
-            if partition.is_leader or isinstance(error, StorageError):
-                logger.error("cannot load %s: %s", partition.name, error)
+        """Load the shard of `host`, or of the hosts that replace it after failures, until this broker leaves it."""
+        index = partition.name.partition
+        while True:
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            if self._hosts.get(index) is not host:
+                return
+            started_ms = self._env.monotonic_ms()
+            try:
+                await host.load()
+            except ApiError as error:
+                if self._hosts.get(index) is not host:
+                    # Leadership has moved, and the log may have been truncated during the read.
+                    return
+                pause_s = min(max(2 * pause_s, RELOAD_PAUSE_S), RELOAD_PAUSE_MAX_S)
+                logger.error("cannot load %s, next try in %g s: %s", partition.name, pause_s, error)
+                # Some of the log may have been replayed into the shard.
+                host.leave()
+                host = self._hosts[index] = self._make_host(partition)
+                continue
+            if host.is_loaded:
+                for work in self._postponed.pop(index, ()):
+                    host.perform(work(host.shard))
+                logger.info("loaded %s in %d ms", partition.name, self._env.monotonic_ms() - started_ms)
             return
-        logger.info("loaded %s in %d ms", partition.name, self._env.monotonic_ms() - started_ms)
 
 
 def java_hash(text: str) -> int:

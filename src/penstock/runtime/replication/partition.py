@@ -31,7 +31,7 @@ from penstock.runtime.replication.watcher import EVERYTHING, Watcher
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import EndOffset
 from penstock.storage.log import Log, LogSlice
-from penstock.storage.producers.recall import RecalledBatches
+from penstock.storage.producers.recall import RecalledBatches, Unsearched
 from penstock.storage.producers.replay import build_end_marker
 from penstock.wire.record_types import BatchTooLarge, InvalidRecords
 from penstock.wire.records import (
@@ -50,6 +50,8 @@ NO_TIMESTAMP = -1
 # Looking up a member of an enum takes longer than most checks of a batch.
 CLIENT = AppendOrigin.CLIENT
 CODEC_MASK = 0x07
+# The default of penstock.partition.producer.ids.max.
+PRODUCER_IDS_MAX = 1_000_000
 
 
 class Appended(NamedTuple):
@@ -79,6 +81,7 @@ class Partition:
         "name",
         "on_failure",
         "partition_epoch",
+        "producer_ids_max",
         "replicas",
         "settings",
         "start_waiters",
@@ -102,6 +105,7 @@ class Partition:
         *,
         lag_ms_max: int = LAG_MS_MAX,
         counters: TopicCounters | None = None,
+        producer_ids_max: int = PRODUCER_IDS_MAX,
     ) -> None:
         self._env = env
         self.name = name
@@ -113,6 +117,7 @@ class Partition:
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = tuple(range(replication_factor))
         self.decompressed_bytes_max = decompressed_bytes_max
+        self.producer_ids_max = producer_ids_max
         self._lag_ms_max = lag_ms_max
         self.on_failure = on_failure
         self.sync = LogSync(env, log, on_failure, self.counters.flushes)
@@ -304,7 +309,8 @@ class Partition:
     ) -> Appended:
         """Append the one batch in `data`. `data` is patched in place and not kept.
 
-        A batch that starts a transaction here needs the token of `begin_verification`.
+        A batch that starts a transaction here needs the token of `begin_verification`. Raises Unsearched for one that
+        may be a repeated one: `recall` finds out.
         """
         header = read_header(data)
         self._check_size(header, len(data))
@@ -316,11 +322,14 @@ class Partition:
         if header.producer_id >= 0:
             verdict = self.log.producers.check(header, origin, verification)
             if isinstance(verdict, Refused):
-                verdict = self._recalled.find(self.log, header) or verdict
-            if isinstance(verdict, Duplicate):
+                refused = ApiError(verdict.code, verdict.message)
+                verdict = self._recalled.lookup(self.log, header, refused)
+                if verdict is None:
+                    raise refused
+            if verdict is not None:
                 return self._appended_before(verdict)
-            if isinstance(verdict, Refused):
-                raise ApiError(verdict.code, verdict.message)
+            if len(self.log.producers) >= self.producer_ids_max and origin is CLIENT:
+                self._check_producer_known(header.producer_id)
         if self._codec is not None and self._codec != header.compression:
             level = compression_level(self.settings)
             data = bytearray(recompress(data, header, self._codec, level, self.decompressed_bytes_max))
@@ -334,8 +343,17 @@ class Partition:
             self.counters.saved_bytes_in += HEADER_SIZE + len(body) - len(data)
         return appended
 
+    def _check_producer_known(self, producer_id: int) -> None:
+        """Refuse another producer. Forgetting one instead would have its repeated batches stored twice."""
+        if self.log.producers.get(producer_id) is None:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.name} has had {len(self.log.producers)} idempotent producers within producer.id.expiration.ms, "
+                "as many as it may have (penstock.partition.producer.ids.max): use producers for longer",
+            )
+
     def stored(self, data: memoryview | bytearray) -> Appended | None:
-        """Where the one batch in `data` was stored before; None if it was not, or nobody can tell."""
+        """Where the one batch in `data` was stored before; None if it was not. Raises Unsearched."""
         header = read_header(data)
         if header.producer_id < 0:
             return None
@@ -343,8 +361,21 @@ class Partition:
         check_crc(data, 0, header)
         verdict = self.log.producers.check(header)
         if isinstance(verdict, Refused):
-            verdict = self._recalled.find(self.log, header)
+            verdict = self._recalled.lookup(self.log, header, ApiError(verdict.code, verdict.message))
         return self._appended_before(verdict) if isinstance(verdict, Duplicate) else None
+
+    async def recall(self, unsearched: Unsearched) -> Appended:
+        """Where a batch was stored before; raises the error with which it was refused if it was not.
+
+        Only a leader knows: what it has may be truncated when another one leads.
+        """
+        epoch = self.leader_epoch
+        known = await self._recalled.search(self.log, unsearched.header, unsearched.refused)
+        if self.leading is None or self.leader_epoch != epoch:
+            raise self._not_leader()
+        if known is None:
+            raise unsearched.refused
+        return self._appended_before(known)
 
     def _appended_before(self, duplicate: Duplicate) -> Appended:
         append_time = duplicate.timestamp if self.settings.log_append_time else NO_TIMESTAMP

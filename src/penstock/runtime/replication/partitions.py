@@ -29,7 +29,7 @@ from penstock.runtime.logs.open_logs import OpenLogs
 from penstock.runtime.replication.absence import not_served, unknown_partition
 from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.leading import exclude
-from penstock.runtime.replication.partition import Partition
+from penstock.runtime.replication.partition import PRODUCER_IDS_MAX, Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
 from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings, open_together
 from penstock.runtime.replication.watcher import EVERYTHING
@@ -72,6 +72,7 @@ class Partitions(PartitionEvents):
         *,
         lag_ms_max: int = LAG_MS_MAX,
         counters: ReplicaCounters | None = None,
+        producer_ids_max: int = PRODUCER_IDS_MAX,
     ) -> None:
         super().__init__()
         self._env = env
@@ -82,6 +83,7 @@ class Partitions(PartitionEvents):
         self.directories = directories
         self._decompressed_bytes_max = decompressed_bytes_max
         self._lag_ms_max = lag_ms_max
+        self._producer_ids_max = producer_ids_max
         self._store = ReplicaStore(env, directories)
         self._open_logs = OpenLogs(env.open_logs_max)
         self._by_name: dict[tuple[str, int], Partition] = {}
@@ -468,6 +470,7 @@ class Partitions(PartitionEvents):
             lambda error: self.fail_directory(self._homes[name], error),
             lag_ms_max=self._lag_ms_max,
             counters=self.counters.topic(topic.name),
+            producer_ids_max=self._producer_ids_max,
         )
         if opened.owed is not None:
             # Before records in it are acknowledged, the directory and its topic id must survive a power failure.

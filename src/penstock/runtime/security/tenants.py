@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.core.metadata.tenants import LIMITS, TenantLimits, tenant_usage, tenants
@@ -20,6 +21,8 @@ from penstock.runtime.peer import PeerLost, PeerUnsupported
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.security.client_quotas import ClientQuotas
+from penstock.storage.files import StorageError
+from penstock.storage.log import Log
 from penstock.wire.messages.describe_tenants import DescribeTenantsRequest, DescribeTenantsResponse
 from penstock.wire.messages.metadata_records import ClientQuotaRecord
 
@@ -106,15 +109,18 @@ class Tenants:
 
     async def _measure(self, name: str) -> Led:
         count = size_bytes = looked_at = 0
+        logs: list[Log] = []
         for topic in list(self._image.topics_by_prefix.get(name, {}).values()):
             for index in range(len(topic.partitions)):
                 partition = self._partitions.get(topic.name, index)
                 if partition is not None and partition.leading is not None:
                     count += 1
-                    size_bytes += partition.log.size_bytes + self._in_tier_bytes(partition)
+                    size_bytes += self._in_tier_bytes(partition)
+                    logs.append(partition.log)
                 looked_at += 1
                 if looked_at % PARTITIONS_PER_TURN == 0:
                     await asyncio.sleep(0)
+        size_bytes += await self._env.run_blocking(partial(_disk_bytes, logs))
         meter = self.meters.get(name)
         return Led(
             count,
@@ -174,3 +180,14 @@ class Tenants:
             )
             for row in response.tenants
         }
+
+
+def _disk_bytes(logs: Iterable[Log]) -> int:
+    """The disk space of logs; of those whose directory cannot be listed, or is just being removed, their batches'."""
+    total = 0
+    for log in logs:
+        try:
+            total += log.disk_bytes()
+        except (StorageError, FileNotFoundError):
+            total += log.size_bytes
+    return total

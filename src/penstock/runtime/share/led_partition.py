@@ -14,7 +14,7 @@ from penstock.core.share.acknowledgements import Acknowledgement, AckType
 from penstock.core.share.batches import with_records
 from penstock.core.share.contract import Acquired, Write
 from penstock.core.share.dead_letters import Origin, identified, is_unidentified
-from penstock.core.share.partition import SharePartition
+from penstock.core.share.partition import ANY_INCARNATION, SharePartition
 from penstock.core.share.runs import NO_DELAY, NO_PRODUCER_ID, StateBatch
 from penstock.core.share.state import ShareKey
 from penstock.model.errors import ApiError, ErrorCode
@@ -35,6 +35,7 @@ RETRY_MS = 1_000
 TIMER_MAX_MS = 60_000
 # A producer of dead letters ends before its sequences begin anew.
 SEQUENCE_MAX = 2**31 - 1
+INCARNATION_BITS = 62
 # What a client hears when its leader cannot write.
 _FENCED = frozenset((ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH))
 _UNAVAILABLE = frozenset(
@@ -55,6 +56,7 @@ class Delivery(NamedTuple):
 
     records: list[memoryview]
     acquired: list[Acquired]
+    incarnation: int = ANY_INCARNATION
 
 
 class LedSharePartition:
@@ -93,6 +95,7 @@ class LedSharePartition:
             settings().partition,
             delays=stored.delays,
             now_ms=env.monotonic_ms(),
+            incarnation=env.random.getrandbits(INCARNATION_BITS),
         )
         self._reader = ShareReader(env, partition, self.share, self._wake, tier)
         self._take_producer_id = dead_letters.take_producer_id
@@ -168,7 +171,7 @@ class LedSharePartition:
         self._set_timer()
         records = with_records(found.batches, acquired)
         self.partition.counters.read(sum(map(len, records)))
-        return Delivery(records, acquired)
+        return Delivery(records, acquired, self.share.incarnation)
 
     def _let_in(self) -> bool:
         """Records that came back and have waited long enough, and delayed ones that are due; whether there are any."""
@@ -208,11 +211,17 @@ class LedSharePartition:
         await self._store(write)
 
     async def settle(
-        self, member: str, offset: int, delivery_count: int, kind: AckType, settings: ShareGroupSettings
+        self,
+        member: str,
+        offset: int,
+        delivery_count: int,
+        kind: AckType,
+        settings: ShareGroupSettings,
+        incarnation: int = ANY_INCARNATION,
     ) -> None:
         """As `acknowledge`, of one record, and only if the member holds it since this delivery."""
         self.share.raise_start(self.partition.log.start_offset)
-        self.share.check_attempt(member, offset, delivery_count)
+        self.share.check_attempt(member, offset, delivery_count, incarnation)
         await self.acknowledge(member, [Acknowledgement(offset, offset, [kind])], settings)
 
     async def release(self, member: str) -> None:

@@ -111,8 +111,7 @@ class ShareStates(CoordinatedTopic[ShareStateShard]):
         """Forget the share-partitions of topics that were deleted."""
         gone = {record.topic_id for record in records if isinstance(record, RemoveTopicRecord)}
         if gone:
-            for host in self.coordinator.hosts():
-                host.perform(host.shard.topics_deleted(gone))
+            self.coordinator.perform_on_all(lambda shard: shard.topics_deleted(gone))
 
     async def _prune(self, interval_ms: int) -> None:
         while True:

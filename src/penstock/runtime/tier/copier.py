@@ -164,7 +164,11 @@ class Copier:
             if segment.state is not SegmentState.DELETE_SEGMENT_STARTED:
                 state = SegmentState.DELETE_SEGMENT_STARTED
                 await self._note(place, segment.segment_id, state, only_unfinished=is_unfinished)
-            if self._state(place, segment.segment_id) is not SegmentState.DELETE_SEGMENT_STARTED:
+            after = self._state(place, segment.segment_id)
+            if after is None:
+                # The next leader has removed it, perhaps before the last objects of a slow copy were written.
+                await self._store.delete(place.paths(segment.start_offset, segment.segment_id))
+            if after is not SegmentState.DELETE_SEGMENT_STARTED:
                 return
             await self._store.delete(place.paths(segment.start_offset, segment.segment_id))
             await self._note(place, segment.segment_id, SegmentState.DELETE_SEGMENT_FINISHED)

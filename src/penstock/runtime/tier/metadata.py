@@ -29,7 +29,7 @@ from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.wire.primitives import MalformedMessage
-from penstock.wire.records import Record, build_batch, read_header, read_records
+from penstock.wire.records import Record, build_batch, check_crc, read_header, read_records
 
 FETCH_BYTES = 1024 * 1024
 UNFOLDED_BYTES_MAX = 64 * 1024 * 1024
@@ -193,7 +193,10 @@ class RemoteLogMetadata:
             followed.requests += 1
             try:
                 row = await self._fetch(index, followed.position)
+                if isinstance(row.records, bytes | bytearray | memoryview) and len(row.records):
+                    _replay(followed, bytes(row.records))
             except (PeerLost, ApiError) as error:
+                # Also where a batch is damaged: another replica may lead soon.
                 logger.debug("cannot read %s-%d for now: %s", METADATA_TOPIC, index, error)
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
@@ -202,8 +205,6 @@ class RemoteLogMetadata:
             if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset > followed.position:
                 followed.position = row.log_start_offset
                 continue
-            if isinstance(row.records, bytes | bytearray | memoryview) and len(row.records):
-                _replay(followed, bytes(row.records))
             if followed.position >= row.high_watermark:
                 followed.caught_up = followed.requests
             followed.notify()
@@ -233,6 +234,7 @@ def _replay(followed: _Followed, data: bytes) -> None:
     position = 0
     while position < len(data):
         header = read_header(data, position)
+        check_crc(data, position, header)
         if not header.is_control and header.next_offset > followed.position:
             for record in read_records(data, UNFOLDED_BYTES_MAX, position):
                 if record.offset >= followed.position and record.value is not None:

@@ -9,7 +9,12 @@ from penstock.storage.names import SNAPSHOT_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
 from penstock.storage.producers.replay import aborted_transaction, replay_producers
-from penstock.storage.producers.snapshot import DamagedSnapshotError, decode_snapshot, encode_snapshot
+from penstock.storage.producers.snapshot import (
+    DamagedSnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+    is_worth_its_size,
+)
 from penstock.storage.segment import Segment
 from penstock.wire.records import BatchHeader
 
@@ -19,7 +24,7 @@ _CONTROL = 0x20
 class ProducerHistory:
     """The producers of one log. `snapshots` are the offsets, in order, of the snapshots on disk."""
 
-    __slots__ = ("_aborted", "_home", "_producers", "_snapshots")
+    __slots__ = ("_aborted", "_bytes_since", "_home", "_producers", "_snapshots")
 
     def __init__(
         self, home: PartitionFiles, producers: ProducerState, aborted: AbortedTransactions, snapshots: list[int]
@@ -28,6 +33,8 @@ class ProducerHistory:
         self._producers = producers
         self._aborted = aborted
         self._snapshots = snapshots
+        # Of the log, in the segments that were rolled since the last snapshot.
+        self._bytes_since = 0
 
     def note(
         self,
@@ -56,6 +63,16 @@ class ProducerHistory:
         for one in aborted:
             self._aborted.note(base_offset, one)
 
+    def rolled(self, size_bytes: int, offset: int, start_offset: int, *, is_tiered: bool) -> None:
+        """A segment was finished at `offset`: store the state there, if the snapshot is worth its size.
+
+        With many producers and small segments all snapshots together would be far larger than the log, and writing
+        them take all of the time. What follows the last one is read from the log. A tiered log needs each of them.
+        """
+        self._bytes_since += size_bytes
+        if is_tiered or is_worth_its_size(len(self._producers), self._bytes_since):
+            self.take_snapshot(offset, start_offset)
+
     def take_snapshot(self, offset: int, start_offset: int) -> None:
         """Store the state as of `offset`, where the log ends now; the previous snapshot stays as a fallback.
 
@@ -65,6 +82,7 @@ class ProducerHistory:
             return
         self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self._producers.entries))
         self._snapshots.append(offset)
+        self._bytes_since = 0
 
     def reload(self, segments: Sequence[Segment], end_offset: int, now_ms: int, expiration_ms: int) -> None:
         """The state as of the log's new end: the newest snapshot before it, and the batches since."""

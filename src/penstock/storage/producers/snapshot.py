@@ -24,10 +24,17 @@ _HEAD = struct.Struct(">hIi")
 # Producer id and epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, transaction's start.
 _ENTRY = struct.Struct(">qhiqiqiq")
 _SUMMED_FROM = 6
+# A snapshot of this size is taken whenever a segment is rolled.
+_SMALL_BYTES = 64 * 1024
 
 
 class DamagedSnapshotError(Exception):
     """An incomplete snapshot; an older one, or the log itself, must be used instead."""
+
+
+def is_worth_its_size(count: int, log_bytes: int) -> bool:
+    """Whether to store the state of so many producers, or leave it to be found in what the log has got since."""
+    return count * _ENTRY.size <= max(_SMALL_BYTES, log_bytes)
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:

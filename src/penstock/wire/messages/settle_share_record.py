@@ -20,6 +20,7 @@ class SettleShareRecordRequest(NamedTuple):
     offset: int = 0
     delivery_count: int = 0
     kind: int = 0
+    incarnation: int = -1
 
 
 class SettleShareRecordResponse(NamedTuple):

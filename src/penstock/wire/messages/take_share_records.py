@@ -37,6 +37,7 @@ class TakenPartition(NamedTuple):
     error_message: str | None = None
     records: RecordBuffers | None = None
     acquired_records: Sequence[TakenRecords] = ()
+    incarnation: int = -1
 
 
 class TakeShareRecordsResponse(NamedTuple):

@@ -157,6 +157,21 @@ def test_whole_batches_are_handed_out_unless_the_limit_is_strict() -> None:
     assert told == [Acquired(0, 19, 1), Acquired(20, 29, 1)]
 
 
+def test_an_attempt_of_a_former_leader_is_over_though_the_next_one_counts_from_one_again() -> None:
+    former = SharePartition(0, (), ShareSettings(), incarnation=11)
+    (first,) = former.acquire("gateway", [(0, 0)], 1, 0, is_strict=True)
+    # Nothing of the delivery was stored when the leader changed.
+    share = SharePartition(0, (), ShareSettings(), incarnation=12)
+    (second,) = share.acquire("gateway", [(0, 0)], 1, 0, is_strict=True)
+    assert first == second
+    with pytest.raises(ApiError, match="leader has changed") as refused:
+        share.check_attempt("gateway", 0, first.delivery_count, former.incarnation)
+    assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+    share.check_attempt("gateway", 0, second.delivery_count, share.incarnation)
+    # Gateways of an earlier release do not tell.
+    share.check_attempt("gateway", 0, second.delivery_count)
+
+
 def test_an_attempt_is_over_when_its_record_is_settled_or_goes_to_another() -> None:
     share = partition()
 

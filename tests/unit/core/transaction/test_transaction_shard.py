@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.contract import ProducerIdentity
 from penstock.core.transaction.contract import TransactionSettings
+from penstock.core.transaction.decisions import PARTITIONS_BYTES_MAX
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.core.transaction.states import TransactionState
 from penstock.core.transaction.transaction import EPOCH_LAST, EPOCH_MAX
@@ -240,7 +241,9 @@ def test_an_end_of_version_2_raises_the_epoch_and_may_be_repeated(commit: bool) 
     assert (markers.producer_epoch, markers.committed) == (1, commit)
     world.write_all_markers()
     assert world.end(ID, producer, commit) == (0, 0, 1000, 1)
-    assert world.end(ID, producer, not commit).error_code == ErrorCode.INVALID_TXN_STATE
+    # A client repeats what it sent. One that commits was aborted by its coordinator meanwhile.
+    error = ErrorCode.INVALID_TXN_STATE if commit else ErrorCode.PRODUCER_FENCED
+    assert world.end(ID, producer, not commit).error_code == error
 
 
 def test_the_older_name_of_fencing_goes_to_older_clients() -> None:
@@ -390,13 +393,32 @@ def test_a_transaction_that_stays_open_too_long_is_aborted_and_its_producer_shut
     assert world.timers == {}
 
 
-def test_a_client_of_version_2_learns_that_its_transaction_timed_out_and_goes_on() -> None:
+def test_kafka_20785_a_commit_of_version_2_after_a_timeout_abort_is_fenced() -> None:
     world = TransactionWorld()
     producer = begun(world)
     world.advance(60_001)
     world.write_all_markers()
-    assert world.end(ID, producer, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
+    assert world.end(ID, producer, commit=True).error_code == ErrorCode.PRODUCER_FENCED
+    # With an abort the producer gets its next epoch, and may continue.
     assert world.end(ID, producer, commit=False) == (0, 0, 1000, 1)
+
+
+def test_kafka_20785_a_commit_of_the_last_epoch_after_a_timeout_abort_is_fenced() -> None:
+    world = TransactionWorld()
+    producer = at_epoch(world, EPOCH_LAST)
+    assert world.add(ID, producer, [P]) == ErrorCode.NONE
+    world.advance(60_001)
+    world.write_all_markers()
+    assert world.end(ID, producer, commit=True).error_code == ErrorCode.PRODUCER_FENCED
+
+
+def test_kafka_20785_also_after_a_failover() -> None:
+    world = TransactionWorld()
+    producer = begun(world)
+    world.advance(60_001)
+    world.write_all_markers()
+    world.fail_over()
+    assert world.end(ID, producer, commit=True).error_code == ErrorCode.PRODUCER_FENCED
 
 
 def test_adding_partitions_does_not_push_the_timeout_back() -> None:
@@ -495,3 +517,15 @@ def test_records_are_of_a_version_that_the_cluster_reads(cluster_version: int, r
 def test_a_state_of_a_later_version_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolError, match="unknown state 9"):
         TransactionWorld().shard.replay(TransactionLogKey(ID), TransactionLogValue(transaction_status=9))
+
+
+def test_a_transaction_has_no_more_partitions_than_its_end_can_be_recorded_with() -> None:
+    world = TransactionWorld()
+    producer = begun(world)
+    room = PARTITIONS_BYTES_MAX // 4
+    many = [TopicPartition("t", number) for number in range(room - 100)]
+    assert world.add(ID, producer, many) == ErrorCode.NONE
+    more = [TopicPartition("more", number) for number in range(200)]
+    assert world.add(ID, producer, more) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(world.transaction(ID).partitions) == len(many) + 1
+    assert world.end(ID, producer, commit=True).error_code == ErrorCode.NONE

@@ -14,10 +14,13 @@ from penstock.core.metadata.topics import NewTopic
 from penstock.core.share.runs import RecordState, StateBatch
 from penstock.core.share.state import Change, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.coordinator import shards
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.share.states import ShareStates
 from penstock.storage.files import StorageError
+from penstock.storage.log import Log, LogSlice
+from penstock.wire.messages.metadata_records import RemoveTopicRecord
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -162,5 +165,154 @@ def test_nobody_gives_up_because_of_a_coordinator_that_may_have_been_replaced(tm
         assert len(answers) == 50
         # What is written is confirmed by the replicas.
         assert (await shell.end(producer)).error_code == ErrorCode.NONE
+
+    play(tmp_path, story)
+
+
+class FailingReads:
+    """So many reads of logs fail, those that are next."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+        self.failures = failures
+        real = Log.read
+
+        def read(log: Log, *arguments: Any, **options: Any) -> LogSlice:
+            if self.failures:
+                self.failures -= 1
+                raise StorageError("cannot open: too many open files", errno.EMFILE)
+            return real(log, *arguments, **options)
+
+        monkeypatch.setattr(Log, "read", read)
+        monkeypatch.setattr(shards, "RELOAD_PAUSE_S", 0.001)
+
+
+def test_groups_are_loaded_again_after_a_passing_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(shell: TransactionShell) -> None:
+        groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+        await groups.leader_of("readers")
+        await shell.until(lambda: groups.coordinator.hosts())
+        await commit(groups, 5)
+        (host,) = groups.coordinator.hosts()
+        reads = FailingReads(monkeypatch, 3)
+        groups.coordinator.leave(host.partition)
+        groups.coordinator.take(host.partition)
+        assert groups.coordinator.is_loading
+        await shell.until(lambda: groups.coordinator.hosts())
+        assert reads.failures == 0
+        await commit(groups, 6)
+        progress = await groups.read("readers", lambda shard: shard.committed("readers"))
+        assert [one.committed.offset for one in progress.values()] == [6]
+        groups.close()
+
+    play(tmp_path, story)
+
+
+def test_share_state_is_loaded_again_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(shell: TransactionShell) -> None:
+        states, key = await states_of(shell)
+        await states.write(key, Change(1, 0, 0, 0, (StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1),)))
+        before = await states.summary(key)
+        (host,) = states.coordinator.hosts()
+        real, calls = Log.read, iter((False, True))
+
+        def read(log: Log, offset: int, _: int, **options: Any) -> LogSlice:
+            if next(calls, False):
+                raise StorageError("a bad sector", errno.EIO)
+            # One batch at a time: what the first read brought was replayed already when the second one fails.
+            return real(log, offset, 1, **options)
+
+        monkeypatch.setattr(shards, "RELOAD_PAUSE_S", 0.001)
+        monkeypatch.setattr(Log, "read", read)
+        states.coordinator.leave(host.partition)
+        states.coordinator.take(host.partition)
+        await shell.until(lambda: states.coordinator.hosts())
+        assert await states.summary(key) == before
+        states.close()
+
+    play(tmp_path, story, SHARE_SETTINGS)
+
+
+def test_transactions_are_loaded_again_and_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(shell: TransactionShell) -> None:
+        producer = await shell.begun()
+        reads = FailingReads(monkeypatch, 2)
+        shell.elect_again()
+        assert not shell.is_loaded()
+        await shell.until(shell.is_loaded)
+        assert reads.failures == 0
+        assert (await shell.end(producer)).error_code == ErrorCode.NONE
+        await shell.until(lambda: shell.state() == "CompleteCommit")
+
+    play(tmp_path, story)
+
+
+def test_a_shard_that_was_left_while_it_could_not_be_loaded_stays_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(shell: TransactionShell) -> None:
+        states, _ = await states_of(shell)
+        (host,) = states.coordinator.hosts()
+        reads = FailingReads(monkeypatch, 1_000)
+        states.coordinator.leave(host.partition)
+        states.coordinator.take(host.partition)
+        await shell.until(lambda: reads.failures < 1_000)
+        states.coordinator.leave(host.partition)
+        reads.failures = 0
+        await asyncio.sleep(0.02)
+        assert states.coordinator.hosts() == []
+        assert not states.coordinator.is_loading
+        states.close()
+
+    play(tmp_path, story, SHARE_SETTINGS)
+
+
+def delete_topic(shell: TransactionShell, name: str) -> list[RemoveTopicRecord]:
+    records = [RemoveTopicRecord(shell.image.topics[name].topic_id)]
+    shell.commit(*records)
+    return records
+
+
+def test_share_state_of_a_topic_that_was_deleted_meanwhile_is_forgotten(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        states, key = await states_of(shell)
+        (host,) = states.coordinator.hosts()
+        states.coordinator.leave(host.partition)
+        # No coordinator is loaded while the topic is deleted.
+        states.follow(delete_topic(shell, "orders"))
+        states.coordinator.take(host.partition)
+        await shell.until(lambda: states.coordinator.hosts())
+        (host,) = states.coordinator.hosts()
+        assert key not in host.shard._states
+        states.coordinator.leave(host.partition)
+        states.coordinator.take(host.partition)
+        await shell.until(lambda: states.coordinator.hosts())
+        (host,) = states.coordinator.hosts()
+        assert host.shard._states == {}
+        assert host.shard.redundant_before(host.partition.log.end_offset) == host.partition.log.end_offset
+        states.close()
+
+    play(tmp_path, story, SHARE_SETTINGS)
+
+
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_loaded_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(shell: TransactionShell) -> None:
+        groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+        await groups.leader_of("readers")
+        await shell.until(lambda: groups.coordinator.hosts())
+        await commit(groups, 5)
+        (host,) = groups.coordinator.hosts()
+        reads = FailingReads(monkeypatch, 1_000)
+        groups.coordinator.leave(host.partition)
+        groups.coordinator.take(host.partition)
+        await shell.until(lambda: reads.failures < 1_000)
+        groups.follow(delete_topic(shell, "t"))
+        # Its successor has the same name.
+        await shell.create_topics([NewTopic("t", 1, 1)])
+        reads.failures = 0
+        await shell.until(lambda: groups.coordinator.hosts())
+        assert await groups.read("readers", lambda shard: shard.committed("readers")) == {}
+        groups.close()
 
     play(tmp_path, story)

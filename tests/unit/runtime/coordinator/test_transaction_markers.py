@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.core.replica.producer_state import EndMarker
 from penstock.core.transaction.contract import Markers
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
 from penstock.runtime.brokers import Brokers
+from penstock.runtime.coordinator import marker_writer
 from penstock.runtime.coordinator import markers as transaction_markers
+from penstock.runtime.coordinator.marker_writer import MarkerWriter
 from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.peer import PeerLost
@@ -332,3 +336,94 @@ def test_a_late_answer_for_unwanted_markers_is_not_reported(monkeypatch: pytest.
     tell(brokers, story, monkeypatch)
     assert len(brokers.requests) == 1
     assert reported == []
+
+
+@pytest.mark.parametrize("leader", [HERE, 2])
+def test_a_partition_that_cannot_commit_its_marker_holds_up_no_other(
+    leader: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = Leaders({A: leader, B: leader, C: leader})
+    take = brokers.take
+
+    async def story(sender: TransactionMarkers) -> None:
+        gate, is_stuck, is_done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        stuck = 0
+
+        async def slow(broker_id: int, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+            nonlocal stuck
+            response = await take(broker_id, request)
+            if gate.is_set() or not any(0 in topic.partition_indexes and topic.name == "t" for topic in rows(request)):
+                return response
+            stuck += 1
+            if stuck > 1:
+                # The second request is only about the partition that did not commit in time.
+                assert [(topic.name, [*topic.partition_indexes]) for topic in rows(request)] == [("t", [0])]
+                is_stuck.set()
+                await gate.wait()
+                return response
+            return WriteTxnMarkersResponse(
+                [
+                    WritableTxnMarkerResult(
+                        marker.producer_id,
+                        [topic._replace(partitions=[*map(timed_out, topic.partitions)]) for topic in marker.topics],
+                    )
+                    for marker in response.markers
+                ]
+            )
+
+        def timed_out(row: WritableTxnMarkerPartitionResult) -> WritableTxnMarkerPartitionResult:
+            return row._replace(error_code=ErrorCode.NONE if row.partition_index else ErrorCode.REQUEST_TIMED_OUT)
+
+        brokers.take = slow  # type: ignore[method-assign]
+        reported: list[TopicPartition] = []
+
+        def report(partitions: list[TopicPartition]) -> None:
+            reported.extend(partitions)
+            if len(reported) == 2:
+                is_done.set()
+
+        sender.send(markers(A, B), report)
+        await is_stuck.wait()
+        assert reported == [B]
+        for producer_id in (8, 9):
+            assert await sent(sender, markers(B, C, producer_id=producer_id)) == [B, C]
+        assert reported == [B]
+        gate.set()
+        await is_done.wait()
+        assert reported == [B, A]
+        # Once it has committed it is asked together with the others again.
+        before = len(brokers.requests)
+        assert await sent(sender, markers(A, B, producer_id=10)) == [A, B]
+        assert len(brokers.requests) == before + 1
+
+    tell(brokers, story, monkeypatch)
+
+
+def rows(request: WriteTxnMarkersRequest) -> list[WritableTxnMarkerTopic]:
+    return [topic for marker in request.markers for topic in marker.topics]
+
+
+def test_a_marker_that_is_not_replicated_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_writer, "COMMIT_TIMEOUT_S", 0.001)
+
+    async def run() -> None:
+        env = SystemEnv()
+        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        partition = SimpleNamespace(
+            append_marker=lambda *_: SimpleNamespace(next_offset=1), committed=lambda _: committed
+        )
+        partitions = SimpleNamespace(
+            lookup=lambda *_, **__: partition, home=lambda _: SimpleNamespace(check_writable=lambda: None)
+        )
+        groups = SimpleNamespace(end_transaction=lambda *_: committed)
+        writer = MarkerWriter(env, partitions, groups)  # type: ignore[arg-type]
+        for name in (A, TopicPartition("__consumer_offsets", 0)):
+            with pytest.raises(ApiError) as error:
+                await writer.write(name, 7, 0, EndMarker(False, 0))
+            assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert not committed.cancelled(), "others may wait for it"
+        committed.set_result(None)
+        await writer.write(A, 7, 0, EndMarker(False, 0))
+        await env.close()
+
+    asyncio.run(run())

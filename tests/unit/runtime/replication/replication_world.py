@@ -82,7 +82,7 @@ class Broker:
         self.keeper = InSyncKeeper(self.env, self.partitions, self._ask, lambda: self.epoch, LAG_MS)
         self.fetchers = self._new_fetchers()
         guard = TransactionGuard(self.env, self._no_coordinator, lambda: True)
-        self.produce = Produce(self.env, self.partitions, guard, SchemaGuard(None), OPEN).produce
+        self.produce = Produce(self.env, self.partitions, guard, SchemaGuard(self.env, None), OPEN).produce
 
     async def start(self) -> None:
         await self.listener.bind()

@@ -232,6 +232,70 @@ def test_a_batch_that_was_stored_before_it_was_refused_hides_no_later_one(
     play(tmp_path, story)
 
 
+def test_a_repeated_batch_further_back_than_memory_is_looked_for_before_it_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        client = connection()
+
+        async def told(sequence: int, acks: int = -1) -> tuple[ErrorCode, int]:
+            options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+            reply = world.send(client, DATA.topic, b"x", acks=acks, **options)
+            reply = await reply if isinstance(reply, asyncio.Future) else reply
+            response = decode(ProduceResponse, VERSION, b"".join(reply)[HEADER_BYTES:])
+            row = response.responses[0].partition_responses[0]
+            return ErrorCode(row.error_code), row.base_offset
+
+        for sequence in range(12):
+            assert await told(sequence) == (ErrorCode.NONE, sequence)
+        for acks in (-1, 1):
+            assert [await told(sequence, acks) for sequence in (0, 3, 11)] == [
+                (ErrorCode.NONE, one) for one in (0, 3, 11)
+            ]
+        partition = shell.partitions.get(*DATA)
+        assert partition is not None
+        assert partition.log.end_offset == 12
+        partition.log.advance_start_offset(2)
+        assert await told(0) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+        # What is stored needs no replicas; what is not is refused for the reason that passes.
+        partition.forget_recalled()
+        monkeypatch.setattr(Partition, "check_enough_replicas", refuse_for_replicas)
+        assert await told(4) == (ErrorCode.NONE, 4)
+        assert await told(0) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+
+    play(tmp_path, story)
+
+
+def test_a_partition_refuses_a_producer_too_many_and_keeps_those_it_knows(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        partition = shell.partitions.get(*DATA)
+        assert partition is not None
+        partition.producer_ids_max = 2
+
+        async def told(producer_id: int, sequence: int) -> ErrorCode:
+            batch = {"producer_id": producer_id, "producer_epoch": 0 if producer_id >= 0 else -1}
+            reply = world.send(connection(), DATA.topic, b"x", base_sequence=sequence, **batch)
+            return error_of(await reply if isinstance(reply, asyncio.Future) else reply)
+
+        assert [await told(producer_id, 0) for producer_id in (1, 2)] == [ErrorCode.NONE] * 2
+        assert await told(3, 0) is ErrorCode.POLICY_VIOLATION
+        assert [await told(producer_id, 1) for producer_id in (1, 2)] == [ErrorCode.NONE] * 2
+        assert await told(1, 0) is ErrorCode.NONE, "it is stored already"
+        assert await told(-1, -1) is ErrorCode.NONE
+        # Those that have been idle for long enough make room.
+        partition.log.producers.expire(shell.env.now_ms() + 1_000, 1_000)
+        assert await told(3, 0) is ErrorCode.NONE
+        assert partition.log.end_offset == 6
+
+    play(tmp_path, story)
+
+
+def refuse_for_replicas(_: Partition) -> None:
+    raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS)
+
+
 def test_a_refused_write_lets_the_next_one_pass(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         world = await world_of(shell)

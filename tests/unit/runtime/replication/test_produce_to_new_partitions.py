@@ -52,7 +52,7 @@ class Producer:
             return await answer() if answer is not None else ErrorCode.NONE
 
         self.broker = broker
-        self.schemas = SchemaGuard(registry)
+        self.schemas = SchemaGuard(broker.env, registry)
         guard = TransactionGuard(broker.env, verify, lambda: True)
         self.produce = Produce(broker.env, broker.partitions, guard, self.schemas, OPEN).produce
         self.name = transactional_id

@@ -38,7 +38,7 @@ class World:
         self.image = Image()
         self.answers: dict[int, Led | None] = {2: Led(1, 20), 3: Led(1, 10)}
         self.asked = 0
-        self.log = SimpleNamespace(size_bytes=40)
+        self.log = SimpleNamespace(disk_bytes=lambda: 40)
         for broker_id in (1, 2, 3):
             self.image.replay(RegisterBrokerRecord(broker_id=broker_id, fenced=False))
         self.image.replay(TopicRecord("acme.t", b"t" * 16))
@@ -127,7 +127,7 @@ def test_who_does_not_answer_still_holds_what_it_said_until_it_is_fenced() -> No
         world.limit(100)
         await world.until(lambda: world.used() == 70)
         world.answers[3] = None
-        world.log.size_bytes = 50
+        world.log.disk_bytes = lambda: 50
         await world.until(lambda: world.used() == 80)
         assert world.tenants.total("acme") == Led(3, 80)
         world.image.replay(FenceBrokerRecord(id=3))

@@ -165,6 +165,39 @@ def test_a_leader_that_was_replaced_gives_up(world: World) -> None:
     assert not world.store.objects
 
 
+def test_a_slow_copy_that_the_next_leader_has_removed_leaves_nothing(world: World) -> None:
+    put = world.store.put
+
+    async def late_put(path: str, content: bytes | Path) -> None:
+        if path.endswith(".manifest.json"):
+            # The next leader found an unfinished copy and removed it, before this one wrote the last objects.
+            (found,) = world.metadata.partitions[KEY].segments()
+            await world.copier.remove(PLACE, found)
+            assert (world.states(), world.store.objects) == ([], set())
+            world.partition.leader_epoch = 4
+        await put(path, content)
+
+    world.store.put = late_put  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="no longer led"):
+        world.copy()
+    assert (world.states(), world.store.objects) == ([], set())
+
+
+def test_a_slow_copy_that_was_removed_leaves_nothing_though_its_leader_knows_of_no_other(world: World) -> None:
+    put = world.store.put
+
+    async def late_put(path: str, content: bytes | Path) -> None:
+        if path.endswith(".manifest.json"):
+            (found,) = world.metadata.partitions[KEY].segments()
+            await world.copier.remove(PLACE, found)
+        await put(path, content)
+
+    world.store.put = late_put  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="another leader"):
+        world.copy()
+    assert (world.states(), world.store.objects) == ([], set())
+
+
 def test_a_copy_that_is_finished_while_it_is_given_up_stays(world: World) -> None:
     world.copy()
     (finished,) = world.metadata.partitions[KEY].segments()

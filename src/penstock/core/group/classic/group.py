@@ -22,6 +22,7 @@ from enum import StrEnum
 from penstock.core.group.classic.members import ClassicMember
 from penstock.core.group.contract import Record, Token
 from penstock.core.group.group import GroupKind
+from penstock.core.group.sizes import content_bytes
 from penstock.model.errors import ErrorCode
 from penstock.wire.codec import decoder
 from penstock.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -165,6 +166,11 @@ class ClassicGroup:
         """How long a rebalance waits: the largest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
+    def others_bytes(self, member_id: str) -> int:
+        """About how much memory the members but one, and the ids of those that are yet to join, take."""
+        members = sum(member.size_bytes for member in self.members.values() if member.member_id != member_id)
+        return members + sum(map(len, self.pending_members))
+
     def transition(self, state: ClassicState, now_ms: int) -> None:
         """Go on to another state."""
         assert self.state in _BEFORE[state], f"group {self.group_id} cannot go from {self.state} to {state}"
@@ -232,6 +238,7 @@ class ClassicGroup:
     ) -> None:
         """Update a member from its newer JoinGroup."""
         self._drop_support(member)
+        member.size_bytes += content_bytes(protocols) - content_bytes(member.protocols)
         member.protocols = tuple(protocols)
         self._protocol_support.update(member.protocol_names)
         member.rebalance_timeout_ms = rebalance_timeout_ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from penstock.core.group.contract import Token
+from penstock.core.group.sizes import content_bytes
 from penstock.wire.messages.describe_groups import DescribedGroupMember
 from penstock.wire.messages.group_records import MemberMetadata
 from penstock.wire.messages.join_group import JoinGroupRequestProtocol
@@ -24,6 +25,7 @@ class ClassicMember:
         "protocols",
         "rebalance_timeout_ms",
         "session_timeout_ms",
+        "size_bytes",
         "sync_token",
     )
 
@@ -45,6 +47,7 @@ class ClassicMember:
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.session_timeout_ms = session_timeout_ms
         self.protocols = tuple(protocols)
+        self.size_bytes = len(member_id) + len(client_id) + len(instance_id or "") + content_bytes(self.protocols)
         self.assignment = assignment
         self.join_token: Token | None = None
         self.sync_token: Token | None = None

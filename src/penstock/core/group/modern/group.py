@@ -21,8 +21,10 @@ from collections.abc import MutableMapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from penstock.core.group.contract import GroupSettings
 from penstock.core.group.group import Group, GroupKind
 from penstock.core.group.modern.records import Member, RecordKeys
+from penstock.core.group.sizes import check_member_bytes, content_bytes
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.list_groups import ListedGroup
 
@@ -58,6 +60,7 @@ class ModernGroup(ABC, Generic[Member, Target]):
         self.assignment_epoch = self.first_epoch
         self.members: dict[str, Member] = {}
         self.targets: dict[str, Target] = {}
+        self._metadata_bytes: dict[str, int] = {}
         # Soft state: whether the topics were checked since their last change.
         self.metadata_is_current = False
 
@@ -84,6 +87,12 @@ class ModernGroup(ABC, Generic[Member, Target]):
             reason = f"Member {member_id} is not a member of group {self.group_id}."
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, reason)
         return member
+
+    def check_metadata(self, settings: GroupSettings, updated: Member) -> None:
+        """Raises INVALID_REQUEST or GROUP_MAX_SIZE_REACHED if there is no room for a member's new metadata."""
+        member_id = updated.member_id
+        others = sum(self._metadata_bytes.values()) - self._metadata_bytes.get(member_id, 0)
+        check_member_bytes(settings, others, content_bytes(updated.metadata_value()) + len(member_id))
 
     def listed(self) -> ListedGroup:
         """The group's row in ListGroups."""
@@ -129,7 +138,9 @@ class ModernGroup(ABC, Generic[Member, Target]):
             self._replay_epoch(value)
         elif isinstance(key, self.keys.member):
             known = self.members.get(key.member_id)
+            self._metadata_bytes.pop(key.member_id, None)
             if value is not None:
+                self._metadata_bytes[key.member_id] = content_bytes(value) + len(key.member_id)
                 self._put(known, (known or self.member_type(key.member_id)).with_metadata(value))
             elif known is not None:
                 self._put(known, None)

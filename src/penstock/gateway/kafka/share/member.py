@@ -133,8 +133,12 @@ class ShareMember:
             if not waiter.taken.done():
                 waiter.taken.set_result(taken)
                 return
+        self._settle(self.delivery(taken), False)
+
+    def delivery(self, taken: Taken) -> Delivery:
+        """What names this delivery of a record."""
         record = taken.record
-        self._settle(Delivery(self.group, self.member_id, record.partition, record.offset, taken.attempt), False)
+        return Delivery(self.group, self.member_id, record.partition, record.offset, taken.attempt, taken.incarnation)
 
     async def stop(self) -> None:
         """Leave the group. Records that callers hold stay theirs."""
@@ -216,7 +220,8 @@ class ShareMember:
                 continue
             rows = await taken_records(self.topic, row, response.lock_ms, self._record_bytes_max)
             for offset, attempt in rows.gaps:
-                self._settle(Delivery(self.group, self.member_id, row.partition_index, offset, attempt), True)
+                gap = Delivery(self.group, self.member_id, row.partition_index, offset, attempt, row.incarnation)
+                self._settle(gap, True)
             for taken in rows.records:
                 self.hand_out(taken)
             count += len(rows.records) + len(rows.gaps)

@@ -22,6 +22,8 @@ class Taken(NamedTuple):
     record: ReadRecord
     attempt: int
     lock_ms: int
+    # Of the leader that delivered it.
+    incarnation: int = -1
 
 
 class TakenRows(NamedTuple):
@@ -52,7 +54,7 @@ async def taken_records(topic: str, row: TakenPartition, lock_ms: int, record_by
                 ReadRecord(topic, row.partition_index, offset, one.timestamp, one.key, one.value, [*one.headers]),
                 record_bytes_max,
             )
-        taken.append(Taken(record, attempts[offset], lock_ms))
+        taken.append(Taken(record, attempts[offset], lock_ms, row.incarnation))
     return TakenRows(taken, [(offset, attempt) for offset, attempt in attempts.items() if offset not in found])
 
 

@@ -38,13 +38,17 @@ PASSING = frozenset(
 
 
 class Delivery(NamedTuple):
-    """One delivery of a record to a member of a group; `attempt` counts the deliveries of the record."""
+    """One delivery of a record to a member of a group.
+
+    `attempt` counts the deliveries of the record, as far as the leader knows of them, which `incarnation` is about.
+    """
 
     group: str
     member_id: str
     partition: int
     offset: int
     attempt: int
+    incarnation: int = -1
 
 
 class TopicRoute(NamedTuple):
@@ -109,6 +113,7 @@ class ShareRoutes:
                 delivery.offset,
                 delivery.attempt,
                 kind,
+                delivery.incarnation,
             )
             try:
                 if leader is None:

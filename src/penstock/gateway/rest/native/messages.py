@@ -71,15 +71,21 @@ NACK_BODY = json_object(
     **MESSAGE_ID,
     deadLetter={"type": "boolean", "description": "Give it up instead of delivering it again."},
 )
-EXAMPLE = {"messageId": "0-42-1-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"}
-# Partition, offset, and for a message that was delivered to a group also the attempt, the member, and the group.
-_MESSAGE_ID = re.compile(r"([0-9]{1,10})-([0-9]{1,19})(?:-([0-9]{1,5})-([0-9a-f]{32})-([0-9A-Za-z_-]+))?")
+EXAMPLE = {"messageId": "0-42-1.2f9c41d07be6a853-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"}
+# Partition, offset, and for a message that was delivered to a group also the attempt, the incarnation of the leader
+# that delivered it (an earlier gateway did not have that), the member, and the group.
+_MESSAGE_ID = re.compile(
+    r"([0-9]{1,10})-([0-9]{1,19})(?:-([0-9]{1,5})(?:\.([0-9a-f]{1,16}))?-([0-9a-f]{32})-([0-9A-Za-z_-]+))?"
+)
 
 
 def delivered_id(delivery: Delivery) -> str:
     """The messageId of a message that was delivered to a group."""
     group = base64.urlsafe_b64encode(delivery.group.encode()).decode().rstrip("=")
-    return f"{delivery.partition}-{delivery.offset}-{delivery.attempt}-{delivery.member_id}-{group}"
+    attempt = str(delivery.attempt)
+    if delivery.incarnation >= 0:
+        attempt += f".{delivery.incarnation:x}"
+    return f"{delivery.partition}-{delivery.offset}-{attempt}-{delivery.member_id}-{group}"
 
 
 def parse_message_id(text: str) -> Delivery:
@@ -88,7 +94,10 @@ def parse_message_id(text: str) -> Delivery:
     try:
         if found is None or int(found[1]) >= 1 << 31 or int(found[2]) >= 1 << 63 or int(found[3] or 0) >= 1 << 15:
             raise ValueError
-        group = found[5] or ""
+        incarnation = -1 if found[4] is None else int(found[4], 16)
+        if incarnation >= 1 << 63:
+            raise ValueError
+        group = found[6] or ""
         name = base64.b64decode(group + "=" * (-len(group) % 4), b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
         raise Problem(40002, f"{text[:80]!r} is not a messageId", "send the one that came with the message") from None
@@ -96,7 +105,7 @@ def parse_message_id(text: str) -> Delivery:
         raise Problem(
             40002, "this message was not delivered to a group", "send the messageId that `subscribe` returned"
         )
-    return Delivery(name, found[4], int(found[1]), int(found[2]), int(found[3]))
+    return Delivery(name, found[5], int(found[1]), int(found[2]), int(found[3]), incarnation)
 
 
 def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: BodyReader) -> list[Operation]:
@@ -185,10 +194,9 @@ def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) 
         if await has_gone(call):
             member.hand_out(taken)
             return Response(status_code=204)
-        record = taken.record
-        message_id = delivered_id(Delivery(group, member.member_id, record.partition, record.offset, taken.attempt))
+        message_id = delivered_id(member.delivery(taken))
         return json_response(
-            {**show(record), "messageId": message_id, "attempt": taken.attempt, "lockMs": taken.lock_ms}
+            {**show(taken.record), "messageId": message_id, "attempt": taken.attempt, "lockMs": taken.lock_ms}
         )
 
     async def replay(topic: str, count: int, offset: int, timeout_ms: int, caller: str) -> ReadRecord | None:

@@ -1,0 +1,37 @@
+"""How much memory what members send takes, so that no group takes all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.group.contract import GroupSettings
+from penstock.model.errors import ApiError, ErrorCode
+
+# The metadata of a member is one record, which has to fit into the log.
+MEMBER_BYTES_MAX = 1_000_000
+
+_NUMBER_BYTES = 8
+
+
+def content_bytes(content: Any) -> int:
+    """About how much memory a message, or a part of one, holds."""
+    if isinstance(content, str | bytes | bytearray | memoryview):
+        return len(content)
+    if isinstance(content, list | tuple | set | frozenset):
+        return sum(map(content_bytes, content))
+    return _NUMBER_BYTES
+
+
+def check_member_bytes(settings: GroupSettings, others_bytes: int, member_bytes: int) -> None:
+    """Raises INVALID_REQUEST if a member has too much metadata, GROUP_MAX_SIZE_REACHED if its group has with it."""
+    if member_bytes > MEMBER_BYTES_MAX:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"The member's metadata has about {member_bytes} bytes, and may have {MEMBER_BYTES_MAX}.",
+        )
+    if others_bytes + member_bytes > settings.metadata_bytes_max:
+        raise ApiError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The metadata of all members of the group may have {settings.metadata_bytes_max} bytes"
+            " (penstock.group.metadata.max.bytes).",
+        )

@@ -1,0 +1,80 @@
+"""The members of a group take a bounded amount of memory, whichever protocol they use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.core.group.contract import GroupSettings
+from penstock.core.group.sizes import MEMBER_BYTES_MAX
+from penstock.model.errors import ErrorCode
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from support.worlds.group_world import GroupWorld
+
+SETTINGS = GroupSettings(metadata_bytes_max=4000)
+
+
+def joins(kind: str, member_id: str, size: int) -> tuple[str, Any]:
+    if kind == "consumer":
+        return "consumer.heartbeat", ConsumerGroupHeartbeatRequest(
+            "g",
+            member_id,
+            0,
+            rack_id="r" * size,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+    return "share.heartbeat", ShareGroupHeartbeatRequest("g", member_id, 0, "r" * size, ["t"])
+
+
+def error_of(response: Any) -> ErrorCode:
+    return ErrorCode(getattr(response, "response", response).error_code)
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_all_members_together_have_a_bound_and_a_new_one_finds_no_room(kind: str) -> None:
+    world = GroupWorld(SETTINGS)
+    for member_id in ("a", "b", "c"):
+        assert error_of(world.answer(*joins(kind, member_id, 1000))) is ErrorCode.NONE
+    assert error_of(world.answer(*joins(kind, "d", 1000))) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    # A member's new metadata takes the place of its former one.
+    assert error_of(world.answer(*joins(kind, "c", 1500))) is ErrorCode.NONE
+    assert error_of(world.answer(*joins(kind, "c", 100))) is ErrorCode.NONE
+    assert error_of(world.answer(*joins(kind, "d", 1000))) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_the_bound_holds_after_a_failover(kind: str) -> None:
+    world = GroupWorld(SETTINGS)
+    for member_id in ("a", "b", "c"):
+        world.answer(*joins(kind, member_id, 1000))
+    world.reload()
+    assert error_of(world.answer(*joins(kind, "d", 1000))) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_one_member_is_bounded_by_what_the_log_takes(kind: str) -> None:
+    world = GroupWorld()
+    assert error_of(world.answer(*joins(kind, "a", MEMBER_BYTES_MAX))) is ErrorCode.INVALID_REQUEST
+    assert world.log == []
+
+
+def test_a_classic_group_counts_members_and_ids_that_are_yet_to_join() -> None:
+    world = GroupWorld(SETTINGS)
+
+    def join(size: int, member_id: str = "", client: str = "client") -> Any:
+        protocols = [JoinGroupRequestProtocol("range", bytes(size))]
+        return world.ask(
+            "join_group", JoinGroupRequest("g", 30_000, 30_000, member_id, None, "x", protocols), 9, client
+        )
+
+    first = world.responses.pop(join(100, client="c" * 2000))
+    assert first.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert world.responses.pop(join(2500)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    join(1000, first.member_id)
+    assert world.responses.pop(join(2500)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.responses.pop(join(100)).error_code == ErrorCode.MEMBER_ID_REQUIRED
