@@ -408,15 +408,20 @@ class Partitions(PartitionEvents):
 
     async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
         """Open some replicas off the loop; the metadata may have changed by the time they are open."""
+        stale = [key for key in keys if self._is_stale(*key)]
         placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]] = {}
         for topic_id, index in keys:
+            if (topic_id, index) in stale:
+                continue
             topic = self.image.topics_by_id[topic_id]
             with self._noting_failure(topic, index):
-                await self._forgotten(TopicPartition(topic.name, index))
-                if self._is_missing(topic_id, index):
-                    placed[topic_id, index] = self._place(topic, index), log_settings(self.settings_of(topic.name))
-        if not placed:
-            return
+                placed[topic_id, index] = self._place(topic, index), log_settings(self.settings_of(topic.name))
+        if placed:
+            await self._open_placed(placed)
+        if stale:
+            await self._drop_stale(stale)
+
+    async def _open_placed(self, placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]]) -> None:
         self._opening = {placement.name for placement, _ in placed.values()}
         try:
             answers = await open_together(self._env, placed)
@@ -434,15 +439,27 @@ class Partitions(PartitionEvents):
                 opened.home.found.discard(placed[topic_id, index][0].name)
                 self._store.remove(placed[topic_id, index][0].name, topic_id, opened.home, opened.log)
 
-    def _has_stale(self, name: TopicPartition) -> bool:
-        """Whether a checkpoint still has a former replica of this name."""
-        return any(self.checkpoints(one).has_stale(name) for one in self.directories if one.failure is None)
+    async def _drop_stale(self, keys: list[tuple[Uuid, int]]) -> None:
+        """Wait until no checkpoint has former replicas of these names, which are opened after that."""
+        self._changed.update(dict.fromkeys(keys))
+        for topic_id, index in keys:
+            topic = self.image.topics_by_id.get(topic_id)
+            if topic is None:
+                continue
+            name = TopicPartition(topic.name, index)
+            try:
+                for directory in self.directories:
+                    if directory.failure is None and self.checkpoints(directory).has_stale(name):
+                        await self.checkpoints(directory).write()
+            except StorageError as error:
+                self._changed.pop((topic_id, index), None)
+                with self._noting_failure(topic, index):
+                    raise error
 
-    async def _forgotten(self, name: TopicPartition) -> None:
-        """Wait until no checkpoint has a former replica of this name; raises StorageError."""
-        for directory in self.directories:
-            if directory.failure is None and self.checkpoints(directory).has_stale(name):
-                await self.checkpoints(directory).write()
+    def _is_stale(self, topic_id: Uuid, index: int) -> bool:
+        """Whether a checkpoint still has a former replica of a partition's name."""
+        name = TopicPartition(self.image.topics_by_id[topic_id].name, index)
+        return any(self.checkpoints(one).has_stale(name) for one in self.directories if one.failure is None)
 
     def _is_missing(self, topic_id: Uuid, index: int) -> bool:
         """Whether a partition should be here and is not open."""
@@ -464,7 +481,7 @@ class Partitions(PartitionEvents):
         """Bring one partition in line with the image."""
         if self._is_missing(topic_id, index):
             topic = self.image.topics_by_id[topic_id]
-            if self._has_stale(TopicPartition(topic.name, index)):
+            if self._is_stale(topic_id, index):
                 self._changed[topic_id, index] = None
                 self._work_on_changes()
                 return
