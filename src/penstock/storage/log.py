@@ -197,7 +197,7 @@ class Log:
             if header[2] > epochs.latest:
                 self._epochs_changed |= epochs.assign(header[2], header[0])
         try:
-            self._history.note(headers, markers, self._active.base_offset, self.end_offset)
+            self._history.note(headers, markers, self._active.base_offset, self.end_offset, now_ms)
         except StorageError as error:
             self.fail(error)
 

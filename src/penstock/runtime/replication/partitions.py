@@ -96,6 +96,8 @@ class Partitions(PartitionEvents):
         self._homes: dict[TopicPartition, LogDirectory] = {}
         # Partitions that should be here but could not be opened, and why.
         self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
+        # Partitions that were here before they were opened, with everything that was durable.
+        self.whole: set[TopicPartition] = set()
         # Partitions that the metadata changed and that have not been processed yet.
         self._changed: dict[tuple[Uuid, int], None] = {}
         self._working: asyncio.Task[None] | None = None
@@ -227,10 +229,17 @@ class Partitions(PartitionEvents):
 
     def open_missing(self) -> None:
         """Retry partitions that could not be opened because of a full disk or missing descriptors."""
+        self.report_unopened()
         due = [(topic_id, name.partition) for name, (topic_id, error) in self._unopened.items() if error.is_passing]
         if due:
             self._changed.update(dict.fromkeys(due))
             self._work_on_changes()
+
+    def report_unopened(self) -> None:
+        """Tell of the partitions that cannot be opened: other brokers can lead them."""
+        for name, (topic_id, _) in list(self._unopened.items()):
+            for listener in self._on_unopened:
+                listener(topic_id, name.partition)
 
     def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
         """A disk failed: nothing in this directory is written or acknowledged any more."""
@@ -533,6 +542,10 @@ class Partitions(PartitionEvents):
             reason = error if isinstance(error, StorageError) else StorageError(str(error))
             self._unopened[name] = topic.topic_id, reason
             self.check_disk(reason)
+            if not reason.is_passing:
+                # What passes may have passed at the next attempt, before which it is told of.
+                for listener in self._on_unopened:
+                    listener(topic.topic_id, index)
         else:
             self._unopened.pop(name, None)
 
@@ -545,6 +558,8 @@ class Partitions(PartitionEvents):
         settings = self.settings_of(topic.name)
         home = opened.home
         home.found.discard(name)
+        if opened.is_whole:
+            self.whole.add(name)
         partition = Partition(
             self._env,
             name,
@@ -609,6 +624,7 @@ class Partitions(PartitionEvents):
         self._by_id.pop((partition.topic_id, name.partition), None)
         home = self._homes.pop(name)
         home.partitions.discard(name)
+        self.whole.discard(name)
         partition.sync.abandon()
         was_leader = partition.is_leader
         partition.fence()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
 from penstock.core.lifecycle.compaction import max_segment_ms
-from penstock.core.metadata.image import UNASSIGNED_DIRECTORY, Image
+from penstock.core.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, Image
 from penstock.core.replica.directory_move import FoundLog, settle
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
@@ -30,12 +30,16 @@ logger = logging.getLogger("penstock.runtime")
 
 
 class Opened(NamedTuple):
-    """A replica's log, its directory, and what its first sync must also do."""
+    """A replica's log, its directory, and what its first sync must also do.
+
+    `is_whole` is whether it was here before, and has everything that was durable.
+    """
 
     home: LogDirectory
     log: Log
     high_watermark: int
     owed: Callable[[], None] | None
+    is_whole: bool
 
 
 class Placement(NamedTuple):
@@ -74,7 +78,8 @@ class Placement(NamedTuple):
         high_watermark = max(log.local_start_offset, min(self.high_watermark, log.end_offset))
         # A killed process may have created the directory and died before its first sync.
         is_durable = self.home.clean or self.recovery_point > 0
-        return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed)
+        is_whole = not self.is_new and self.home.knows_recovery_points and log.end_offset >= self.recovery_point
+        return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed, is_whole)
 
 
 class ReplicaStore:
@@ -221,7 +226,7 @@ class ReplicaStore:
             for index, state in enumerate(topic.partitions):
                 if node_id in state.replicas:
                     name, assigned = TopicPartition(topic.name, index), state.directory(node_id)
-                    is_found = assigned == UNASSIGNED_DIRECTORY and name in found
+                    is_found = assigned in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY) and name in found
                     if assigned not in online and not is_found:
                         self._lost[name] = topic.topic_id
 
@@ -326,5 +331,6 @@ def log_settings(settings: TopicSettings) -> LogSettings:
         flush_messages=settings.flush_messages,
         flush_ms=settings.flush_ms,
         file_delete_delay_ms=settings.file_delete_delay_ms,
+        producer_id_expiration_ms=settings.producer_id_expiration_ms,
         tiered=settings.remote_storage_enable,
     )
