@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from log_support import NOW_MS, LogMaker, Stored, append, headers_of, make_batch
 
 from penstock.core.replica.producer_state import ProducerEntry
 from penstock.model.errors import ErrorCode
-from penstock.storage.files import CorruptLogError
+from penstock.storage.files import CorruptLogError, OsFilesystem
 from penstock.storage.log import Log
 from penstock.storage.settings import LogSettings
 
@@ -491,3 +492,26 @@ def test_batches_larger_than_what_is_read_at_once_are_recovered(
     fill(log, 5, size=10)
     log = logs.crash(log)
     assert [record.offset for record in read_all(log)] == list(range(10))
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_producer_of_old_records_is_known_after_a_restart(logs: LogMaker, is_clean: bool) -> None:
+    """What counts is when it appended: a backfill is older than any producer is remembered for."""
+    now_ms = int(time.time() * 1000)
+    logs.settings = LogSettings(producer_id_expiration_ms=3_600_000)
+    log = logs.open()
+    batch = make_batch(0, [b"order"], timestamp=NOW_MS, producer_id=7, producer_epoch=0, sequence=0)
+    log.append(headers_of(batch), batch, now_ms)
+    if is_clean:
+        log.close(clean=True)
+    log = Log.open(
+        OsFilesystem(),
+        logs.directory,
+        logs.settings,
+        recovery_point=1 if is_clean else 0,
+        clean=is_clean,
+        now_ms=now_ms,
+    )
+    assert [entry.producer_id for entry in log.producers.entries] == [7]
+    assert log.producers.expire(now_ms + 3_500_000, 3_600_000) == 0
+    assert log.producers.expire(now_ms + 3_700_000, 3_600_000) == 1

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.config.topic import TopicSettings
+from penstock.core.metadata.image import PartitionState
 from penstock.core.replica.leader import LeaderState
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
@@ -437,5 +438,33 @@ def test_what_is_cleaned_is_noted_as_durable_before(tmp_path: Path) -> None:
             now_ms=0,
         )
         assert log.end_offset == 40, "a power cut later the gaps are known to be compaction's"
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.usefixtures("in_thread")
+def test_what_replaces_a_truncated_part_is_not_clean(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        partition = world.partitions.add("users")
+        world.fill(partition, 60)
+        while await world.cleaner.clean_dirtiest():
+            pass
+        clean_offset = (await world.checkpoint())[partition.name]
+        assert clean_offset > 10
+        # It follows a leader that has less, and leads after it.
+        partition.make_follower(PartitionState((1, 2), (2,), 2, 1, 1, (bytes(16),) * 2))
+        partition.log.truncate_to(10)
+        partition.state.high_watermark = partition.log.end_offset
+        partition.make_leader(1, PartitionState((1,), (1,), 1, 2, 2, (bytes(16),)), 0)
+        plan = world.cleaner._plan(partition)
+        assert plan is None or plan.first_dirty_offset <= 10
+        world.fill(partition, 60)
+        plan = world.cleaner._plan(partition)
+        assert plan is not None
+        assert plan.first_dirty_offset <= 10
+        while await world.cleaner.clean_dirtiest():
+            pass
+        plan = world.cleaner._plan(partition)
+        assert plan is None or plan.first_dirty_offset > 10, "it is clean again"
 
     in_world(tmp_path, test)
