@@ -239,7 +239,12 @@ class Housekeeping:
     async def _note_progress(self) -> None:
         """Gather how far every log is. What could not be opened keeps the entries that it has."""
         self._unnoted_bytes = 0
-        await self._each(self._partitions.note_progress)
+        for number, partition in enumerate(list(self._partitions)):
+            # Also of closed logs: at a shutdown these are the last checkpoints.
+            if self._partitions.get(*partition.name) is partition:
+                self._partitions.note_progress(partition)
+            if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
         for directory in self._working():
             writer = self._partitions.checkpoints(directory)
             for name, future in directory.futures.items():

@@ -16,6 +16,7 @@ from penstock.runtime.logs.housekeeping import Housekeeping
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.checkpoint import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
+from penstock.storage.metadata_files import CLEAN_SHUTDOWN
 from penstock.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -70,7 +71,10 @@ class Broker:
         for _ in range(BATCHES):
             partition.append(bytearray(build_batch([Record(0, 1_000, None, b"x" * 50)])), 1_000)
         await partition.sync.durable(BATCHES)
-        await self.housekeeping.checkpoint_all()
+        # As at a shutdown, when the logs are closed already.
+        await self.partitions.close_all()
+        await self.housekeeping.finish(1)
+        self.env.filesystem.unlink(self.directory.path / CLEAN_SHUTDOWN)
 
     async def reported(self, expected: list[tuple[Uuid, bool]]) -> None:
         async with asyncio.timeout(10):
