@@ -95,12 +95,18 @@ class CheckpointWriter:
         else:
             self._directory.clean_offsets[name] = offset
 
-    def lower(self, name: TopicPartition, offset: int) -> None:
-        """A log was truncated: what it has from `offset` on is neither durable nor committed nor compacted."""
+    def lower(self, name: TopicPartition, offset: int) -> bool:
+        """A log was truncated: what it has from `offset` on is neither durable nor committed nor compacted.
+
+        Returns whether that changes an entry.
+        """
         directory = self._directory
+        changed = False
         for offsets in (directory.recovery_points, directory.high_watermarks, directory.clean_offsets):
             if offsets.get(name, 0) > offset:
                 offsets[name] = offset
+                changed = True
+        return changed
 
     def forget(self, name: TopicPartition) -> None:
         """A replica is gone: its entries mean nothing to a new one of the same name."""

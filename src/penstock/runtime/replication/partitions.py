@@ -576,6 +576,9 @@ class Partitions(PartitionEvents):
         if opened.owed is not None:
             # Before records in it are acknowledged, the directory and its topic id must survive a power failure.
             partition.sync.owe(opened.owed)
+        if self.checkpoints(home).lower(name, opened.log.end_offset):
+            # A truncation was interrupted before its checkpoints were lowered.
+            self.checkpoints(home).write()
         self._open_logs.add(opened.log)
         self._by_name[name] = partition
         self._by_id[topic.topic_id, name.partition] = partition
