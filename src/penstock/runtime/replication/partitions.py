@@ -237,9 +237,13 @@ class Partitions(PartitionEvents):
 
     def report_unopened(self) -> None:
         """Tell of the partitions that cannot be opened: other brokers can lead them."""
-        for name, (topic_id, _) in list(self._unopened.items()):
-            for listener in self._on_unopened:
-                listener(topic_id, name.partition)
+        for name, (topic_id, error) in list(self._unopened.items()):
+            if not error.is_passing:
+                self._tell_unopened(topic_id, name.partition)
+
+    def _tell_unopened(self, topic_id: Uuid, index: int) -> None:
+        for listener in self._on_unopened:
+            listener(topic_id, index)
 
     def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
         """A disk failed: nothing in this directory is written or acknowledged any more."""
@@ -537,15 +541,15 @@ class Partitions(PartitionEvents):
         try:
             yield
         except (StorageError, FileNotFoundError) as error:
-            if name not in self._unopened:
+            is_first = name not in self._unopened
+            if is_first:
                 logger.error("cannot open %s: %s", name, error)
             reason = error if isinstance(error, StorageError) else StorageError(str(error))
             self._unopened[name] = topic.topic_id, reason
             self.check_disk(reason)
-            if not reason.is_passing:
-                # What passes may have passed at the next attempt, before which it is told of.
-                for listener in self._on_unopened:
-                    listener(topic.topic_id, index)
+            # What passes may have passed at the next attempt, and what is new here has no records that others lack.
+            if not reason.is_passing or (not is_first and any(name in one.found for one in self.directories)):
+                self._tell_unopened(topic.topic_id, index)
         else:
             self._unopened.pop(name, None)
 
