@@ -76,7 +76,7 @@ class BrokerServices(SharedServices):
     producer_ids: ProducerIds
     sessions: SessionCache
     controller_id: Callable[[], int]
-    settle_deletions: Callable[[list[Partition]], None]
+    settle_deletions: Callable[[list[Partition]], Awaitable[None]]
     groups: Groups
     share_groups: ShareGroups
     lag: LagView

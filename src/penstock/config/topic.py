@@ -21,6 +21,7 @@ BACKPRESSURE_GROUPS = "penstock.backpressure.groups"
 # Brokers ask about each of them at an interval.
 BACKPRESSURE_GROUPS_MAX = 16
 TIERING = "remote.log.storage.system.enable"
+PRODUCER_EXPIRATION = "producer.id.expiration.ms"
 TOPIC_NAME_STRATEGY = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
 # As a whole, since a list may have thousands of pairs.
 _PAIRS = re.compile(r"\s*[0-9]+:[0-9]+\s*(?:,\s*[0-9]+:[0-9]+\s*)*+")
@@ -70,6 +71,8 @@ class TopicSettings:
     penstock_backpressure_groups: tuple[str, ...] = ()
     penstock_backpressure_lag_max: int = 100_000
     preallocate: bool = False
+    # How long idle producers are remembered; a broker setting.
+    producer_id_expiration_ms: int = 86_400_000
     remote_log_copy_disable: bool = False
     remote_log_delete_on_disable: bool = False
     # Whether the cluster has tiered storage at all; a broker setting.
@@ -159,6 +162,9 @@ def broker_defaults(properties: Mapping[str, str]) -> TopicSettings:
         raise ConfigError(findings)
     if TIERING in properties:
         changes["remote_log_storage_system_enable"] = BROKER_PROPERTIES[TIERING].parse(properties[TIERING])
+    if PRODUCER_EXPIRATION in properties:
+        row = BROKER_PROPERTIES[PRODUCER_EXPIRATION]
+        changes["producer_id_expiration_ms"] = row.parse(properties[PRODUCER_EXPIRATION])
     return _checked(replace(TopicSettings(), **_acting(changes)))
 
 

@@ -215,8 +215,8 @@ class BrokerRole:
         self._cleaner.start()
         patience_ms = self._settings.log_dir_failure_timeout_ms
         watch_failures(env, self.partitions, self._lifecycle, patience_ms, lambda why: self.on_give_up(why))
-        ask, image, checkpoint = self._proposals.ask, self._raft.image, self._housekeeping.checkpoint
-        self._moves = move_replicas(env, image, self.partitions, ask, self._broker_epoch, checkpoint)
+        ask, image = self._proposals.ask, self._raft.image
+        self._moves = move_replicas(env, image, self.partitions, ask, self._broker_epoch)
 
     def _coordinate(self) -> None:
         """Start coordinating groups and transactions, on the partitions of their topics that this broker leads."""
@@ -250,7 +250,7 @@ class BrokerRole:
             self._requests,
             self.partitions,
             settings,
-            lambda cut: self._housekeeping.settle_deletions(cut),
+            lambda moved: self._housekeeping.settle_deletions(moved),
         )
         raft.on_commit(self._share_states.follow)
         self._persister = Persister(
@@ -400,9 +400,9 @@ class BrokerRole:
         await self._moves.stop()
         await self.partitions.close_all()
 
-    def mark_clean(self) -> None:
+    async def mark_clean(self) -> None:
         """The last step of a clean shutdown: the clean-shutdown marker."""
-        self._housekeeping.finish(self._broker_epoch())
+        await self._housekeeping.finish(self._broker_epoch())
 
     def _report_during_shutdowns(self, _: object) -> None:
         """A broker in controlled shutdown may stop once the others know the new leaders: report that at once."""

@@ -25,13 +25,12 @@ def move_replicas(
     partitions: Partitions,
     ask_controller: Callable[[Any], Awaitable[Any]],
     broker_epoch: Callable[[], int],
-    checkpoint: Callable[[LogDirectory], None],
 ) -> DirectoryMoves:
     """Start telling the controller where replicas are, and continue the moves of the last run."""
     assignments = DirectoryAssignments(env, partitions, ask_controller, broker_epoch)
     assignments.start()
     throttle = Throttle(throttled_rate(image, partitions.node_id, MOVES_RATE))
-    moves = DirectoryMoves(env, partitions, assignments, throttle, checkpoint)
+    moves = DirectoryMoves(env, partitions, assignments, throttle)
     moves.resume()
     return moves
 

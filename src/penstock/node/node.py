@@ -169,7 +169,7 @@ class Node:
         if self._metrics is not None:
             await self._metrics.stop()
         if self._broker is not None:
-            self._broker.mark_clean()
+            await self._broker.mark_clean()
         self._directories.release()
 
     async def give_up(self) -> None:

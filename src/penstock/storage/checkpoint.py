@@ -1,7 +1,7 @@
 """Kafka's text checkpoints: a version, a count, and one line per entry.
 
-A data directory has three of them (recovery points, log start offsets, high watermarks), each a map from partition
-to offset.
+A data directory has four of them (recovery points, log start offsets, high watermarks, and how far logs are
+compacted), each a map from partition to offset.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from penstock.storage.files import Filesystem
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
 _VERSION = 0
 

@@ -7,7 +7,8 @@ doubt the log is failed for good: reads still work, appends do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import errno
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from penstock.core.lifecycle.retention import RetentionPlan, SegmentFacts
@@ -54,10 +55,12 @@ class Log:
         "_home",
         "_segments",
         "aborted",
+        "durable_start_offset",
         "end_offset",
         "epochs",
         "flushed_offset",
         "has_unsynced_segment",
+        "lowest_end_offset",
         "producers",
         "recovery",
         "settings",
@@ -68,6 +71,8 @@ class Log:
         self.settings = settings
         self.recovery: RecoveryReport = loaded.report
         self.start_offset = loaded.start_offset
+        # The start offset that a restart would find. A tiered log keeps the segments behind it.
+        self.durable_start_offset = loaded.start_offset
         self.end_offset = loaded.end_offset
         self.flushed_offset = loaded.flushed_offset
         self.epochs = loaded.epochs
@@ -81,6 +86,8 @@ class Log:
         self._failure: str | None = None
         # Counts truncations, so that a sync begun before one does not count for what was written after it.
         self._generation = 0
+        # The lowest end that a truncation has left: what was known of this log is still true before it.
+        self.lowest_end_offset = INT64_MAX
         # Whether a rolled segment waits for a sync; it keeps four files open until then.
         self.has_unsynced_segment = False
 
@@ -201,7 +208,7 @@ class Log:
             if header[2] > epochs.latest:
                 self._epochs_changed |= epochs.assign(header[2], header[0])
         try:
-            self._history.note(headers, markers, self._active.base_offset, self.end_offset)
+            self._history.note(headers, markers, self._active.base_offset, self.end_offset, now_ms)
         except StorageError as error:
             self.fail(error)
 
@@ -311,8 +318,8 @@ class Log:
             return None
         if unflushed and self._active.is_open:
             self._home.await_sync(self._active.name, self._active.file)
-        self.has_unsynced_segment = False
         files, directory_changed = self._home.take_unsynced()
+        self.has_unsynced_segment = False
         epochs = (LEADER_EPOCH_CHECKPOINT, self.epochs.to_bytes()) if self._epochs_changed else None
         self._epochs_changed = False
         return FlushTicket(self._home, files, directory_changed, epochs, self.end_offset, self._generation)
@@ -348,10 +355,43 @@ class Log:
             raise StorageError(self._failure)
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
-        """Remove everything from `offset` on; True when something was removed.
+        """Remove everything from `offset` on; True when something was removed. Blocks.
 
         A batch that reaches past `offset` is removed as a whole; the log then ends after the last remaining batch. The
         truncation is durable on return; the caller should checkpoint the lowered `flushed_offset`.
+        """
+        return self._carry_out(self.truncation(offset, now_ms))
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0) -> None:
+        """Remove everything; the log is empty and starts and ends at `offset`. Blocks.
+
+        If the disk has no room for the new segment StorageError is raised, and the log is as before.
+        """
+        self._carry_out(self.restart(offset, now_ms))
+
+    def start_from_tier(self, offset: int, start_offset: int, history: TierHistory, now_ms: int) -> None:
+        """Remove everything and continue at `offset`; what is before it, from `start_offset` on, is in the tier.
+
+        Blocks.
+        """
+        for _ in self.restart_from_tier(offset, start_offset, history, now_ms):
+            self.flush()
+            if self._epochs_changed:
+                raise StorageError(f"The disk has no room for the epochs of {self._home.path}.", errno.ENOSPC)
+
+    def _carry_out(self, steps: Iterator[int]) -> bool:
+        changed = False
+        for _ in steps:
+            self.flush()
+            changed = True
+        return changed
+
+    def truncation(self, offset: int, now_ms: int = 0) -> Iterator[int]:
+        """The steps of `truncate_to`, of which none waits for the disk.
+
+        Whenever a step yields, what was changed so far must become durable, and no checkpoint of this log may be past
+        the yielded offset, before the iterator is resumed. The log may be read meanwhile, but not appended to. A crash
+        at any time leaves a log without a gap: a prefix of the former one.
         """
         self._refuse_if_failed()
         if offset < 0:
@@ -359,51 +399,87 @@ class Log:
         if offset >= self.end_offset:
             # The leader may have noted an epoch of ours that never got a batch.
             self._epochs_changed |= self.epochs.truncate_from_end(self.end_offset)
-            return False
+            return
         if offset < self._segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms, keeps_epochs=self.settings.tiered)
-            return True
-        number = self._segments.number_of(offset)
-        segment = self._segments[number]
+            yield from self.restart(offset, now_ms, keeps_epochs=self.settings.tiered)
+            return
+        # A segment may be rolled between the steps.
+        while later := self._segments[self._segments.number_of(offset) + 1 :]:
+            kept = self._segments[self._segments.number_of(offset)]
+            remaining_end = end_before(kept, kept.position_of(offset))
+            self._set_end(later[0].base_offset)
+            self._segments.cut_off(later)
+            self._segments.forget_opened(kept)
+            kept.unverified_size = kept.size
+            self._active = kept
+            self._reload_history(now_ms)
+            # Only once they are gone for good: otherwise a power failure could bring them back behind what is cut next.
+            yield remaining_end
+            self._refuse_if_failed()
+        segment = self._active
         position = segment.position_of(offset)
         offset = end_before(segment, position)
-        self._segments.cut_off(self._segments[number + 1 :])
         segment.truncate(position, offset)
-        self.aborted.truncate(offset)
-        self._segments.forget_opened(segment)
-        segment.unverified_size = segment.size if segment is not self._active else segment.unverified_size
-        self._active = segment
         self._set_end(offset)
-        self._history.reload(self._segments, self.end_offset, now_ms, self.settings.producer_id_expiration_ms)
+        self._reload_history(now_ms)
         # What was removed must not reappear after a crash, least of all in the middle of what replaces it.
-        self.flush()
-        return True
+        yield offset
 
-    def truncate_fully_and_start_at(self, offset: int, now_ms: int = 0, *, keeps_epochs: bool = False) -> None:
-        """Remove everything; the log is empty and starts and ends at `offset`.
+    def _reload_history(self, now_ms: int) -> None:
+        self.aborted.truncate(self.end_offset)
+        self._history.reload(self._segments, self.end_offset, now_ms, self.settings.producer_id_expiration_ms)
 
-        If the disk has no room for the new segment StorageError is raised, and the log is as before.
+    def restart(self, offset: int, now_ms: int = 0, *, keeps_epochs: bool = False) -> Iterator[int]:
+        """The steps of `truncate_fully_and_start_at`, to be used as those of `truncation`.
+
+        The new segment gets its name when the former ones are gone for good. A crash before that leaves a prefix of the
+        former log, or an empty one.
         """
+        segment = self._begin_again(offset, now_ms)
+        self.start_offset = min(self.start_offset, offset) if self.settings.tiered else offset
+        if not keeps_epochs:  # which tell what to read of the tier
+            self.epochs.clear()
+        self._set_end(offset)
+        yield offset
+        self._refuse_if_failed()
+        segment.rename("")
+        yield offset
+
+    def restart_from_tier(self, offset: int, start_offset: int, history: TierHistory, now_ms: int) -> Iterator[int]:
+        """The steps of `start_from_tier`, to be used as those of `truncation`.
+
+        The new segment gets its name when the epochs and producers before it are durable: a log that begins without
+        them would not find its records in the tier, and would store what producers repeat.
+        """
+        segment = self._begin_again(offset, now_ms)
+        self.epochs.clear()
+        self._set_end(offset)
+        self.start_offset = start_offset
+        self._epochs_changed |= history.assign_epochs(self.epochs, start_offset, offset)
+        self._history.adopt(offset, history.producers, now_ms, self.settings.producer_id_expiration_ms)
+        yield offset
+        while self._epochs_changed:
+            # The disk had no room for them.
+            self._refuse_if_failed()
+            yield offset
+        self._refuse_if_failed()
+        segment.rename("")
+        yield offset
+
+    def _begin_again(self, offset: int, now_ms: int) -> Segment:
+        """Remove every segment, and continue with an empty one under a temporary name."""
         self._refuse_if_failed()
         segment = Segment.create(self._home, offset, now_ms, self.settings, TEMPORARY_SUFFIX)
         self._segments.cut_off(list(self._segments))
         self._active = segment
         self._segments.append(segment)
-        segment.rename("")
-        self.start_offset = min(self.start_offset, offset) if self.settings.tiered else offset
         self._history.clear(offset)
-        if not keeps_epochs:  # which tell what to read of the tier
-            self.epochs.clear()
-        self._set_end(offset)
-        self.flush()
+        return segment
 
-    def start_from_tier(self, offset: int, start_offset: int, history: TierHistory, now_ms: int) -> None:
-        """Remove everything and continue at `offset`; what is before it, from `start_offset` on, is in the tier."""
-        self.truncate_fully_and_start_at(offset, now_ms)
-        self.start_offset = start_offset
-        self._epochs_changed = history.assign_epochs(self.epochs, start_offset, offset)
-        self._history.adopt(offset, history.producers, now_ms, self.settings.producer_id_expiration_ms)
-        self.flush()
+    @property
+    def has_unsaved_epochs(self) -> bool:
+        """Whether the next sync has epochs to save; after one, the disk had no room for them."""
+        return self._epochs_changed
 
     def tier_copy(self, base_offset: int) -> TierCopy | None:
         """What is copied of a rolled segment; None if it is gone. May read indexes from disk."""
@@ -413,7 +489,9 @@ class Log:
         self._generation += 1
         self._segments.abandon_swap()
         self.end_offset = offset
+        self.lowest_end_offset = min(self.lowest_end_offset, offset)
         self.start_offset = min(self.start_offset, offset)
+        self.durable_start_offset = min(self.durable_start_offset, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
         self.epochs.truncate_from_end(offset)
         self._epochs_changed = True
@@ -431,10 +509,15 @@ class Log:
     def delete_segments(self, plan: RetentionPlan, now_ms: int) -> int:
         """Carry out a retention plan: roll if it says so, and set segments aside; returns the bytes set aside.
 
-        Their files are renamed at once and removed by `reap` after `file.delete.delay.ms`.
+        Their files are renamed at once and removed by `reap` after `file.delete.delay.ms`. A tiered log keeps, for a
+        later call, what the tier does not have as long as its start offset is not durable: after a crash the log would
+        start before what is deleted here.
         """
         self._refuse_if_failed()
         doomed = [segment for segment in self._segments if segment.base_offset in plan.delete]
+        if self.settings.tiered:
+            kept_from, segments = max(self.durable_start_offset, plan.copied_offset + 1), self._segments
+            doomed = [segment for segment in doomed if segments.end_of(segment, self.end_offset) <= kept_from]
         if not doomed:
             return 0
         if len(doomed) == len(self._segments):

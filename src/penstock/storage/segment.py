@@ -145,6 +145,10 @@ class Segment:
         self._max_timestamp = max_timestamp
         self._max_timestamp_offset = max_timestamp_offset
 
+    def modified_ms(self) -> int:
+        """When the log file was last written, which is when its last batch was appended, or later."""
+        return self.home.filesystem.modified_ms(self.home.path / self.name)
+
     @property
     def file(self) -> File:
         """The log file, opened on first use."""

@@ -41,6 +41,7 @@ class SegmentChecker:
         self.epochs_changed = False
         self.damaged: list[str] = []
         self.aborted: list[AbortedTransaction] = []
+        self._appended_ms = segment.modified_ms()
 
     def run(self) -> int:
         """Add every batch to indexes, epochs and producers; returns how many bytes of the segment are valid.
@@ -97,7 +98,7 @@ class SegmentChecker:
 
     def _note_producers(self, chunk: bytes, position: int, batches: list[tuple[int, int, int, int, int]]) -> None:
         """Update the producers. Of one that uses no transactions only its last few batches matter."""
-        producers = self.producers
+        producers, appended_ms = self.producers, self._appended_ms
         recent: dict[bytes, list[int]] = {}
         for at, _, _, _, _ in batches:
             producer = chunk[at + _PRODUCER_AT : at + _PRODUCER_AT + 8]
@@ -108,9 +109,10 @@ class SegmentChecker:
                 waiting = recent[producer] = []
             if chunk[at + _ATTRIBUTES_AT] & _TRANSACTIONAL_OR_CONTROL:
                 for earlier in waiting:
-                    producers.update(read_header(chunk, earlier))
+                    producers.update(read_header(chunk, earlier), appended_ms)
                 waiting.clear()
-                aborted = note_batch(producers, read_header(chunk, at), self.segment.file, position + at)
+                header = read_header(chunk, at)
+                aborted = note_batch(producers, header, self.segment.file, position + at, appended_ms)
                 if aborted is not None:
                     self.aborted.append(aborted)
             else:
@@ -119,7 +121,7 @@ class SegmentChecker:
                     del waiting[:-BATCHES_KEPT]
         for waiting in recent.values():
             for at in waiting:
-                producers.update(read_header(chunk, at))
+                producers.update(read_header(chunk, at), appended_ms)
 
     @staticmethod
     def _size_announced(chunk: bytes) -> int:

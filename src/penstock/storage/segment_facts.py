@@ -21,7 +21,7 @@ def _facts(segment: Segment, end_offset: int) -> SegmentFacts:
     if segment.is_open and not was_open:
         segment.release()
     if timestamp < 0:
-        timestamp = segment.home.filesystem.modified_ms(segment.home.path / segment.name)
+        timestamp = segment.modified_ms()
     return SegmentFacts(segment.base_offset, end_offset, segment.size, timestamp)
 
 

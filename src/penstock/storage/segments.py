@@ -60,6 +60,11 @@ class Segments(list[Segment]):
         """The index of the last segment that begins at or before an offset."""
         return bisect_right(self, offset, key=_base_offset) - 1
 
+    def end_of(self, segment: Segment, end_offset: int) -> int:
+        """The offset at which a segment ends: where the next one begins, or the log's `end_offset`."""
+        number = self.index(segment)
+        return self[number + 1].base_offset if number + 1 < len(self) else end_offset
+
     def find_older(self, offset: int, end_offset: int) -> tuple[Segment, int, int]:
         """The segment, position and segment's end for an offset before the newest segment."""
         number = self.number_of(offset)
@@ -96,8 +101,8 @@ class Segments(list[Segment]):
             self._opened.remove(segment)
 
     def cut_off(self, gone: Sequence[Segment]) -> None:
-        """Remove segments and their files."""
-        for segment in gone:
+        """Remove segments and their files, the newest first: a crash in between leaves no gap."""
+        for segment in reversed(gone):
             for suffix in SEGMENT_SUFFIXES:
                 self._home.unlink(segment.file_name(suffix))
             segment.release()

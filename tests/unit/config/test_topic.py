@@ -24,7 +24,10 @@ def refusal(overrides: dict[str, str]) -> str:
 def test_settings_have_a_field_for_each_property_with_its_default() -> None:
     acting = [row for row in TOPIC_PROPERTIES.values() if row.effect is Effect.ACTED_ON]
     rows = {row.field: row for row in acting if not row.internal}
-    assert {field.name for field in fields(TopicSettings)} == set(rows) | {"remote_log_storage_system_enable"}
+    assert {field.name for field in fields(TopicSettings)} == set(rows) | {
+        "remote_log_storage_system_enable",
+        "producer_id_expiration_ms",
+    }
     settings = TopicSettings()
     for name, row in rows.items():
         value = getattr(settings, name)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 from metadata_world import ClusterWorld
 
+from penstock.api.cluster.metadata import offline_replicas
 from penstock.core.metadata import brokers, elections
 from penstock.core.metadata.configs import change_configs
 from penstock.core.metadata.election_rules import ElectionRules
 from penstock.core.metadata.elections import ElectionType
-from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, ResourceType
+from penstock.core.metadata.image import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    LOST_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    ResourceType,
+)
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.elect_leaders import TopicPartitions
 from penstock.wire.messages.metadata_records import FeatureLevelRecord
@@ -284,6 +290,21 @@ def test_a_replica_that_did_not_move_into_a_directory_that_failed_stays_eligible
     assert world.show("u") == "leader=-1@2 isr=- elr=1,2 last=2"
     world.assign(1, first, "u", kept_records=True)
     assert world.show("u") == "leader=1@3 isr=1 elr=2", "and leads at once"
+
+
+def test_a_replica_that_cannot_be_opened_leads_no_more_and_is_shown_as_offline() -> None:
+    """Its log is damaged, in a directory that works."""
+    world = ClusterWorld(2)
+    world.register(1, log_dirs=[world.directory(1)])
+    world.create("t", (1, 2))
+    assert world.assign(1, LOST_DIRECTORY, "t") is ErrorCode.NONE
+    assert world.show("t") == "leader=2@1 isr=2 elr=1"
+    assert offline_replicas(world.image, world.state("t")) == [1]
+    world.fence(2)
+    assert world.show("t") == "leader=-1@2 isr=- elr=1,2 last=2"
+    world.assign(1, world.directory(1), "t", kept_records=True)
+    assert world.show("t") == "leader=1@3 isr=1 elr=2", "it was repaired"
+    assert world.assign(1, UNASSIGNED_DIRECTORY, "t") is ErrorCode.INVALID_REQUEST
 
 
 def test_a_replica_that_moves_to_another_directory_stays_eligible() -> None:

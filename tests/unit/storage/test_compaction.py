@@ -146,7 +146,10 @@ def test_the_last_batch_of_an_active_producer_stays_as_an_empty_one(logs: LogMak
     put(log, (b"a", b"2"))
     log.roll(NOW_MS)
     # Producer 7 is forgotten, and with it goes what was kept for it.
-    assert log.producers.expire(NOW_MS + 10, 10) == 1
+    seven = log.producers.get(7)
+    assert seven is not None
+    seven.last_timestamp -= 10
+    assert log.producers.expire(seven.last_timestamp + 10, 10) == 1
     compact(log)
     shells = [(header.producer_id, header.base_offset, header.records_count) for header, _ in batches(log)]
     assert shells == [(8, 3, 0), (-1, 4, 1)]

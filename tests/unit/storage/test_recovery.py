@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_support import NOW_MS, LogMaker, Stored, append, headers_of, make_batch, make_marker, read_all
 
+from penstock.core.replica.producer_state import ProducerEntry
 from penstock.model.errors import ErrorCode
-from penstock.storage.files import CorruptLogError
+from penstock.storage.files import CorruptLogError, OsFilesystem
 from penstock.storage.log import Log
 from penstock.storage.settings import LogSettings
 
@@ -332,6 +335,11 @@ def test_producers_survive_a_stop_and_a_kill(logs: LogMaker) -> None:
         assert (entry.producer_epoch, entry.last_sequence, entry.last_offset) == (2, 29, 29)
 
 
+def without_times(log: Log) -> dict[int, ProducerEntry]:
+    """The producers; when they last appended is not in the log."""
+    return {entry.producer_id: replace(entry, last_timestamp=0) for entry in log.producers.entries}
+
+
 @given(
     st.lists(
         st.tuples(
@@ -366,10 +374,10 @@ def test_producers_found_by_a_scan_are_the_ones_that_were_noted(steps: list[tupl
                     transactional=kind == "inside",
                 )
                 sequences[producer] += count
-        noted = {entry.producer_id: entry for entry in log.producers.entries}
+        noted = without_times(log)
         undecided = log.producers.first_undecided_offset
         log = logs.crash(log)
-        assert {entry.producer_id: entry for entry in log.producers.entries} == noted
+        assert without_times(log) == noted
         assert log.producers.first_undecided_offset == undecided
         assert log.producers.end_offset == log.end_offset
 
@@ -484,3 +492,26 @@ def test_batches_larger_than_what_is_read_at_once_are_recovered(
     fill(log, 5, size=10)
     log = logs.crash(log)
     assert [record.offset for record in read_all(log)] == list(range(10))
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_a_producer_of_old_records_is_known_after_a_restart(logs: LogMaker, is_clean: bool) -> None:
+    """What counts is when it appended: a backfill is older than any producer is remembered for."""
+    now_ms = int(time.time() * 1000)
+    logs.settings = LogSettings(producer_id_expiration_ms=3_600_000)
+    log = logs.open()
+    batch = make_batch(0, [b"order"], timestamp=NOW_MS, producer_id=7, producer_epoch=0, sequence=0)
+    log.append(headers_of(batch), batch, now_ms)
+    if is_clean:
+        log.close(clean=True)
+    log = Log.open(
+        OsFilesystem(),
+        logs.directory,
+        logs.settings,
+        recovery_point=1 if is_clean else 0,
+        clean=is_clean,
+        now_ms=now_ms,
+    )
+    assert [entry.producer_id for entry in log.producers.entries] == [7]
+    assert log.producers.expire(now_ms + 3_500_000, 3_600_000) == 0
+    assert log.producers.expire(now_ms + 3_700_000, 3_600_000) == 1

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.api.access import NOT_ASKED
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
-from penstock.core.metadata.image import Image, Topic
+from penstock.core.metadata.image import Broker, Image, PartitionState, Topic
 from penstock.core.metadata.topic_names import AUDIT_TOPIC, INTERNAL_TOPICS, check_topic_name
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
@@ -131,7 +131,7 @@ def make_metadata(services: BrokerServices) -> Handler:
                 leader_epoch=state.leader_epoch,
                 replica_nodes=state.replicas,
                 isr_nodes=state.in_sync_replicas,
-                offline_replicas=offline_replicas(services.image, state.replicas),
+                offline_replicas=offline_replicas(services.image, state),
             )
             for index, state in enumerate(topic.partitions)
         ]
@@ -175,9 +175,13 @@ def leader_error(image: Image, leader: int, reachable: Collection[int]) -> Error
     return ErrorCode.LEADER_NOT_AVAILABLE if broker is None or broker.fenced else ErrorCode.LISTENER_NOT_FOUND
 
 
-def offline_replicas(image: Image, replicas: Sequence[int]) -> list[int]:
-    """The replicas whose broker is fenced or gone."""
-    return [replica for replica in replicas if replica not in image.brokers or image.brokers[replica].fenced]
+def offline_replicas(image: Image, state: PartitionState) -> list[int]:
+    """The replicas whose broker is fenced or gone, or cannot open them, as their disk or their log is damaged."""
+    return [replica for replica in state.replicas if not _is_online(image.brokers.get(replica), state, replica)]
+
+
+def _is_online(broker: Broker | None, state: PartitionState, replica: int) -> bool:
+    return broker is not None and not broker.fenced and broker.has_online_directory(state.directory(replica))
 
 
 API = Api(ApiKey.METADATA, (0, 13), on_broker=make_metadata)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
 
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
@@ -33,11 +31,9 @@ Waiting = list[tuple[asyncio.Future[None], list[DeleteRecordsPartitionResult], i
 
 
 def make_delete_records(services: BrokerServices) -> Handler:
-    """The handler; `settle` makes new starts durable and deletes the segments before them."""
+    """The handler."""
 
-    def delete_records(
-        request: DeleteRecordsRequest, context: RequestContext
-    ) -> DeleteRecordsResponse | Coroutine[Any, Any, DeleteRecordsResponse]:
+    async def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
         topics = []
         moved = []
         places: list[tuple[list[DeleteRecordsPartitionResult], int]] = []
@@ -61,7 +57,7 @@ def make_delete_records(services: BrokerServices) -> Handler:
                 rows.append(DeleteRecordsPartitionResult(wanted.partition_index, start))
             topics.append(DeleteRecordsTopicResult(topic.name, rows))
         try:
-            services.settle_deletions(moved)
+            await services.settle_deletions(moved)
         except StorageError as error:
             # For example a full disk: until the new starts are durable no record may be reported as deleted.
             logger.error("records were not deleted: %s", error)
@@ -69,7 +65,7 @@ def make_delete_records(services: BrokerServices) -> Handler:
             for rows, number in places:
                 rows[number] = DeleteRecordsPartitionResult(rows[number].partition_index, -1, error.code)
         response = DeleteRecordsResponse(topics=topics)
-        return _wait(response, waiting, request.timeout_ms) if waiting else response
+        return await _wait(response, waiting, request.timeout_ms) if waiting else response
 
     return delete_records
 

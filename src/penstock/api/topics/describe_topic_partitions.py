@@ -93,7 +93,7 @@ def _describe(
             isr_nodes=state.in_sync_replicas,
             eligible_leader_replicas=state.eligible_leader_replicas,
             last_known_elr=state.last_known_leader_replicas,
-            offline_replicas=offline_replicas(image, state.replicas),
+            offline_replicas=offline_replicas(image, state),
         )
         for index, state in enumerate(topic.partitions[start:end], start)
     ]

@@ -8,7 +8,7 @@ keeps one whose records were all deleted until it is rolled; a tenant whose stor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 UNLIMITED = -1
 
@@ -37,11 +37,15 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """Base offsets of the segments to delete, and the log's start offset once they are gone."""
+    """Base offsets of the segments to delete, and the log's start offset once they are gone.
+
+    Of a tiered log, object storage has everything up to `copied_offset`.
+    """
 
     delete: frozenset[int]
     start_offset: int
     bytes_freed: int = 0
+    copied_offset: int = -1
 
 
 def plan_retention(
@@ -89,7 +93,7 @@ def plan_local_retention(
         high_watermark=min(high_watermark, copied_offset + 1),
         log_start_offset=log_start_offset,
     )
-    return max(passed, copied, key=lambda plan: len(plan.delete))
+    return replace(max(passed, copied, key=lambda plan: len(plan.delete)), copied_offset=copied_offset)
 
 
 def _count_while(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.metadata.brokers import RESERVED_DIRECTORIES, check_broker_epoch
 from penstock.core.metadata.election_rules import ElectionRules, leader_check, rules_for
-from penstock.core.metadata.image import Broker, Image
+from penstock.core.metadata.image import LOST_DIRECTORY, Broker, Image
 from penstock.core.metadata.partition_change import PartitionChange
 from penstock.core.metadata.result import Result
 from penstock.model.errors import ErrorCode
@@ -22,7 +22,10 @@ from penstock.wire.messages.metadata_records import PartitionChangeRecord
 def assign_replicas(
     image: Image, request: AssignReplicasToDirsRequest, defaults: ElectionRules
 ) -> Result[list[AssignReplicasToDirsResponseDirectoryData]]:
-    """Decide on an AssignReplicasToDirs request; raises STALE_BROKER_EPOCH for an earlier incarnation of the broker."""
+    """Decide on an AssignReplicasToDirs request; raises STALE_BROKER_EPOCH for an earlier incarnation of the broker.
+
+    A replica that the broker cannot open, although its directory works, is reported in the reserved directory LOST.
+    """
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChangeRecord] = []
     seen: set[tuple[Uuid, int]] = set()
@@ -34,7 +37,8 @@ def assign_replicas(
             for row in topic.partitions:
                 key = (topic.topic_id, row.partition_index)
                 error = ErrorCode.INVALID_REQUEST
-                if key not in seen and directory.id not in RESERVED_DIRECTORIES:
+                is_assignable = directory.id == LOST_DIRECTORY or directory.id not in RESERVED_DIRECTORIES
+                if key not in seen and is_assignable:
                     error = _assign(image, broker, directory.id, topic.topic_id, row, defaults, records)
                 seen.add(key)
                 rows.append(AssignReplicasToDirsResponsePartitionData(row.partition_index, error))

@@ -127,7 +127,10 @@ NOT_REQUIRED = Verification(NO_EPOCH, SEQUENCE_MAX, NO_TIMESTAMP)
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """The state of one producer; `batches` are in the order of their sequences."""
+    """The state of one producer; `batches` are in the order of their sequences.
+
+    `last_timestamp` is when it last appended, by the clock here: what it writes may be years old.
+    """
 
     producer_id: int
     producer_epoch: int = NO_EPOCH
@@ -325,8 +328,11 @@ class ProducerState:
                 first_offset,
             )
 
-    def update(self, header: BatchHeader) -> None:
-        """Record a batch of data that is now in the log, with its final offsets."""
+    def update(self, header: BatchHeader, appended_ms: int | None = None) -> None:
+        """Record a batch of data that is now in the log, with its final offsets.
+
+        Where it is not known when the batch was appended, its own timestamp has to do.
+        """
         (base_offset, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, first_sequence, _) = header
         last_offset = base_offset + delta
         self.end_offset = last_offset + 1
@@ -340,12 +346,14 @@ class ProducerState:
         last_sequence = (first_sequence + delta) & SEQUENCE_MAX if first_sequence >= 0 else NO_SEQUENCE
         batch = AppendedBatch(first_sequence, last_sequence, base_offset, last_offset, timestamp)
         entry.batches = (*entry.batches[1 - BATCHES_KEPT :], batch)
-        entry.last_timestamp = timestamp
+        entry.last_timestamp = timestamp if appended_ms is None else appended_ms
         if attributes & _TRANSACTIONAL and entry.transaction_first_offset == NO_OFFSET:
             entry.transaction_first_offset = self._transactions[producer_id] = base_offset
             self._verifications.pop(producer_id, None)
 
-    def complete(self, header: BatchHeader, marker: EndMarker) -> CompletedTransaction | None:
+    def complete(
+        self, header: BatchHeader, marker: EndMarker, appended_ms: int | None = None
+    ) -> CompletedTransaction | None:
         """Record a marker that is now in the log; returns the transaction it ended, if that had records here."""
         self.end_offset = header.next_offset
         producer_id = header.producer_id
@@ -354,7 +362,7 @@ class ProducerState:
             entry = self._entries[producer_id] = ProducerEntry(producer_id, header.producer_epoch)
         entry.move_to_epoch(header.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
-        entry.last_timestamp = header.max_timestamp
+        entry.last_timestamp = header.max_timestamp if appended_ms is None else appended_ms
         entry.transaction_first_offset = NO_OFFSET
         verification = self._verifications.get(producer_id)
         if verification is not None and verification.is_void_after(header.producer_epoch):

@@ -25,17 +25,14 @@ from penstock.core.lifecycle.compaction import (
 from penstock.model.errors import ApiError
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
-from penstock.runtime.logs.directories import LogDirectory, raise_recovery_point
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
-from penstock.storage.checkpoint import CheckpointError, read_offsets, write_offsets
 from penstock.storage.compaction.clean import Compaction, CompactionError, CompactionJob, CompactionReport
 from penstock.storage.compaction.swap import CleanedSegment
 from penstock.storage.compaction.worker import MODULE, Pacer, decode_answer, encode_job
 from penstock.storage.files import OsFilesystem, StorageError
 from penstock.storage.log import Log
 
-CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 PARTITIONS_PER_TURN = 64
 
 logger = logging.getLogger("penstock.cleaner")
@@ -68,7 +65,11 @@ class Cleaner:
         self._partitions = partitions
         self._settings = settings
         # By partition, the offset up to which it is clean.
-        self._clean_offsets = self._read_checkpoints()
+        self._clean_offsets: dict[TopicPartition, int] = {}
+        for directory in partitions.directories:
+            self._clean_offsets.update(directory.clean_offsets)
+        # By partition, the log and its generation for which that holds: a truncation may lower it.
+        self._seen: dict[TopicPartition, tuple[Log, int]] = {}
         # By partition, when the last of the tombstones in its clean part may be removed.
         self._horizons: dict[TopicPartition, int] = {}
         self.uncleanable: dict[TopicPartition, str] = {}
@@ -81,17 +82,6 @@ class Cleaner:
         """Start cleaning, unless log.cleaner.enable is false."""
         if self._settings().log_cleaner_enable:
             self._env.spawn(self._run(), "compaction")
-
-    def _read_checkpoints(self) -> dict[TopicPartition, int]:
-        offsets: dict[TopicPartition, int] = {}
-        for directory in self._partitions.directories:
-            path = directory.path / CLEANER_OFFSETS
-            try:
-                offsets.update(read_offsets(self._env.filesystem, path))
-            except (CheckpointError, StorageError) as error:
-                # Without it clean records are read once more; nothing is lost.
-                logger.warning("%s is ignored: %s", path, error)
-        return offsets
 
     async def _run(self) -> None:
         while True:
@@ -142,7 +132,7 @@ class Cleaner:
                 log.roll_if_due(now_ms, max_segment_ms(topic.segment_ms, topic.max_compaction_lag_ms))
             if log.segment_count == 1:
                 return None
-            first_dirty = first_dirty_offset(self._clean_offsets.get(partition.name), log.start_offset, log.end_offset)
+            first_dirty = first_dirty_offset(self._clean_offset(partition), log.start_offset, log.end_offset)
             horizon_ms = self._horizons.get(partition.name)
             return plan_compaction(
                 log.segment_facts(),
@@ -158,6 +148,17 @@ class Cleaner:
         except StorageError as error:
             self._give_up(partition, CompactionError(error.message, is_passing=error.is_passing))
             return None
+
+    def _clean_offset(self, partition: Partition) -> int | None:
+        """The offset up to which a log is clean. What has replaced the truncated part of a log is not."""
+        name, log = partition.name, partition.log
+        clean_offset = self._clean_offsets.get(name)
+        if self._seen.get(name) != (log, log.generation):
+            self._seen[name] = log, log.generation
+            if clean_offset is not None and clean_offset > log.lowest_end_offset:
+                clean_offset = self._clean_offsets[name] = log.lowest_end_offset
+                self._horizons.pop(name, None)
+        return clean_offset
 
     async def _clean(self, partition: Partition, job: CompactionJob) -> bool:
         log, generation = partition.log, partition.log.generation
@@ -189,7 +190,7 @@ class Cleaner:
                 report.batches_oversized,
             )
         self.counters.cleaned(report, (self._env.monotonic_ms() - started_ms) / 1000)
-        await self._note(partition, log, report)
+        self._note(partition, log, report, generation)
         return True
 
     async def _make_durable(self, partition: Partition, end_offset: int) -> bool:
@@ -199,16 +200,16 @@ class Cleaner:
         """
         try:
             await partition.sync.durable(end_offset)
-            if not self._is_here(partition):
+            if not self._is_here(partition) or partition.is_truncating:
                 return False
-            raise_recovery_point(self._env, self._partitions.home(partition), partition.name, end_offset)
+            await self._partitions.note_progress(partition).write()
         except StorageError as error:
             self._fail_unless_passing(partition, error)
             return False
         except ApiError:
             # The partition was closed, deleted, or became a follower; it will be checked again.
             return False
-        return True
+        return self._is_here(partition)
 
     def _fail_unless_passing(self, partition: Partition, error: StorageError) -> None:
         if self._is_here(partition) and not error.is_passing:
@@ -260,41 +261,30 @@ class Cleaner:
             return False
         return True
 
-    async def _note(self, partition: Partition, log: Log, report: CompactionReport) -> None:
+    def _note(self, partition: Partition, log: Log, report: CompactionReport, generation: int) -> None:
         """Remember how far a log is clean, here and on disk."""
-        if not self._is_here(partition) or partition.log is not log:
+        if not self._is_here(partition) or partition.log is not log or log.generation != generation:
             return
         name = partition.name
         self._clean_offsets[name] = report.end_offset
         self._horizons.pop(name, None)
         if report.latest_horizon_ms >= 0:
             self._horizons[name] = report.latest_horizon_ms
-        await self._save(self._partitions.home(partition))
-
-    async def _save(self, home: LogDirectory) -> None:
-        offsets = {name: self._clean_offsets[name] for name in sorted(home.partitions) if name in self._clean_offsets}
-        path = home.path / CLEANER_OFFSETS
-        try:
-            await self._env.run_blocking(lambda: write_offsets(self._env.filesystem, path, offsets))
-        except (StorageError, FileNotFoundError) as error:
-            # After a restart these logs count as dirty, and are read once more than necessary.
-            logger.warning("cannot write %s: %s", path, error)
+        checkpoints = self._partitions.checkpoints(self._partitions.home(partition))
+        checkpoints.note_clean(name, report.end_offset)
+        # Without it these records are read once more than necessary after a restart.
+        checkpoints.write()
 
     def _forget(self, partition: Partition) -> None:
         """A topic of the same name starts with a dirty log, also after a restart."""
-        for notes in (self._horizons, self.uncleanable):
+        for notes in (self._horizons, self.uncleanable, self._seen, self._clean_offsets):
             notes.pop(partition.name, None)
-        if self._clean_offsets.pop(partition.name, None) is None:
-            return
-        for home in self._partitions.directories:
-            if home.path == partition.log.directory.parent:
-                self._env.spawn(self._save(home), "note of compaction")
 
     def _forget_everywhere(self, partition: Partition) -> None:
         self._forget(partition)
         for home in self._partitions.directories:
-            if home.failure is None and home.path != partition.log.directory.parent:
-                self._env.spawn(self._save(home), "note of compaction")
+            if home.failure is None and home.clean_offsets.pop(partition.name, None) is not None:
+                self._partitions.checkpoints(home).write()
 
 
 async def work(env: Env, job: CompactionJob) -> AsyncGenerator[CleanedSegment | CompactionReport, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,12 +15,12 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
 from penstock.storage.checkpoint import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     CheckpointError,
     read_offsets,
-    write_offsets,
 )
 from penstock.storage.files import DiskSpace, File, StorageError
 from penstock.storage.log import Log
@@ -45,7 +45,7 @@ logger = logging.getLogger("penstock.runtime")
 
 @dataclass(slots=True)
 class LogDirectory:
-    """One data directory and the contents of its checkpoint files."""
+    """One data directory, and what its checkpoint files are to contain: `CheckpointWriter` writes them."""
 
     path: Path
     directory_id: Uuid
@@ -59,6 +59,8 @@ class LogDirectory:
     recovery_points: dict[TopicPartition, int] = field(default_factory=dict)
     start_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
+    # By compacted log, the offset up to which it is clean.
+    clean_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     partitions: set[TopicPartition] = field(default_factory=set)
     # Logs that are being filled here, to take the place of replicas in other directories; and those of the last run.
     futures: dict[TopicPartition, Log] = field(default_factory=dict)
@@ -134,6 +136,7 @@ def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
     directory.lost_power = directory.knows_recovery_points and (marker is None or not marker.is_checked)
     directory.start_offsets = _read_checkpoint(env, path / LOG_START_OFFSETS) or {}
     directory.high_watermarks = _read_checkpoint(env, path / HIGH_WATERMARKS) or {}
+    directory.clean_offsets = _read_checkpoint(env, path / CLEANER_OFFSETS) or {}
     return directory
 
 
@@ -152,66 +155,6 @@ def _read_checkpoint(env: Env, path: Path) -> dict[TopicPartition, int] | None:
         # Without it more of the log is checked at start-up; nothing is lost.
         logger.warning("%s is damaged and ignored: %s", path, error)
         return None
-
-
-def write_checkpoints(
-    env: Env,
-    directory: LogDirectory,
-    progress: Iterable[tuple[TopicPartition, int, int, int]],
-) -> None:
-    """Write each partition's recovery point, log start offset and high watermark."""
-    rows = list(progress)
-    directory.recovery_points = {name: flushed for name, flushed, _, _ in rows}
-    directory.start_offsets = {name: start for name, _, start, _ in rows if start}
-    directory.high_watermarks = {name: high_watermark for name, _, _, high_watermark in rows}
-    _write_all(env, directory)
-
-
-def lower_checkpoints(env: Env, directory: LogDirectory, progress: Iterable[tuple[TopicPartition, int, int]]) -> None:
-    """Lower the recovery points and high watermarks of truncated logs.
-
-    What is appended after a truncation may be torn by a crash where an earlier checkpoint says that it is durable.
-    """
-    lowered = False
-    for name, flushed, high_watermark in progress:
-        for noted, offset in ((directory.recovery_points, flushed), (directory.high_watermarks, high_watermark)):
-            if noted.get(name, 0) > offset:
-                noted[name] = offset
-                lowered = True
-    if lowered:
-        _write_all(env, directory)
-
-
-def raise_recovery_point(env: Env, directory: LogDirectory, name: TopicPartition, flushed: int) -> None:
-    """Raise the recovery point of one log, unless it is there already."""
-    if directory.recovery_points.get(name, 0) < flushed:
-        directory.recovery_points[name] = flushed
-        write_offsets(env.filesystem, directory.path / RECOVERY_POINTS, directory.recovery_points)
-
-
-def note_offsets(
-    env: Env, directory: LogDirectory, name: TopicPartition, start_offset: int, high_watermark: int
-) -> None:
-    """Record where a log that comes from another directory starts, and how far it is committed."""
-    directory.start_offsets[name] = start_offset
-    directory.high_watermarks[name] = high_watermark
-    _write_all(env, directory)
-
-
-def forget_partition(env: Env, directory: LogDirectory, name: TopicPartition) -> None:
-    """Remove a deleted partition from the checkpoints: its offsets mean nothing to a new one of the same name."""
-    noted = (directory.recovery_points, directory.start_offsets, directory.high_watermarks)
-    if any(name in offsets for offsets in noted):
-        for offsets in noted:
-            offsets.pop(name, None)
-        _write_all(env, directory)
-
-
-def _write_all(env: Env, directory: LogDirectory) -> None:
-    filesystem, path = env.filesystem, directory.path
-    write_offsets(filesystem, path / RECOVERY_POINTS, directory.recovery_points)
-    write_offsets(filesystem, path / LOG_START_OFFSETS, directory.start_offsets)
-    write_offsets(filesystem, path / HIGH_WATERMARKS, directory.high_watermarks)
 
 
 def mark_clean(env: Env, directory: LogDirectory, broker_epoch: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from penstock.config.node import NodeSettings
 from penstock.config.tiering import local_limit
@@ -16,7 +17,7 @@ from penstock.core.lifecycle.retention import RetentionSettings, plan_local_rete
 from penstock.core.tier.segments import NOTHING_COPIED
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
-from penstock.runtime.logs.directories import LogDirectory, mark_clean, measure_space, set_full, write_checkpoints
+from penstock.runtime.logs.directories import LogDirectory, mark_clean, measure_space, set_full
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.tier.remote_logs import RemoteLogs
@@ -58,7 +59,7 @@ class Housekeeping:
         self._every(settings.log_retention_check_interval_ms, self.retain_all, "retention")
         self._every(FLUSH_CHECK_MS, self.flush_due, "flush")
         self._every(DISK_CHECK_MS, self.watch_disks, "disk space")
-        self._every(settings.log_flush_offset_checkpoint_interval_ms, self.checkpoint_all, "checkpoints")
+        self._every(settings.log_flush_offset_checkpoint_interval_ms, self.request_checkpoints, "checkpoints")
         self._every(settings.producer_id_expiration_check_interval_ms, self.expire_producers, "producer expiry")
         # A changed retention takes effect at once.
         self._partitions.on_change(self.retain)
@@ -71,6 +72,7 @@ class Housekeeping:
                     await job()
                 except StorageError as error:
                     logger.error("%s: %s", name, error)
+                    self._partitions.check_disk(error)
 
         self._env.spawn(repeat(), name)
 
@@ -81,9 +83,14 @@ class Housekeeping:
                     job(partition)
                 except StorageError as error:
                     # The others still get their turn; on a full disk they make room.
-                    logger.error("%s: %s", partition.name, error)
+                    self._failed(partition, error)
             if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
+
+    def _failed(self, partition: Partition, error: StorageError) -> None:
+        """A full disk and a damaged segment are seen to at the next interval, a broken disk at once."""
+        logger.error("%s: %s", partition.name, error)
+        self._partitions.check_disk(error)
 
     async def retain_all(self) -> None:
         """Apply retention everywhere, and roll segments that have reached their maximum age."""
@@ -116,7 +123,7 @@ class Housekeeping:
                 logger.info("%s: retention freed %d bytes up to offset %d", partition.name, freed, log.start_offset)
             log.reap(now_ms)
         except StorageError as error:
-            logger.error("%s: retention failed: %s", partition.name, error)
+            self._failed(partition, error)
 
     def _trim(self, partition: Partition, now_ms: int, *, is_urgent: bool = False) -> None:
         """Apply local retention to a tiered partition: what was copied, and is old enough, leaves the disk.
@@ -141,14 +148,18 @@ class Housekeeping:
                 copied_offset=log.end_offset if settings.remote_log_copy_disable and not is_urgent else copied,
             )
             if plan.delete:
-                freed = log.delete_segments(plan, now_ms)
-                logger.info("%s: %d bytes left the disk up to %d", partition.name, freed, log.local_start_offset)
-                if log.local_start_offset > max(copied + 1, log.start_offset) and settings.remote_log_copy_disable:
-                    # Between the tier and the disk is a gap: the log begins after it.
-                    log.advance_start_offset(log.local_start_offset)
+                if plan.start_offset > max(copied + 1, log.start_offset) and settings.remote_log_copy_disable:
+                    # Between the tier and the disk will be a gap: the log begins after it.
+                    log.advance_start_offset(plan.start_offset)
+                freed = log.delete_segments(replace(plan, copied_offset=copied), now_ms)
+                if freed:
+                    logger.info("%s: %d bytes left the disk up to %d", partition.name, freed, log.local_start_offset)
+                if log.start_offset > log.durable_start_offset:
+                    # What is left of the plan can go once the start is durable.
+                    self._partitions.note_progress(partition).write()
             log.reap(now_ms)
         except StorageError as error:
-            logger.error("%s: retention failed: %s", partition.name, error)
+            self._failed(partition, error)
 
     async def flush_due(self) -> None:
         """Sync the logs whose flush.ms has passed or that have too many unsynced bytes; sometimes write checkpoints."""
@@ -166,7 +177,7 @@ class Housekeeping:
 
         await self._each(flush)
         if self._unnoted_bytes > UNNOTED_BYTES_MAX:
-            await self.checkpoint_all()
+            await self.request_checkpoints()
 
     async def watch_disks(self) -> None:
         """Check the disks' free space, make room on full ones, and remove deleted segments."""
@@ -210,33 +221,47 @@ class Housekeeping:
         if partition.settings.remote_storage_enable and self._tier is not None:
             self._trim(partition, self._env.now_ms(), is_urgent=True)
 
+    async def request_checkpoints(self) -> None:
+        """Have the checkpoints of every directory written, each at the speed of its disk."""
+        await self._note_progress()
+        for directory in self._working():
+            # It fails the directory, or repeats what failed.
+            self._partitions.checkpoints(directory).write()
+
     async def checkpoint_all(self) -> None:
-        """Write the checkpoints of every directory."""
+        """Write the checkpoints of every directory. One that fails, and goes offline, does not affect the others."""
+        await self._note_progress()
+        writes = [self._partitions.checkpoints(directory).write() for directory in self._working()]
+        for error in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(error, BaseException) and not isinstance(error, StorageError):
+                raise error
+
+    async def _note_progress(self) -> None:
+        """Gather how far every log is. What could not be opened keeps the entries that it has."""
         self._unnoted_bytes = 0
-        for directory in self._partitions.directories:
-            self.checkpoint(directory)
+        for number, partition in enumerate(list(self._partitions)):
+            # Also of closed logs: at a shutdown these are the last checkpoints.
+            if self._partitions.get(*partition.name) is partition:
+                self._partitions.note_progress(partition)
+            if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
+        for directory in self._working():
+            writer = self._partitions.checkpoints(directory)
+            for name, future in directory.futures.items():
+                # Its start and high watermark are those of the replica from just before it takes its place.
+                start_offset = max(future.start_offset, directory.start_offsets.get(name, 0))
+                writer.note(name, future.flushed_offset, start_offset, directory.high_watermarks.get(name, 0))
 
-    def checkpoint(self, directory: LogDirectory) -> None:
-        """Write one directory's checkpoint files."""
-        if directory.failure is not None:
-            return
-        rows = []
-        for name in sorted(directory.partitions):
-            partition = self._partitions.get(*name)
-            if partition is not None:
-                log = partition.log
-                rows.append((name, log.flushed_offset, log.start_offset, partition.high_watermark))
-        for name, future in sorted(directory.futures.items()):
-            rows.append((name, future.flushed_offset, future.start_offset, 0))
-        write_checkpoints(self._env, directory, rows)
+    def _working(self) -> list[LogDirectory]:
+        return [directory for directory in self._partitions.directories if directory.failure is None]
 
-    def settle_deletions(self, partitions: list[Partition]) -> None:
-        """Make moved log start offsets durable, and delete the segments before them."""
-        homes = {id(home): home for home in map(self._partitions.home, partitions)}
-        for home in homes.values():
-            self.checkpoint(home)
+    async def settle_deletions(self, partitions: list[Partition]) -> None:
+        """Make moved log start offsets durable, and delete the segments before them. Raises StorageError."""
+        writers = {id(writer): writer for writer in map(self._partitions.note_progress, partitions)}
+        await asyncio.gather(*(writer.write() for writer in writers.values()))
         for partition in partitions:
-            self.retain(partition)
+            if self._partitions.get(*partition.name) is partition and not partition.log.is_failed:
+                self.retain(partition)
 
     async def expire_producers(self) -> None:
         """Remove producers that have been idle for producer.id.expiration.ms."""
@@ -244,17 +269,16 @@ class Housekeeping:
         age_ms = self._settings().producer_id_expiration_ms
         await self._each(lambda partition: partition.log.producers.expire(now_ms, age_ms))
 
-    def finish(self, broker_epoch: int) -> None:
+    async def finish(self, broker_epoch: int) -> None:
         """The last step of a clean shutdown: checkpoints, then the clean-shutdown marker.
 
         Without the marker the next start checks every log, as it must if one was not opened or not closed.
         """
-        if not self._partitions.are_all_open:
-            return
-        for directory in self._partitions.directories:
-            if directory.failure is None:
-                try:
-                    self.checkpoint(directory)
+        await self._note_progress()
+        for directory in self._working():
+            try:
+                await self._partitions.checkpoints(directory).write()
+                if self._partitions.are_all_open:
                     mark_clean(self._env, directory, broker_epoch)
-                except StorageError as error:
-                    logger.error("%s could not be marked clean, the next start checks it: %s", directory.path, error)
+            except StorageError as error:
+                logger.error("%s could not be marked clean, the next start checks it: %s", directory.path, error)

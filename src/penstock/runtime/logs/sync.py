@@ -18,6 +18,9 @@ from penstock.runtime.env import Env
 from penstock.storage.files import StorageError
 from penstock.storage.log import FlushTicket, Log
 
+# How long a sync waits that could not open its files.
+RETRY_S = 0.5
+
 logger = logging.getLogger("penstock.runtime")
 
 
@@ -27,6 +30,7 @@ class LogSync:
     __slots__ = (
         "_abandoned",
         "_again",
+        "_barriers",
         "_env",
         "_flushes",
         "_log",
@@ -59,6 +63,8 @@ class LogSync:
         self._stopped = False
         self._abandoned = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        # Those that wait for a sync of everything, and not for an offset.
+        self._barriers: list[asyncio.Future[None]] = []
         # When the log was last synced, on the monotonic clock.
         self._synced_ms = env.monotonic_ms()
         self.syncs = 0
@@ -71,6 +77,13 @@ class LogSync:
         else:
             self._waiters.append((offset, future))
             self.request()
+        return future
+
+    def barrier(self) -> asyncio.Future[None]:
+        """A future that completes when everything changed so far is durable: records, truncations, names of files."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._barriers.append(future)
+        self.request()
         return future
 
     def request(self) -> None:
@@ -105,7 +118,7 @@ class LogSync:
 
     def refuse(self, error: ApiError) -> None:
         """Fail all waiting requests: their records may be truncated."""
-        self._fail_waiters(error)
+        self._fail_waiters(error, is_closed=False)
 
     def abandon(self) -> None:
         """The log is deleted: nothing in it will become durable."""
@@ -123,10 +136,17 @@ class LogSync:
         try:
             ticket = self._log.begin_flush()
         except StorageError as error:
-            self._fail(error)
+            if error.is_passing:
+                # Nothing was synced yet; there were no descriptors for files that wait for it.
+                logger.warning("a sync of %s will be tried again: %s", self._log.directory, error)
+                asyncio.get_running_loop().call_later(RETRY_S, self.request)
+            else:
+                self._fail(error)
             return
+        barriers, self._barriers = self._barriers, []
         owed = self._owed
         if ticket is None and owed is None:
+            _complete(barriers)
             self._resolve()
             return
         self.syncs += 1
@@ -145,23 +165,33 @@ class LogSync:
                     ticket.run()
 
             self._work = self._env.run_blocking(run)
-        self._work.add_done_callback(lambda done: self._finished(ticket, done))
+        self._work.add_done_callback(lambda done: self._finished(ticket, owed, barriers, done))
 
-    def _finished(self, ticket: FlushTicket | None, done: asyncio.Future[None]) -> None:
+    def _finished(
+        self,
+        ticket: FlushTicket | None,
+        owed: Callable[[], None] | None,
+        barriers: list[asyncio.Future[None]],
+        done: asyncio.Future[None],
+    ) -> None:
         self._work = None
         if done.cancelled():
             return
+        # Should it have failed, they fail with the others.
+        self._barriers = barriers + self._barriers
         if self._flushes is not None:
             self._flushes.observe(perf_counter() - self._started)
         error = done.exception()
         if self._abandoned:
+            self.abandon()
             return
         if error is not None:
             if not isinstance(error, StorageError):
                 error = StorageError(f"cannot sync {self._log.directory}: {error}")
             self._fail(error)
             return
-        self._owed = None
+        if self._owed is owed:
+            self._owed = None
         try:
             if ticket is not None:
                 self._log.finish_flush(ticket)
@@ -169,8 +199,10 @@ class LogSync:
             self._fail(vanished)
             return
         self._synced_ms = self._env.monotonic_ms()
+        self._barriers = self._barriers[len(barriers) :]
+        _complete(barriers)
         self._resolve()
-        if self._waiters or self._again:
+        if self._waiters or self._barriers or self._again:
             self._start()
 
     def _resolve(self) -> None:
@@ -189,10 +221,20 @@ class LogSync:
         self._fail_waiters(error)
         self._on_failure(error)
 
-    def _fail_waiters(self, error: ApiError) -> None:
+    def _fail_waiters(self, error: ApiError, *, is_closed: bool = True) -> None:
         waiters, self._waiters = self._waiters, []
-        for _, future in waiters:
+        failing = [future for _, future in waiters]
+        if is_closed:
+            failing += self._barriers
+            self._barriers = []
+        for future in failing:
             if not future.done():
                 future.set_exception(error)
                 # The caller may have disconnected; nobody needs to retrieve the exception.
                 future.exception()
+
+
+def _complete(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

@@ -2,7 +2,9 @@
 
 The controller moves leaderships away from a directory that failed, so it must know which replicas are in it. A broker
 with several directories chooses one for a new replica itself, and reports it afterwards; a move to another directory is
-reported before it happens. Reports are gathered while a request is in flight, and repeated until they are answered.
+reported before it happens. A replica that cannot be opened although its directory works, because its log is damaged,
+is reported in the reserved directory LOST: it leaves the in-sync replicas, and others lead. Reports are gathered while
+a request is in flight, and repeated until they are answered.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any, NamedTuple
 
+from penstock.core.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
@@ -70,8 +73,10 @@ class DirectoryAssignments:
         self._partitions.on_change(self._opened)
         self._partitions.on_removed(lambda partition: self._seen.discard(_key(partition)))
         self._partitions.on_directory_failed(self._note_failed)
+        self._partitions.on_unopened(self._note_unopened)
         for partition in self._partitions:
             self._opened(partition)
+        self._partitions.report_unopened()
         self._env.spawn(self._run(), "assign replicas to directories")
 
     def assign(
@@ -91,8 +96,25 @@ class DirectoryAssignments:
 
     def _opened(self, partition: Partition) -> None:
         if _key(partition) not in self._seen:
-            self._seen.add(_key(partition))
-            self._note(partition)
+            key = _key(partition)
+            self._seen.add(key)
+            if key in self._due and self._due[key].directory_id == LOST_DIRECTORY:
+                # It may have arrived already.
+                home = self._partitions.home(partition)
+                self._due[key] = Report(home.directory_id, partition.name in self._partitions.whole)
+            else:
+                self._note(partition)
+
+    def _note_unopened(self, topic_id: Uuid, index: int) -> None:
+        key = topic_id, index
+        state = self._partitions.state_of("", topic_id, index, by_id=True)
+        if state is None or self._partitions.node_id not in state.replicas or key in self._due:
+            return
+        # In any other directory the replica is offline already.
+        working = {one.directory_id for one in self._partitions.directories if one.failure is None}
+        if state.directory(self._partitions.node_id) in {*working, UNASSIGNED_DIRECTORY}:
+            self._due[key] = Report(LOST_DIRECTORY)
+            self._wake.set()
 
     def _note(self, partition: Partition) -> None:
         key = _key(partition)
@@ -100,8 +122,11 @@ class DirectoryAssignments:
         state = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
         if state is None or self._partitions.node_id not in state.replicas or key in self._due:
             return
-        if state.directory(self._partitions.node_id) != home.directory_id:
-            self._due[key] = Report(home.directory_id)
+        assigned = state.directory(self._partitions.node_id)
+        if assigned != home.directory_id:
+            # One that could not be opened, and can be now, has the records that it had.
+            kept_records = assigned == LOST_DIRECTORY and partition.name in self._partitions.whole
+            self._due[key] = Report(home.directory_id, kept_records)
             self._wake.set()
 
     def _note_failed(self, directory: LogDirectory) -> None:

@@ -18,7 +18,7 @@ from penstock.core.replica.throttle import Throttle
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
-from penstock.runtime.logs.directories import LogDirectory, forget_partition, note_offsets, raise_recovery_point
+from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
 from penstock.runtime.replication.future_log import CHUNK_BYTES, FutureLog, open_future
 from penstock.runtime.replication.partition import Partition
@@ -47,13 +47,15 @@ class Move:
         self.path = target.path / directory_name
         self.future: FutureLog | None = None
         self.is_assigned = False
+        # The log start offset that the target's checkpoint has; -1 for none yet.
+        self.noted_start = -1
         # Whether the future replica is removed, as nobody wants it any more.
         self.is_cancelled = False
         self.task: asyncio.Task[None]
 
 
 class DirectoryMoves:
-    """The moves of this broker. `checkpoint` writes the checkpoints of a directory."""
+    """The moves of this broker."""
 
     def __init__(
         self,
@@ -61,13 +63,11 @@ class DirectoryMoves:
         partitions: Partitions,
         assignments: DirectoryAssignments,
         throttle: Throttle,
-        checkpoint: Callable[[LogDirectory], None],
     ) -> None:
         self._env = env
         self._partitions = partitions
         self._assignments = assignments
         self._throttle = throttle
-        self._checkpoint = checkpoint
         self._slots = asyncio.Semaphore(max(1, len(partitions.directories)))
         self._moves: dict[TopicPartition, Move] = {}
         # Replicas that have moved, while their former logs are still where they were.
@@ -82,10 +82,10 @@ class DirectoryMoves:
         """Continue what the last run began."""
         self._partitions.on_removed(lambda partition: self.cancel(partition.name))
         for directory in self._partitions.directories:
-            found, directory.found_futures = directory.found_futures, {}
-            for name, directory_name in found.items():
+            for name, directory_name in list(directory.found_futures.items()):
                 partition = self._partitions.get(*name)
                 if partition is not None and directory.failure is None:
+                    del directory.found_futures[name]
                     self._begin(Move(partition, directory, directory_name))
                 else:
                     logger.warning(
@@ -113,7 +113,7 @@ class DirectoryMoves:
         directory_name = future_directory_name(str(name), unique)
         if len(directory_name) > NAME_BYTES_MAX:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"the name of {name} is too long for a move")
-        forget_partition(self._env, directory, name)
+        self._partitions.checkpoints(directory).forget(name)
         self._begin(Move(partition, directory, directory_name))
 
     def cancel(self, name: TopicPartition) -> None:
@@ -187,6 +187,8 @@ class DirectoryMoves:
 
     async def _open(self, move: Move) -> None:
         partition, target = move.partition, move.target
+        # The directory may have had a replica of this name before.
+        await self._partitions.checkpoints(target).write()
         opening = partial(
             open_future, self._env, move.path, target, partition.topic_id, partition, partition.log.settings
         )
@@ -204,6 +206,9 @@ class DirectoryMoves:
                 raise move.target.failure
             await self._wait_for_room(move)
             if not await self._is_part(move):
+                continue
+            if move.partition.is_truncating:
+                await asyncio.sleep(SETTLE_RETRY_S)
                 continue
             missing = future.rest(source)
             if missing is None:
@@ -229,6 +234,14 @@ class DirectoryMoves:
             if not move.is_assigned:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"the controller does not accept {move.target.path}")
             return False
+        source = move.partition.log
+        if move.noted_start != source.start_offset:
+            # A crash after the swap may find the replica in its new directory, where its start must be known.
+            start_offset = source.start_offset
+            self._note(move, start_offset)
+            await self._partitions.checkpoints(move.target).write()
+            move.noted_start = start_offset
+            return False
         retire = self._swap(move)
         if retire is None:
             return False
@@ -251,6 +264,8 @@ class DirectoryMoves:
         source, copied = partition.log, 0
         if source.is_failed or target.failure is not None or future.generation != source.generation:
             return None
+        if partition.is_truncating or move.noted_start != source.start_offset:
+            return None
         while future.log.end_offset < source.end_offset:
             missing = future.rest(source)
             if missing is None or not len(missing) or copied > CHUNK_BYTES:
@@ -258,10 +273,16 @@ class DirectoryMoves:
             copied += future.append(missing)
         self._throttle.spent(copied)
         self.moved_bytes += copied
-        # A crash from here on may find the replica in its new directory, where its start must be known.
         target.futures.pop(partition.name, None)
-        note_offsets(self._env, target, partition.name, source.start_offset, partition.high_watermark)
+        self._note(move, source.start_offset)
         return self._partitions.replace_log(partition, target, future.log)
+
+    def _note(self, move: Move, start_offset: int) -> None:
+        assert move.future is not None
+        flushed_offset, high_watermark = move.future.log.flushed_offset, move.partition.high_watermark
+        self._partitions.checkpoints(move.target).note(
+            move.partition.name, flushed_offset, start_offset, high_watermark
+        )
 
     async def _settle(self, move: Move, retire: Callable[[], None]) -> None:
         """Remove the former log when the new one is durable; until then a start decides between the two."""
@@ -281,10 +302,15 @@ class DirectoryMoves:
         if self._is_here(partition):
             # Its name may be new although nothing was appended under it yet.
             await self._work(partial(sync_partition_metadata, self._env.filesystem, log.directory))
-            raise_recovery_point(self._env, target, partition.name, log.flushed_offset)
+        if self._is_here(partition):
+            try:
+                await self._partitions.note_progress(partition).write()
+            except StorageError as error:
+                if not error.is_passing:
+                    # The new directory failed. The former log may be all that is left.
+                    return
+                # A lower recovery point costs the next start time, and nothing else.
         retire()
-        for directory in self._partitions.directories:
-            self._checkpoint(directory)
 
     def _is_here(self, partition: Partition) -> bool:
         return self._partitions.get(*partition.name) is partition
@@ -301,7 +327,15 @@ class DirectoryMoves:
             future.generation = generation
             return True
         await self._work(lambda: future.log.truncate_to(cut, self._env.now_ms()))
+        await self._lower(move)
         return False
+
+    async def _lower(self, move: Move) -> None:
+        """Lower the checkpoints of a truncated future replica before anything is appended to it."""
+        assert move.future is not None
+        checkpoints = self._partitions.checkpoints(move.target)
+        checkpoints.lower(move.partition.name, move.future.log.end_offset)
+        await checkpoints.write()
 
     async def _begin_anew(self, move: Move) -> None:
         future, source = move.future, move.partition.log
@@ -310,6 +344,7 @@ class DirectoryMoves:
         history = TierHistory(source.epochs.entries, ())
         begin = partial(future.begin, source.directory, first, source.start_offset, source.local_start_offset, history)
         await self._work(begin)
+        await self._lower(move)
 
     async def _wait_for_room(self, move: Move) -> None:
         while True:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
@@ -20,12 +22,13 @@ from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.peer import Peer, PeerLost
 from penstock.runtime.replication.following import (
-    cut,
+    batch_before_start,
+    divergence,
     replicate,
-    start_again_at,
-    start_from_tier,
+    starting_again,
+    starting_from_tier,
     take_watermarks,
-    truncate_to,
+    truncation,
 )
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -44,6 +47,7 @@ from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffset
 
 BACKOFF_FIRST_MS = 50
 THROTTLED_MS = 100
+TRUNCATING_MS = 25
 # After a response that came early and empty: the leader has news that has not reached us yet.
 EXPECTANT_WAIT_MS = 25
 SESSION_EPOCH_MAX = 2**31 - 1
@@ -118,8 +122,6 @@ class ReplicaFetcher:
         self._changed: dict[Key, None] = {}
         self._forgotten: dict[Key, None] = {}
         self._resting: dict[Key, None] = {}
-        # Truncated since their checkpoints were last lowered.
-        self._cut: dict[Partition, None] = {}
         self._session_id = 0
         self._session_epoch = 0
         self._failures = 0
@@ -184,23 +186,11 @@ class ReplicaFetcher:
             elapsed_ms = self.answered_ms - started_ms
             expectant = not response.responses and elapsed_ms < request.max_wait_ms * 3 // 4
             self._wait_ms = EXPECTANT_WAIT_MS if expectant else self._settings.wait_max_ms
-            astray = self._take_all(response)
-            self._note_cuts()
             try:
-                for followed in astray:
+                for followed in self._take_all(response):
                     await self._reset(followed)
             except PeerLost as error:
                 await self._lost(error)
-
-    def _note_cuts(self) -> None:
-        """Lower the checkpoints of logs that were just truncated.
-
-        Nothing may be awaited in between: another task could append where something else was durable, if only because
-        this broker leads the partition by then.
-        """
-        if self._cut:
-            self._partitions.note_cut(self._cut)
-            self._cut = {}
 
     async def _rest(self) -> None:
         """Nothing can be fetched now: wait for a partition to be added, or for a backoff to end."""
@@ -242,6 +232,9 @@ class ReplicaFetcher:
         """Include partitions whose backoff has ended, and leave out those that are throttled."""
         now_ms = self._env.monotonic_ms()
         for key in [key for key in self._resting if self._following[key].resume_ms <= now_ms]:
+            if self._following[key].partition.is_truncating:
+                self._following[key].resume_ms = now_ms + TRUNCATING_MS
+                continue
             del self._resting[key]
             self._following[key].resume_ms = 0
             self._changed[key] = None
@@ -323,7 +316,14 @@ class ReplicaFetcher:
         for topic in response.responses:
             for row in topic.partitions:
                 followed = self._following.get((topic.topic_id, row.partition_index))
-                if followed is None or not self._is_current(followed):
+                if followed is None or followed.key in self._resting:
+                    continue
+                if followed.partition.is_truncating:
+                    self._let_rest(followed, TRUNCATING_MS)
+                    continue
+                if not self._is_current(followed):
+                    # What was requested may have been removed since: request what comes next now.
+                    self._include(followed)
                     continue
                 if row.error_code in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
                     followed.is_moved = row.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
@@ -339,6 +339,7 @@ class ReplicaFetcher:
         partition = followed.partition
         return (
             followed.key not in self._resting
+            and not partition.is_truncating
             and not partition.is_leader
             and partition.leader_id == self._leader_id
             and followed.asked_offset == partition.log.end_offset
@@ -346,15 +347,23 @@ class ReplicaFetcher:
 
     def _take(self, followed: Followed, row: PartitionData, now_ms: int) -> None:
         partition = followed.partition
-        generation = partition.log.generation
         try:
             if row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
-                cut(partition, EndOffset(*row.diverging_epoch), now_ms)
-                # Even if no record was truncated, the last epoch is another one, and the leader must be told.
-                self._include(followed)
-            elif row.records:
+                offset = divergence(partition, EndOffset(*row.diverging_epoch))
+                # Even if no record is truncated, the last epoch is another one, and the leader must be told.
+                self._truncate(followed, truncation(partition, offset, now_ms))
+                return
+            if row.records:
                 assert isinstance(row.records, bytes | bytearray | memoryview)
-                replicate(partition, memoryview(row.records), now_ms)
+                data = memoryview(row.records)
+                restart_at = batch_before_start(partition, data)
+                if restart_at is not None:
+                    start_offset = partition.log.start_offset
+                    steps = starting_again(partition, restart_at, now_ms)
+                    append = partial(replicate, partition, data, now_ms, start_offset)
+                    self._truncate(followed, steps, append, start_offset)
+                    return
+                replicate(partition, data, now_ms)
                 if self._throttle is not None and self._is_throttled(partition):
                     self._throttle.spent(len(row.records))
             start_offset = partition.log.start_offset
@@ -363,12 +372,35 @@ class ReplicaFetcher:
         except ApiError as error:
             self._fail(followed, error.message)
             return
-        finally:
-            if partition.log.generation != generation:
-                self._cut[partition] = None
         followed.failures = 0
         if partition.log.end_offset != followed.asked_offset or partition.log.start_offset != start_offset:
             self._include(followed)
+
+    def _truncate(
+        self,
+        followed: Followed,
+        steps: Iterator[int],
+        completion: Callable[[], None] | None = None,
+        start_offset: int = 0,
+    ) -> None:
+        """Have a log truncated, while the others are followed; nothing of it is requested meanwhile."""
+        self._let_rest(followed, TRUNCATING_MS)
+        if followed.partition.is_truncating:
+            return
+        work = self._carry_out(
+            followed, self._partitions.carry_out(followed.partition, steps, completion, start_offset)
+        )
+        self._env.spawn(work, f"truncate {followed.partition.name}")
+
+    async def _carry_out(self, followed: Followed, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except ApiError as error:
+            self._fail(followed, error.message)
+            return
+        followed.failures = 0
+        followed.resume_ms = self._env.monotonic_ms()
+        self._wake.set()
 
     def _fail(self, followed: Followed, reason: str) -> None:
         followed.failures += 1
@@ -392,21 +424,13 @@ class ReplicaFetcher:
             self._fail(followed, "the leader does not return its offsets")
             return
         end = partition.log.end_offset
-        try:
-            if latest < end:
-                truncate_to(partition, latest, now_ms)
-            elif earliest > end:
-                logger.warning("%s: starting again at %d, where the leader's log begins", partition.name, earliest)
-                start_again_at(partition, earliest, now_ms)
-        except ApiError as error:
-            self._fail(followed, error.message)
-            return
-        if partition.log.end_offset == end:
-            self._fail(followed, f"the leader has {earliest} to {latest}, and refused {end}")
+        if latest < end:
+            self._truncate(followed, truncation(partition, latest, now_ms))
+        elif earliest > end:
+            logger.warning("%s: starting again at %d, where the leader's log begins", partition.name, earliest)
+            self._truncate(followed, starting_again(partition, earliest, now_ms))
         else:
-            self._cut[partition] = None
-            self._note_cuts()
-            self._include(followed)
+            self._fail(followed, f"the leader has {earliest} to {latest}, and refused {end}")
 
     async def _start_from_tier(self, followed: Followed) -> None:
         """Begin after what the leader has only in object storage."""
@@ -420,16 +444,13 @@ class ReplicaFetcher:
             )
             if not self._is_followed(followed) or not self._is_current(followed):
                 return
-            start_from_tier(partition, start, self._env.now_ms())
         except ApiError as error:
             self._fail(followed, error.message)
             return
         except TimeoutError:
             self._fail(followed, "object storage or its metadata takes too long")
             return
-        self._cut[partition] = None
-        self._note_cuts()
-        self._include(followed)
+        self._truncate(followed, starting_from_tier(partition, start, self._env.now_ms()))
 
     async def _list_offset(self, followed: Followed, timestamp: int) -> int | None:
         name = followed.partition.name

@@ -76,6 +76,7 @@ class Partition:
         "appended_bytes",
         "counters",
         "decompressed_bytes_max",
+        "is_truncating",
         "leading",
         "log",
         "name",
@@ -115,6 +116,8 @@ class Partition:
         self.state = state
         self.leading = state if isinstance(state, LeaderState) else None
         self.partition_epoch = -1
+        # Whether a truncation is in progress: until it is durable nothing is appended, and the role stays.
+        self.is_truncating = False
         self.replicas: tuple[int, ...] = tuple(range(replication_factor))
         self.decompressed_bytes_max = decompressed_bytes_max
         self.producer_ids_max = producer_ids_max

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.model.ids import Uuid
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.partition import Partition
 
 Listener = Callable[[Partition], object]
 DirectoryListener = Callable[[LogDirectory], object]
+UnopenedListener = Callable[[Uuid, int], object]
 
 
 class PartitionEvents:
@@ -22,6 +24,7 @@ class PartitionEvents:
         self._on_follower: list[Listener] = []
         self._on_joinable: list[Listener] = []
         self._on_moved: list[Listener] = []
+        self._on_unopened: list[UnopenedListener] = []
         self._on_directory_failed: list[DirectoryListener] = []
 
     def on_change(self, listener: Listener) -> None:
@@ -54,6 +57,10 @@ class PartitionEvents:
     def on_moved(self, listener: Listener) -> None:
         """Have `listener` called when a replica is served from another data directory."""
         self._on_moved.append(listener)
+
+    def on_unopened(self, listener: UnopenedListener) -> None:
+        """Have `listener` called, now and then, with the topic id and number of a partition that cannot be opened."""
+        self._on_unopened.append(listener)
 
     def on_directory_failed(self, listener: DirectoryListener) -> None:
         """Have `listener` called when a data directory went offline."""

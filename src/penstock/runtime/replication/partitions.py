@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from penstock.config.topic import TopicSettings, topic_settings
@@ -24,7 +23,8 @@ from penstock.core.replica.leader import LAG_MS_MAX
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid, format_uuid
 from penstock.runtime.env import Env
-from penstock.runtime.logs.directories import LogDirectory, lower_checkpoints
+from penstock.runtime.logs.checkpoints import CheckpointWriter
+from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.logs.open_logs import OpenLogs
 from penstock.runtime.replication.absence import not_served, unknown_partition
 from penstock.runtime.replication.leadership import Leadership
@@ -47,6 +47,7 @@ from penstock.wire.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from penstock.wire.record_types import CorruptBatch
 
 # How many replicas are opened at once where they are few, so that a small topic is there as soon as it is known; how
 # many per piece of work off the loop, with which it shares the GIL; and how many change their role before the loop gets
@@ -54,6 +55,8 @@ from penstock.wire.messages.metadata_records import (
 OPENED_AT_ONCE = 8
 OPENED_TOGETHER = 4
 CHANGED_PER_TURN = 128
+# Between attempts to make a truncation durable while the disk is full.
+RETRY_S = 0.5
 
 logger = logging.getLogger("penstock.runtime")
 
@@ -84,16 +87,24 @@ class Partitions(PartitionEvents):
         self._decompressed_bytes_max = decompressed_bytes_max
         self._lag_ms_max = lag_ms_max
         self._producer_ids_max = producer_ids_max
-        self._store = ReplicaStore(env, directories)
+        self._checkpoints = {
+            directory.path: CheckpointWriter(env, directory, self.fail_directory, self._starts_durable)
+            for directory in directories
+        }
+        self._store = ReplicaStore(env, directories, self.checkpoints, self.check_disk)
         self._open_logs = OpenLogs(env.open_logs_max)
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         # Partitions that should be here but could not be opened, and why.
         self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
+        # Partitions that were here before they were opened, with everything that was durable.
+        self.whole: set[TopicPartition] = set()
         # Partitions that the metadata changed and that have not been processed yet.
         self._changed: dict[tuple[Uuid, int], None] = {}
         self._working: asyncio.Task[None] | None = None
+        # Partitions that the metadata changed while their logs were being truncated.
+        self._deferred: set[tuple[Uuid, int]] = set()
         # None where nobody else could lead, or nobody serves followers yet.
         self.leadership: Leadership | None = None
         # Partitions that a worker is opening: nothing else may touch their directories.
@@ -120,7 +131,7 @@ class Partitions(PartitionEvents):
     @property
     def is_behind(self) -> bool:
         """Whether the metadata has changes that were not applied to this broker's partitions yet."""
-        return self._working is not None
+        return self._working is not None or bool(self._deferred)
 
     def opening(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> asyncio.Future[None] | None:
         """Completes when a partition is led here that is about to be, by the metadata, or could not be opened.
@@ -184,6 +195,24 @@ class Partitions(PartitionEvents):
         """The directory of a partition."""
         return self._homes[partition.name]
 
+    def checkpoints(self, directory: LogDirectory) -> CheckpointWriter:
+        """What writes the checkpoints of a directory."""
+        return self._checkpoints[directory.path]
+
+    def note_progress(self, partition: Partition) -> CheckpointWriter:
+        """Have the checkpoints of a partition's directory contain how far it is; returns what writes them."""
+        log, writer = partition.log, self.checkpoints(self._homes[partition.name])
+        if not partition.is_truncating:
+            writer.note(partition.name, log.flushed_offset, log.start_offset, partition.high_watermark)
+        return writer
+
+    def _starts_durable(self, directory: LogDirectory, starts: Mapping[TopicPartition, int]) -> None:
+        for name, start_offset in starts.items():
+            partition = self._by_name.get(name)
+            if partition is not None and self._homes[name] is directory:
+                log = partition.log
+                log.durable_start_offset = max(log.durable_start_offset, min(start_offset, log.start_offset))
+
     def settings_of(self, topic: str) -> TopicSettings:
         """The current settings of a topic."""
         return topic_settings(self.image.overrides(ResourceType.TOPIC, topic), self._defaults())
@@ -234,9 +263,21 @@ class Partitions(PartitionEvents):
 
     def open_missing(self) -> None:
         """Retry partitions that could not be opened because of a full disk or missing descriptors."""
+        self.report_unopened()
+        due = [(topic_id, name.partition) for name, (topic_id, error) in self._unopened.items() if error.is_passing]
+        if due:
+            self._changed.update(dict.fromkeys(due))
+            self._work_on_changes()
+
+    def report_unopened(self) -> None:
+        """Tell of the partitions that cannot be opened: other brokers can lead them."""
         for name, (topic_id, error) in list(self._unopened.items()):
-            if error.is_passing:
-                self._adopt(topic_id, name.partition)
+            if not error.is_passing:
+                self._tell_unopened(topic_id, name.partition)
+
+    def _tell_unopened(self, topic_id: Uuid, index: int) -> None:
+        for listener in self._on_unopened:
+            listener(topic_id, index)
 
     def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
         """A disk failed: nothing in this directory is written or acknowledged any more."""
@@ -250,6 +291,17 @@ class Partitions(PartitionEvents):
             future.fail(error)
         for listener in self._on_directory_failed:
             listener(directory)
+
+    def check_disk(self, error: StorageError) -> None:
+        """Take the directory offline in which a disk failed, if that is what an error is about.
+
+        A full disk and a damaged file are not.
+        """
+        if not error.is_disk_failure or error.path is None:
+            return
+        for directory in self.directories:
+            if error.path.is_relative_to(directory.path):
+                self.fail_directory(directory, error)
 
     def prefer(self, name: TopicPartition, directory: LogDirectory) -> None:
         """Create this replica there, if it comes to this broker."""
@@ -276,21 +328,79 @@ class Partitions(PartitionEvents):
         directory.partitions.add(name)
         former.close(clean=False)
         _tell(self._on_moved, partition)
-        return lambda: self._store.remove_directory(home.path / str(name))
+        return lambda: self._store.retire(name, partition.topic_id, home)
 
-    def note_cut(self, partitions: Iterable[Partition]) -> None:
-        """Lower the checkpoints of truncated logs; a directory where that fails has failed."""
-        by_home: dict[Path, list[tuple[TopicPartition, int, int]]] = {}
-        for partition in partitions:
-            home = self._homes.get(partition.name)
-            if home is not None and home.failure is None:
-                row = partition.name, partition.log.flushed_offset, partition.high_watermark
-                by_home.setdefault(home.path, []).append(row)
-        for directory in self.directories:
+    def carry_out(
+        self,
+        partition: Partition,
+        steps: Iterator[int],
+        completion: Callable[[], None] | None = None,
+        start_offset: int = 0,
+    ) -> Coroutine[Any, Any, None]:
+        """Carry out the steps of a truncation (`Log.truncation`), each durable before the next, checkpoints included.
+
+        From this call on, not only from when the result is awaited, until all is durable nothing may be appended, and
+        the replica keeps its role: changes of the metadata wait, also for `completion`, which is called then. After a
+        crash the log starts no earlier than at `start_offset`. Raises ApiError or CorruptBatch; unless the log is as it
+        was, its directory has failed or it is closed.
+        """
+        if partition.is_truncating:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.name} is already being truncated")
+        partition.is_truncating = True
+        return self._carry_out(partition, steps, completion, start_offset)
+
+    async def _carry_out(
+        self,
+        partition: Partition,
+        steps: Iterator[int],
+        completion: Callable[[], None] | None,
+        start_offset: int,
+    ) -> None:
+        log, generation = partition.log, partition.log.generation
+        try:
+            for offset in steps:
+                partition.state.high_watermark = min(partition.state.high_watermark, log.end_offset)
+                partition.forget_recalled()
+                await self._make_durable(partition, log, offset, start_offset)
+            if completion is not None:
+                completion()
+        except (ApiError, CorruptBatch) as error:
+            if isinstance(error, StorageError) and log.generation != generation and not log.is_failed:
+                # It is neither what it was nor what it should be, and might be appended to.
+                partition.on_failure(error)
+            self._end_truncation(partition)
+            raise
+        self._end_truncation(partition)
+
+    def _end_truncation(self, partition: Partition) -> None:
+        partition.is_truncating = False
+        key = partition.topic_id, partition.name.partition
+        if key in self._deferred:
+            self._deferred.discard(key)
+            self._adopt(*key)
+            self._complete_opened()
+
+    async def _make_durable(self, partition: Partition, log: Log, offset: int, start_offset: int) -> None:
+        """Make one step of a truncation durable, with checkpoints that are not past `offset`."""
+        name = partition.name
+        while True:
+            await partition.sync.barrier()
+            home = self._homes.get(name)
+            if home is None or self._by_name.get(name) is not partition:
+                raise unknown_partition(name.topic, name.partition)
+            writer = self.checkpoints(home)
+            writer.note(name, log.flushed_offset, max(log.start_offset, start_offset), partition.high_watermark)
+            writer.lower(name, offset)
             try:
-                lower_checkpoints(self._env, directory, by_home.get(directory.path, ()))
+                await writer.write()
             except StorageError as error:
-                self.fail_directory(directory, error)
+                if not error.is_passing:
+                    raise
+            else:
+                if not log.has_unsaved_epochs:
+                    return
+            # The disk is full; what was removed makes room.
+            await asyncio.sleep(RETRY_S)
 
     def follow(self, records: Sequence[Any]) -> None:
         """Apply committed records to this broker's partitions."""
@@ -327,6 +437,9 @@ class Partitions(PartitionEvents):
             self._complete_opened()
             return
         self._changed.update(changed)
+        self._work_on_changes()
+
+    def _work_on_changes(self) -> None:
         if self._working is None:
             self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
 
@@ -352,19 +465,25 @@ class Partitions(PartitionEvents):
                 self._complete_opened()
         finally:
             self._working = None
-            for opened in self._awaited.values():
-                opened.set_result(None)
-            self._awaited.clear()
+            for key in [key for key in self._awaited if key not in self._deferred]:
+                self._awaited.pop(key).set_result(None)
 
     async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
         """Open some replicas off the loop; the metadata may have changed by the time they are open."""
+        stale = [key for key in keys if self._is_stale(*key)]
         placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]] = {}
         for topic_id, index in keys:
+            if (topic_id, index) in stale:
+                continue
             topic = self.image.topics_by_id[topic_id]
             with self._noting_failure(topic, index):
                 placed[topic_id, index] = self._place(topic, index), log_settings(self.settings_of(topic.name))
-        if not placed:
-            return
+        if placed:
+            await self._open_placed(placed)
+        if stale:
+            await self._drop_stale(stale)
+
+    async def _open_placed(self, placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]]) -> None:
         self._opening = {placement.name for placement, _ in placed.values()}
         try:
             answers = await open_together(self._env, placed)
@@ -380,7 +499,29 @@ class Partitions(PartitionEvents):
                     self._adopt(topic_id, index)
             elif isinstance(opened, Opened):
                 opened.home.found.discard(placed[topic_id, index][0].name)
-                self._store.remove(placed[topic_id, index][0].name, opened.log)
+                self._store.remove(placed[topic_id, index][0].name, topic_id, opened.home, opened.log)
+
+    async def _drop_stale(self, keys: list[tuple[Uuid, int]]) -> None:
+        """Wait until no checkpoint has former replicas of these names, which are opened after that."""
+        self._changed.update(dict.fromkeys(keys))
+        for topic_id, index in keys:
+            topic = self.image.topics_by_id.get(topic_id)
+            if topic is None:
+                continue
+            name = TopicPartition(topic.name, index)
+            try:
+                for directory in self.directories:
+                    if directory.failure is None and self.checkpoints(directory).has_stale(name):
+                        await self.checkpoints(directory).write()
+            except StorageError as error:
+                self._changed.pop((topic_id, index), None)
+                with self._noting_failure(topic, index):
+                    raise error
+
+    def _is_stale(self, topic_id: Uuid, index: int) -> bool:
+        """Whether a checkpoint still has a former replica of a partition's name."""
+        name = TopicPartition(self.image.topics_by_id[topic_id].name, index)
+        return any(self.checkpoints(one).has_stale(name) for one in self.directories if one.failure is None)
 
     def _is_missing(self, topic_id: Uuid, index: int) -> bool:
         """Whether a partition should be here and is not open."""
@@ -402,6 +543,10 @@ class Partitions(PartitionEvents):
         """Bring one partition in line with the image."""
         if self._is_missing(topic_id, index):
             topic = self.image.topics_by_id[topic_id]
+            if self._is_stale(topic_id, index):
+                self._changed[topic_id, index] = None
+                self._work_on_changes()
+                return
             with self._noting_failure(topic, index):
                 opened = self._place(topic, index).open(log_settings(self.settings_of(topic.name)))
                 self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
@@ -410,7 +555,10 @@ class Partitions(PartitionEvents):
         if partition is None or known is None:
             return
         if self.node_id in known.replicas:
-            self._assign_role(partition, known)
+            if partition.is_truncating:
+                self._deferred.add((topic_id, index))
+            else:
+                self._assign_role(partition, known)
         else:
             logger.info("%s was moved to other brokers", partition.name)
             self._remove(partition)
@@ -442,10 +590,15 @@ class Partitions(PartitionEvents):
         try:
             yield
         except (StorageError, FileNotFoundError) as error:
-            if name not in self._unopened:
+            is_first = name not in self._unopened
+            if is_first:
                 logger.error("cannot open %s: %s", name, error)
             reason = error if isinstance(error, StorageError) else StorageError(str(error))
             self._unopened[name] = topic.topic_id, reason
+            self.check_disk(reason)
+            # What passes may have passed at the next attempt, and what is new here has no records that others lack.
+            if not reason.is_passing or (not is_first and any(name in one.found for one in self.directories)):
+                self._tell_unopened(topic.topic_id, index)
         else:
             self._unopened.pop(name, None)
 
@@ -458,6 +611,8 @@ class Partitions(PartitionEvents):
         settings = self.settings_of(topic.name)
         home = opened.home
         home.found.discard(name)
+        if opened.is_whole:
+            self.whole.add(name)
         partition = Partition(
             self._env,
             name,
@@ -475,6 +630,9 @@ class Partitions(PartitionEvents):
         if opened.owed is not None:
             # Before records in it are acknowledged, the directory and its topic id must survive a power failure.
             partition.sync.owe(opened.owed)
+        if self.checkpoints(home).lower(name, opened.log.end_offset):
+            # A truncation was interrupted before its checkpoints were lowered.
+            self.checkpoints(home).write()
         self._open_logs.add(opened.log)
         self._by_name[name] = partition
         self._by_id[topic.topic_id, name.partition] = partition
@@ -515,18 +673,20 @@ class Partitions(PartitionEvents):
             self.counters.forget(partition.name.topic)
         for name in [name for name, (owner, _) in self._unopened.items() if owner == topic_id]:
             del self._unopened[name]
-            self._store.remove_unopened(name)
+            self._store.retire_unopened(name, topic_id)
 
     def _remove(self, partition: Partition) -> None:
         name = partition.name
         self._by_name.pop(name, None)
         self._by_id.pop((partition.topic_id, name.partition), None)
-        self._homes.pop(name).partitions.discard(name)
+        home = self._homes.pop(name)
+        home.partitions.discard(name)
+        self.whole.discard(name)
         partition.sync.abandon()
         was_leader = partition.is_leader
         partition.fence()
         self._open_logs.forget(partition.log)
-        self._store.remove(name, partition.log)
+        self._store.remove(name, partition.topic_id, home, partition.log)
         if was_leader:
             _tell(self._on_resigned, partition)
         _tell(self._on_removed, partition)

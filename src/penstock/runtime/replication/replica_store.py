@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
 from penstock.core.lifecycle.compaction import max_segment_ms
-from penstock.core.metadata.image import UNASSIGNED_DIRECTORY, Image
+from penstock.core.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, Image
 from penstock.core.replica.directory_move import FoundLog, settle
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
-from penstock.runtime.logs.directories import LogDirectory, begin_use, choose_home, forget_partition
+from penstock.runtime.logs.checkpoints import CheckpointWriter
+from penstock.runtime.logs.directories import LogDirectory, begin_use, choose_home
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.metadata_files import read_partition_metadata, sync_partition_metadata, write_partition_metadata
@@ -29,12 +30,16 @@ logger = logging.getLogger("penstock.runtime")
 
 
 class Opened(NamedTuple):
-    """A replica's log, its directory, and what its first sync must also do."""
+    """A replica's log, its directory, and what its first sync must also do.
+
+    `is_whole` is whether it was here before, and has everything that was durable.
+    """
 
     home: LogDirectory
     log: Log
     high_watermark: int
     owed: Callable[[], None] | None
+    is_whole: bool
 
 
 class Placement(NamedTuple):
@@ -73,15 +78,25 @@ class Placement(NamedTuple):
         high_watermark = max(log.local_start_offset, min(self.high_watermark, log.end_offset))
         # A killed process may have created the directory and died before its first sync.
         is_durable = self.home.clean or self.recovery_point > 0
-        return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed)
+        is_whole = not self.is_new and self.home.knows_recovery_points and log.end_offset >= self.recovery_point
+        return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed, is_whole)
 
 
 class ReplicaStore:
     """The replicas in this broker's data directories."""
 
-    def __init__(self, env: Env, directories: Sequence[LogDirectory]) -> None:
+    def __init__(
+        self,
+        env: Env,
+        directories: Sequence[LogDirectory],
+        checkpoints: Callable[[LogDirectory], CheckpointWriter],
+        check_disk: Callable[[StorageError], None],
+    ) -> None:
+        """`check_disk` takes a directory offline if an error shows that its disk is broken."""
         self._env = env
         self.directories = directories
+        self._checkpoints = checkpoints
+        self._check_disk = check_disk
         # The topic ids of the directories that were here at the start.
         self._owners: dict[TopicPartition, Uuid] = {}
         # Replicas that a data directory has which cannot be read: another one must not begin without their records.
@@ -106,9 +121,10 @@ class ReplicaStore:
         A cordoned directory gets one only if no other directory works: the controller chose this broker then. Raises
         StorageError for a replica that a failed directory has.
         """
-        if self._owners.pop(name, topic_id) != topic_id:
+        if self._owners.get(name, topic_id) != topic_id:
             # Its topic was deleted before this replica was opened, and a new topic has the same name.
             self.remove_unopened(name)
+        self._owners.pop(name, None)
         if self._lost.get(name) == topic_id:
             raise StorageError(f"{name} is in a data directory that failed")
         home = self._settled_home(name, wanted, settings)
@@ -116,7 +132,7 @@ class ReplicaStore:
         if home is None:
             preferred = self._preferred.pop(name, None)
             home = self._directory(preferred) or self._directory(wanted) or choose_home(self._env, self.directories)
-            forget_partition(self._env, home, name)
+            self._checkpoints(home).forget(name)
         return Placement(
             self._env,
             name,
@@ -128,34 +144,57 @@ class ReplicaStore:
             home.high_watermarks.get(name, 0),
         )
 
-    def remove(self, name: TopicPartition, log: Log) -> None:
+    def remove(self, name: TopicPartition, topic_id: Uuid, home: LogDirectory, log: Log) -> None:
         """Rename an open replica's directory at once and delete it later, so that a crash leaves no partial replica."""
+        log.close(clean=False)
+        self.retire(name, topic_id, home)
+
+    def retire(self, name: TopicPartition, topic_id: Uuid, home: LogDirectory) -> None:
+        """Remove the directory of a closed replica; one that cannot be renamed now is renamed before it is replaced."""
+        home.found.discard(name)
         try:
-            target = log.delete_directory(self._env.random.randbytes(16), durable=False)
-        except (StorageError, FileNotFoundError) as error:
+            self._remove_directory(home, name, home.path / str(name))
+        except StorageError as error:
+            logger.error("cannot remove %s: %s", home.path / str(name), error)
+            home.found.add(name)
+            self._owners[name] = topic_id
+
+    def retire_unopened(self, name: TopicPartition, topic_id: Uuid) -> None:
+        """The topic of a replica that never opened was deleted; what cannot be renamed now is renamed by `place`."""
+        try:
+            self.remove_unopened(name)
+        except StorageError as error:
             logger.error("cannot remove %s: %s", name, error)
-            return
-        self._env.spawn(self._unlink(target), f"remove {target.name}")
+            self._owners[name] = topic_id
 
     def remove_unopened(self, name: TopicPartition) -> None:
-        """Move what is on disk of a replica that never opened out of the way of one with the same name."""
+        """Move what is on disk of a replica that never opened out of the way of one with the same name.
+
+        Raises StorageError, and can be called again then.
+        """
         for home in self.directories:
             if name in home.found:
+                self._remove_directory(home, name, home.path / str(name))
                 home.found.discard(name)
-                self.remove_directory(home.path / str(name))
-            future = home.found_futures.pop(name, None)
-            if future is not None:
-                self.remove_directory(home.path / future)
+            if name in home.found_futures:
+                self._remove_directory(home, name, home.path / home.found_futures[name])
+                del home.found_futures[name]
 
-    def remove_directory(self, path: Path) -> None:
-        """Rename the directory of a closed replica at once and delete it later."""
+    def _remove_directory(self, home: LogDirectory, name: TopicPartition, path: Path) -> None:
+        """Rename the directory of a closed replica at once and delete it later. Raises StorageError."""
         target = path.with_name(deletion_directory_name(path.name, self._env.random.randbytes(16)))
         try:
             self._env.filesystem.rename(path, target)
-        except (StorageError, FileNotFoundError) as error:
+        except FileNotFoundError as error:
             logger.error("cannot remove %s: %s", path, error)
-            return
-        self._env.spawn(self._unlink(target), f"remove {target.name}")
+        except StorageError as error:
+            self._check_disk(error)
+            raise
+        else:
+            self._env.spawn(self._unlink(target), f"remove {target.name}")
+        checkpoints = self._checkpoints(home)
+        checkpoints.forget(name)
+        checkpoints.write()
 
     def set_strays_aside(self, image: Image, node_id: int) -> None:
         """Rename and keep directories that the metadata does not place here."""
@@ -173,6 +212,7 @@ class ReplicaStore:
                 directory.found.discard(name)
                 aside = path.with_name(f"{path.name}.{self._env.random.randbytes(16).hex()}{STRAY_SUFFIX}")
                 self._env.filesystem.rename(path, aside)
+                self._checkpoints(directory).forget(name)
                 reason = "belongs to no topic of this cluster" if topic is None else "was moved to other brokers"
                 logger.warning("%s %s; it is kept as %s", path, reason, aside.name)
 
@@ -186,7 +226,7 @@ class ReplicaStore:
             for index, state in enumerate(topic.partitions):
                 if node_id in state.replicas:
                     name, assigned = TopicPartition(topic.name, index), state.directory(node_id)
-                    is_found = assigned == UNASSIGNED_DIRECTORY and name in found
+                    is_found = assigned in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY) and name in found
                     if assigned not in online and not is_found:
                         self._lost[name] = topic.topic_id
 
@@ -202,8 +242,11 @@ class ReplicaStore:
         for log in settled.superseded:
             home = homes[log.directory_id]
             logger.warning("%s: a log that another one replaced is removed from %s", name, home.path)
-            home.found.discard(name)
-            self.remove_directory(home.path / (home.found_futures.pop(name) if log.is_future else str(name)))
+            self._remove_directory(home, name, home.path / (home.found_futures[name] if log.is_future else str(name)))
+            if log.is_future:
+                del home.found_futures[name]
+            else:
+                home.found.discard(name)
         if settled.current is None:
             return None
         home = homes[settled.current.directory_id]
@@ -244,6 +287,7 @@ class ReplicaStore:
             await self._env.run_blocking(remove)
         except StorageError as error:
             logger.error("cannot remove %s, the next start tries again: %s", path, error)
+            self._check_disk(error)
 
 
 async def open_together(env: Env, placed: Mapping[Key, tuple[Placement, LogSettings]]) -> dict[Key, Opened | Exception]:
@@ -287,5 +331,6 @@ def log_settings(settings: TopicSettings) -> LogSettings:
         flush_messages=settings.flush_messages,
         flush_ms=settings.flush_ms,
         file_delete_delay_ms=settings.file_delete_delay_ms,
+        producer_id_expiration_ms=settings.producer_id_expiration_ms,
         tiered=settings.remote_storage_enable,
     )

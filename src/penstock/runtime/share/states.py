@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from penstock.config.node import NodeSettings
@@ -45,7 +45,7 @@ class ShareStates(CoordinatedTopic[ShareStateShard]):
         topics: TopicCreator,
         partitions: Partitions,
         settings: NodeSettings,
-        settle_deletions: Callable[[list[Partition]], None],
+        settle_deletions: Callable[[list[Partition]], Awaitable[None]],
     ) -> None:
         self._settle_deletions = settle_deletions
         wanted = NewTopic(
@@ -131,6 +131,6 @@ class ShareStates(CoordinatedTopic[ShareStateShard]):
             if settled is not None:
                 await settled
             leading.delete_records(partition, offset)
-            self._settle_deletions([partition])
+            await self._settle_deletions([partition])
         except ApiError as error:
             logger.info("%s is not cut now: %s", partition.name, error)

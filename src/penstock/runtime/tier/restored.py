@@ -14,7 +14,7 @@ from penstock.core.replica.producer_state import NO_OFFSET, EndMarker
 from penstock.core.tier.metadata_records import TierKey, begun, changed
 from penstock.core.tier.segments import EpochStart, RemotePartition, RemoteSegment, SegmentState
 from penstock.runtime.env import Env
-from penstock.runtime.replication.following import start_from_tier
+from penstock.runtime.replication.following import starting_from_tier
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.replication.tier_start import TierStart
@@ -79,8 +79,7 @@ class RestoredPartitions:
                 f"{place.directory} has no segment that ends at {known.restored_offset}, as one did before"
             )
         if self.is_waiting(partition):
-            start_from_tier(partition, start, self._env.now_ms())
-            self._partitions.note_cut([partition])
+            await self._partitions.carry_out(partition, starting_from_tier(partition, start, self._env.now_ms()))
             self._partitions.lead(partition)
             self.end_transactions(partition)
 

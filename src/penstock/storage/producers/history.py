@@ -42,8 +42,9 @@ class ProducerHistory:
         markers: Mapping[int, EndMarker] | None,
         base_offset: int,
         end_offset: int,
+        now_ms: int,
     ) -> None:
-        """Add batches that were appended to the segment at `base_offset`; all of them, even when it raises.
+        """Add batches that were just appended to the segment at `base_offset`; all of them, even when it raises.
 
         Raises StorageError when an aborted transaction could not be written to its index.
         """
@@ -54,11 +55,11 @@ class ProducerHistory:
                 continue
             marker = markers.get(header[0]) if markers is not None else None
             if marker is not None:
-                ended = aborted_transaction(producers.complete(header, marker), producers)
+                ended = aborted_transaction(producers.complete(header, marker, now_ms), producers)
                 if ended is not None:
                     aborted.append(ended)
             elif not header[5] & _CONTROL:
-                producers.update(header)
+                producers.update(header, now_ms)
         producers.end_offset = end_offset
         for one in aborted:
             self._aborted.note(base_offset, one)

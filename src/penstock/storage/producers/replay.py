@@ -84,19 +84,25 @@ def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
         if next_base <= producers.end_offset or segment.base_offset >= end_offset:
             continue
+        appended_ms = segment.modified_ms()
         try:
             for position, header in walk_headers(
                 segment.file, segment.position_of(producers.end_offset), segment.position_of(end_offset)
             ):
-                note_batch(producers, header, segment.file, position)
+                note_batch(producers, header, segment.file, position, appended_ms)
         except CorruptLogError:
             # Producers after the damage are unknown to us, which is safe: unknown producers may start anywhere.
             continue
     producers.end_offset = end_offset
 
 
-def note_batch(producers: ProducerState, header: BatchHeader, file: File, position: int) -> AbortedTransaction | None:
-    """Note one stored batch, reading it only if it is a marker; returns the transaction that it aborted."""
+def note_batch(
+    producers: ProducerState, header: BatchHeader, file: File, position: int, appended_ms: int | None = None
+) -> AbortedTransaction | None:
+    """Note one stored batch, reading it only if it is a marker; returns the transaction that it aborted.
+
+    `appended_ms` is when it was appended, at the latest; None if nothing is known of that.
+    """
     if header.producer_id >= 0 and header.is_control:
         try:
             marker = read_end_marker(file.read(position, header.size_bytes))
@@ -104,7 +110,7 @@ def note_batch(producers: ProducerState, header: BatchHeader, file: File, positi
             # It is in the log already and cannot be rejected any more.
             return None
         if marker is not None:
-            return aborted_transaction(producers.complete(header, marker), producers)
+            return aborted_transaction(producers.complete(header, marker, appended_ms), producers)
     else:
-        producers.update(header)
+        producers.update(header, appended_ms)
     return None

@@ -13,15 +13,17 @@ from typing import Any, cast
 import pytest
 
 from penstock.config.topic import TopicSettings
+from penstock.core.metadata.image import PartitionState
 from penstock.core.replica.leader import LeaderState
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs import cleaner as cleaner_module
-from penstock.runtime.logs.cleaner import CLEANER_OFFSETS, Cleaner
-from penstock.runtime.logs.directories import LogDirectory, raise_recovery_point
+from penstock.runtime.logs.checkpoints import CheckpointWriter
+from penstock.runtime.logs.cleaner import Cleaner
+from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.replica_store import log_settings
-from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
+from penstock.storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, read_offsets
 from penstock.storage.compaction.clean import CompactionError, CompactionJob
 from penstock.storage.files import OsFilesystem, StorageError
 from penstock.storage.log import Log
@@ -59,6 +61,15 @@ class FewPartitions:
         self.listeners: list[Callable[[Partition], object]] = []
         self.by_name: dict[TopicPartition, Partition] = {}
         self.failures: list[StorageError] = []
+        self.writer = CheckpointWriter(env, self.directories[0], self.fail_directory, lambda *_: None)
+
+    def checkpoints(self, directory: LogDirectory) -> CheckpointWriter:
+        assert directory is self.directories[0]
+        return self.writer
+
+    def note_progress(self, partition: Partition) -> CheckpointWriter:
+        self.writer.note(partition.name, partition.log.flushed_offset, partition.log.start_offset, 0)
+        return self.writer
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self.by_name.values())
@@ -96,6 +107,8 @@ class FewPartitions:
         del self.by_name[partition.name]
         self.directories[0].partitions.discard(partition.name)
         partition.log.delete_directory(bytes(16))
+        self.writer.forget(partition.name)
+        self.writer.write()
         for listener in self.listeners:
             listener(partition)
 
@@ -125,7 +138,8 @@ class World:
                 offset = header.next_offset
         return found
 
-    def checkpoint(self) -> dict[TopicPartition, int]:
+    async def checkpoint(self) -> dict[TopicPartition, int]:
+        await self.partitions.writer.write()
         return read_offsets(self.env.filesystem, self.partitions.directories[0].path / CLEANER_OFFSETS)
 
 
@@ -163,7 +177,7 @@ def test_a_process_cleans_and_the_checkpoint_says_how_far(tmp_path: Path) -> Non
         newest = partition.log.segment_facts()[-1].base_offset
         assert await world.cleaner.clean_dirtiest()
         assert world.offsets(partition) == list(range(newest - 2, 40))
-        assert world.checkpoint() == {partition.name: newest}
+        assert await world.checkpoint() == {partition.name: newest}
         assert not await world.cleaner.clean_dirtiest()
 
     in_world(tmp_path, test)
@@ -190,13 +204,13 @@ def test_only_compacted_logs_are_taken_and_the_dirtiest_first(tmp_path: Path) ->
             world.fill(partition, 40, keys=100)
         before = plain.log.size_bytes
         middle = half.log.segment_facts()[1].base_offset
-        write_offsets(world.env.filesystem, tmp_path / CLEANER_OFFSETS, {half.name: middle})
+        world.partitions.writer.note_clean(half.name, middle)
         world.cleaner = world.new_cleaner()
         assert await world.cleaner.clean_dirtiest()
-        assert set(world.checkpoint()) == {dirty.name, half.name}
-        assert world.checkpoint()[half.name] == middle
+        assert set(await world.checkpoint()) == {dirty.name, half.name}
+        assert (await world.checkpoint())[half.name] == middle
         assert await world.cleaner.clean_dirtiest()
-        assert world.checkpoint()[half.name] > middle
+        assert (await world.checkpoint())[half.name] > middle
         assert not await world.cleaner.clean_dirtiest()
         assert plain.log.size_bytes == before
 
@@ -248,7 +262,7 @@ def test_the_longest_lag_rolls_an_idle_segment_and_forces_a_cleaning(tmp_path: P
         world.env.time_ms += 501
         assert await world.cleaner.clean_dirtiest()
         assert world.offsets(partition) == [2, 3]
-        assert world.checkpoint() == {partition.name: 4}
+        assert await world.checkpoint() == {partition.name: 4}
 
     in_world(tmp_path, test)
 
@@ -271,7 +285,7 @@ def test_young_records_and_undecided_ones_wait(tmp_path: Path) -> None:
         assert not await world.cleaner.clean_dirtiest()
         world.env.time_ms += 100
         assert await world.cleaner.clean_dirtiest()
-        assert set(world.checkpoint()) == {young.name}
+        assert set(await world.checkpoint()) == {young.name}
         assert not await world.cleaner.clean_dirtiest()
 
     in_world(tmp_path, test)
@@ -290,7 +304,7 @@ def test_a_damaged_log_is_set_aside_and_the_others_go_on(tmp_path: Path, caplog:
         cleaned = [await world.cleaner.clean_dirtiest() for _ in range(3)]
         assert sorted(cleaned) == [False, False, True]
         assert set(world.cleaner.uncleanable) == {damaged.name}
-        assert set(world.checkpoint()) == {sound.name}
+        assert set(await world.checkpoint()) == {sound.name}
         assert not world.partitions.failures
 
     in_world(tmp_path, test)
@@ -366,7 +380,7 @@ def test_a_directory_whose_renames_fail_goes_offline(tmp_path: Path, monkeypatch
         partition = world.partitions.add("orders")
         world.fill(partition, 40)
         partition.log.flush()
-        raise_recovery_point(world.env, world.partitions.directories[0], partition.name, partition.log.end_offset)
+        await world.partitions.note_progress(partition).write()
         monkeypatch.setattr(OsFilesystem, "sync_directory", fail)
         assert not await world.cleaner.clean_dirtiest()
         assert [error.message for error in world.partitions.failures] == ["input/output error"]
@@ -381,7 +395,7 @@ def test_a_topic_of_the_same_name_starts_dirty(tmp_path: Path) -> None:
         world.fill(partition, 40)
         assert await world.cleaner.clean_dirtiest()
         world.partitions.remove(partition)
-        await until(lambda: not world.checkpoint())
+        assert not await world.checkpoint()
         partition = world.partitions.add("orders")
         world.fill(partition, 40)
         assert await world.cleaner.clean_dirtiest()
@@ -396,21 +410,12 @@ def test_a_log_that_came_from_another_directory_is_dirty(tmp_path: Path) -> None
         partition = world.partitions.add("orders")
         world.fill(partition, 40)
         assert await world.cleaner.clean_dirtiest()
-        assert world.checkpoint()
+        assert await world.checkpoint()
         for listener in world.partitions.moved_listeners:
             listener(partition)
-        await until(lambda: not world.checkpoint())
+        assert not await world.checkpoint()
 
     in_world(tmp_path, test)
-
-
-def test_a_damaged_checkpoint_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(world: World) -> None:
-        (tmp_path / CLEANER_OFFSETS).write_bytes(b"nonsense")
-        world.new_cleaner()
-
-    in_world(tmp_path, test)
-    assert f"{CLEANER_OFFSETS} is ignored" in caplog.text
 
 
 @pytest.mark.usefixtures("in_thread")
@@ -422,7 +427,7 @@ def test_what_is_cleaned_is_noted_as_durable_before(tmp_path: Path) -> None:
         kept = world.offsets(partition)
         assert len(kept) < 40
         recovery_point = read_offsets(world.env.filesystem, tmp_path / RECOVERY_POINTS)[partition.name]
-        assert recovery_point == world.checkpoint()[partition.name]
+        assert recovery_point >= (await world.checkpoint())[partition.name]
         partition.log.close(clean=False)
         log = Log.open(
             world.env.filesystem,
@@ -433,5 +438,33 @@ def test_what_is_cleaned_is_noted_as_durable_before(tmp_path: Path) -> None:
             now_ms=0,
         )
         assert log.end_offset == 40, "a power cut later the gaps are known to be compaction's"
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.usefixtures("in_thread")
+def test_what_replaces_a_truncated_part_is_not_clean(tmp_path: Path) -> None:
+    async def test(world: World) -> None:
+        partition = world.partitions.add("users")
+        world.fill(partition, 60)
+        while await world.cleaner.clean_dirtiest():
+            pass
+        clean_offset = (await world.checkpoint())[partition.name]
+        assert clean_offset > 10
+        # It follows a leader that has less, and leads after it.
+        partition.make_follower(PartitionState((1, 2), (2,), 2, 1, 1, (bytes(16),) * 2))
+        partition.log.truncate_to(10)
+        partition.state.high_watermark = partition.log.end_offset
+        partition.make_leader(1, PartitionState((1,), (1,), 1, 2, 2, (bytes(16),)), 0)
+        plan = world.cleaner._plan(partition)
+        assert plan is None or plan.first_dirty_offset <= 10
+        world.fill(partition, 60)
+        plan = world.cleaner._plan(partition)
+        assert plan is not None
+        assert plan.first_dirty_offset <= 10
+        while await world.cleaner.clean_dirtiest():
+            pass
+        plan = world.cleaner._plan(partition)
+        assert plan is None or plan.first_dirty_offset > 10, "it is clean again"
 
     in_world(tmp_path, test)

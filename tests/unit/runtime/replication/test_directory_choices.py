@@ -51,7 +51,7 @@ class Broker:
             self.env, 1, self.image, lambda: broker_defaults({}), [*self.directories.values()], SIZE
         )
         nobody: Any = None
-        self.moves = DirectoryMoves(self.env, self.partitions, nobody, Throttle(lambda: UNLIMITED), lambda _: None)
+        self.moves = DirectoryMoves(self.env, self.partitions, nobody, Throttle(lambda: UNLIMITED))
         self.partitions.open_all()
 
     @property

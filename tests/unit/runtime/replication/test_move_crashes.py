@@ -17,7 +17,7 @@ from penstock.core.replica import directory_move
 from penstock.core.replica.throttle import UNLIMITED, Throttle
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.logs.directories import LogDirectory, open_directory, write_checkpoints
+from penstock.runtime.logs.directories import LogDirectory, open_directory
 from penstock.runtime.replication import directory_moves, future_log
 from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.partition import Partition
@@ -121,16 +121,8 @@ class World:
             image.replay(record)
         self.partitions = Partitions(self.env, 1, image, lambda: broker_defaults({}), self.directories, SIZE)
         assignments: Any = self.controller
-        self.moves = DirectoryMoves(
-            self.env, self.partitions, assignments, Throttle(lambda: UNLIMITED), self._checkpoint
-        )
+        self.moves = DirectoryMoves(self.env, self.partitions, assignments, Throttle(lambda: UNLIMITED))
         self.partitions.open_all()
-
-    def _checkpoint(self, directory: LogDirectory) -> None:
-        logs = [(name, self.partition.log) for name in directory.partitions] + [*directory.futures.items()]
-        write_checkpoints(
-            self.env, directory, [(name, log.flushed_offset, log.start_offset, log.end_offset) for name, log in logs]
-        )
 
     @property
     def partition(self) -> Partition:

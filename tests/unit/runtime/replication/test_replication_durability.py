@@ -15,14 +15,12 @@ from replication_world import TOPIC, TOPIC_ID, Cluster, in_cluster, until
 from penstock.api.context import Client, RequestContext
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.model.errors import ErrorCode
-from penstock.runtime.logs.directories import write_checkpoints
-from penstock.runtime.replication.fetcher import Followed, ReplicaFetcher
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets
 from penstock.storage.files import CorruptLogError, StorageError, storage_error
 from penstock.storage.flush import FlushTicket
 from penstock.storage.log import Log
 from penstock.storage.slices import LogSlice
-from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 
 def test_a_leader_left_alone_during_a_sync_syncs_what_it_acknowledged_meanwhile(
@@ -109,7 +107,9 @@ def test_an_epoch_is_known_from_its_first_moment_on(tmp_path: Path) -> None:
     in_cluster(tmp_path, story)
 
 
-def test_a_cut_is_noted_before_anything_else_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_lowered_before_anything_is_appended_to_a_truncated_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await cluster.start(1), await cluster.start(2)
         cluster.create((1, 2))
@@ -124,22 +124,21 @@ def test_a_cut_is_noted_before_anything_else_happens(tmp_path: Path, monkeypatch
         await until(lambda: one.partition.leader_id == 2)
         await one.env.run_blocking(lambda: None)
         one.partition.log.flush()
-        write_checkpoints(one.env, one.directory, [(one.partition.name, 2, 0, 1)])
+        name, log = one.partition.name, one.partition.log
+        await one.partitions.note_progress(one.partition).write()
+        assert read_offsets(one.env.filesystem, one.path / RECOVERY_POINTS) == {name: 2}
         noted: list[int] = []
-        cut = ReplicaFetcher._take_all
+        append = Log.append
 
-        def take_all(fetcher: ReplicaFetcher, response: FetchResponse) -> list[Followed]:
-            # Another partition's offset is not in the leader's log, and the leader takes its time to say what is.
-            return [*cut(fetcher, response), *fetcher._following.values()]
+        def note(appended: Log, *args: Any) -> None:
+            if appended is log:
+                noted.append(read_offsets(one.env.filesystem, one.path / RECOVERY_POINTS)[name])
+            append(appended, *args)
 
-        async def reset(*_: object) -> None:
-            noted.append(read_offsets(one.env.filesystem, one.path / RECOVERY_POINTS)[one.partition.name])
-
-        monkeypatch.setattr(ReplicaFetcher, "_take_all", take_all)
-        monkeypatch.setattr(ReplicaFetcher, "_reset", reset)
+        monkeypatch.setattr(Log, "append", note)
         cluster.cut.clear()
         await until(lambda: one.values() == [b"first", b"of two"])
-        assert max(noted) <= 1, "what was cut was never durable again"
+        assert noted == [1], "what was cut was never durable again"
 
     in_cluster(tmp_path, story)
 

@@ -94,12 +94,16 @@ def test_a_follower_shows_consumers_only_what_it_knows_to_be_committed(tmp_path:
     in_cluster(tmp_path, story)
 
 
+async def settled(_: object) -> None:
+    """The new starts are durable."""
+
+
 def test_deleted_records_are_gone_from_every_replica_before_the_answer(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await pair(cluster)
         for number in range(5):
             await one.send(b"%d" % number)
-        delete = make_delete_records(services(one, settle_deletions=lambda _: None))
+        delete = make_delete_records(services(one, settle_deletions=settled))
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 3)])
         response = await delete(DeleteRecordsRequest([topic], timeout_ms=5_000), CONTEXT)
         assert response.topics[0].partitions[0] == (0, 3, 0)
@@ -118,13 +122,12 @@ def test_records_are_not_said_to_be_deleted_while_the_disk_is_full(tmp_path: Pat
         one, _ = await pair(cluster)
         await one.send(b"first")
 
-        def settle(_: object) -> None:
+        async def settle(_: object) -> None:
             raise StorageError("No space left on device", errno.ENOSPC)
 
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 1), DeleteRecordsPartition(7, 1)])
-        response = make_delete_records(services(one, settle_deletions=settle))(
-            DeleteRecordsRequest([topic], 5_000), CONTEXT
-        )
+        delete = make_delete_records(services(one, settle_deletions=settle))
+        response = await delete(DeleteRecordsRequest([topic], 5_000), CONTEXT)
         codes = [row.error_code for row in response.topics[0].partitions]
         assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
