@@ -197,7 +197,7 @@ def test_a_batch_whose_schema_was_not_checked_is_not_appended_when_its_partition
         def remembered(self, schema_id: int) -> None:  # noqa: ARG002
             return None
 
-        async def ask(self, schema_id: int) -> Registered:
+        async def look_up(self, topic: str, schema_id: int) -> Registered:  # noqa: ARG002
             self.asked.set()
             await asyncio.shield(self.answer)
             return Registered(frozenset({f"{TOPIC}-value"} if schema_id == 1 else ()), frozenset())
