@@ -163,13 +163,23 @@ def error_code(code: int) -> ErrorCode:
     return ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+# Messages quote what clients send, and end up in logs and in responses, whose strings have a largest size.
+MESSAGE_LENGTH_MAX = 2_000
+
+
+def shortened(message: str) -> str:
+    """A message that is not too long to be logged or sent."""
+    return message if len(message) <= MESSAGE_LENGTH_MAX else message[: MESSAGE_LENGTH_MAX - 1] + "…"
+
+
 class ApiError(Exception):
     """A request that cannot be served; `code` is what the client sees, `message` is for people."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(message or code.name)
+        message = shortened(message or code.name)
+        super().__init__(message)
         self.code = code
-        self.message = message or code.name
+        self.message = message
 
 
 class ProtocolError(Exception):

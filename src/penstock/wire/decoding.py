@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.wire.compiler import FIXED_SIZES, FunctionWriter
-from penstock.wire.primitives import Buffer
+from penstock.wire.primitives import STRING_BYTES_MAX, Buffer
 from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
+
+# Messages that are read back from a log, as opposed to what a peer sends.
+STORED_KINDS = frozenset({"record", "key", "value"})
 
 
 def compile_decoder(
@@ -24,6 +27,8 @@ class _DecoderWriter(FunctionWriter):
     def __init__(self, message: Message, version: int, classes: Callable[[str], type[Any]]) -> None:
         super().__init__(message, version, classes)
         self._run: list[tuple[str, str]] = []
+        # What is stored was checked when it was written, and must stay readable.
+        self._limits_strings = message.kind not in STORED_KINDS
 
     def write(self, root: Struct) -> Callable[[Buffer, int], tuple[Any, int]]:
         with self.block("def decode(data, at=0):"):
@@ -125,6 +130,9 @@ class _DecoderWriter(FunctionWriter):
     def _sized_body(self, field: Field, target: str, length: str) -> None:
         self.line(f"to = at + {length}")
         self._refuse("to > end", f"{field.name} is longer than what is left")
+        if field.type == "string" and self.compact(field) and self._limits_strings:
+            # The old form cannot state a longer one.
+            self._refuse(f"{length} > {STRING_BYTES_MAX}", f"{field.name} is longer than {STRING_BYTES_MAX} bytes")
         match field.type:
             case "string":
                 self.line(f"{target} = str(view[at:to], 'utf-8')")

@@ -15,6 +15,8 @@ Buffer = bytes | bytearray | memoryview
 RecordBuffers = Buffer | Sequence[Buffer]
 
 VARINT_BYTES_MAX = 5
+# As in Kafka, whatever the form of a string's length.
+STRING_BYTES_MAX = 32_767
 
 
 class MalformedMessage(ProtocolError):
