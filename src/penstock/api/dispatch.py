@@ -19,7 +19,7 @@ from struct import error as StructError
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from penstock.api.context import Client, Handler, RepeatedHeader, Reply, RequestContext, settled
+from penstock.api.context import NO_HEADER, Client, Handler, RepeatedHeader, Reply, RequestContext, settled
 from penstock.api.forwarding import Forwarding, decoded
 from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
@@ -37,6 +37,8 @@ from penstock.wire.primitives import Buffer, MalformedMessage
 
 _KEY_VERSION_ID = Struct(">HHi")
 NUMBERS_BYTES = _KEY_VERSION_ID.size
+# A longer header is not kept for the next request: a connection that is idle must not hold what its peer once sent.
+HEADER_KEPT_BYTES_MAX = 512
 _SIZE = Struct(">i")
 # The most frequent handlers; they report their errors themselves, so that nobody has to search good responses.
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
@@ -390,7 +392,10 @@ def _read_header(frame: bytearray, route: Route, client: Client) -> tuple[Reques
     header, position = decode_request_header(frame)
     client.api_key, client.client_id = header.api_key, header.client_id
     context = RequestContext(route.version, header.client_id, client)
-    client.last_header = RepeatedHeader(route, bytes(frame[NUMBERS_BYTES:position]), context, position)
+    if position <= HEADER_KEPT_BYTES_MAX:
+        client.last_header = RepeatedHeader(route, bytes(frame[NUMBERS_BYTES:position]), context, position)
+    else:
+        client.last_header = NO_HEADER
     return context, position
 
 

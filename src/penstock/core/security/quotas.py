@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import NamedTuple
 
 USER = "user"
@@ -29,6 +30,8 @@ CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTR
 # Measurements of former clients; the oldest are dropped.
 METERS_MAX = 50_000
 RESOLVED_MAX = 50_000
+# Longer names of clients are measured, and told apart, by a digest: what is kept must not grow with them.
+NAME_KEPT_MAX = 256
 
 # An entity as the metadata log names it: its parts by type, None for the default of a type.
 Entity = frozenset[tuple[str, str | None]]
@@ -79,6 +82,8 @@ class QuotaTable:
         values = self._values.get(key)
         if values is None:
             return None
+        if len(user) + len(client_id) > NAME_KEPT_MAX:
+            return _most_exact(values, user, client_id)
         asked = (key, user, client_id)
         try:
             return self._resolved[asked]
@@ -110,8 +115,12 @@ def _most_exact(values: Mapping[Entity, float], user: str, client_id: str) -> Li
     ):
         value = values.get(entity(parts))
         if value is not None:
-            return Limit(value, shared_by)
+            return Limit(value, (_kept(shared_by[0]), _kept(shared_by[1])))
     return None
+
+
+def _kept(name: str) -> str:
+    return name if len(name) <= NAME_KEPT_MAX else sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Windows(NamedTuple):
@@ -228,7 +237,7 @@ class Quotas:
 
     def rate(self, key: str, user: str, now_ms: float) -> float:
         """The rate of all clients of a user that has a quota of its own; 0 where nothing is measured."""
-        meter = self._meters.get((key, (user, "")))
+        meter = self._meters.get((key, (_kept(user), "")))
         return meter.rate(now_ms) if meter is not None else 0.0
 
     def mutation_throttle_ms(self, user: str, client_id: str, now_ms: float) -> int:
