@@ -338,7 +338,8 @@ class Dispatcher:
             reply.set_exception(error)
 
         def abandon(done: asyncio.Future[Reply | None]) -> None:
-            if done.cancelled():
+            # Records are stored even if the producer has gone: with acks=0 it does not wait for that.
+            if done.cancelled() and route.api_key != ApiKey.PRODUCE:
                 waiting.cancel()
 
         waiting.add_done_callback(finish)

@@ -15,6 +15,10 @@ anything but a produce; only produces are started before earlier ones are done. 
 once, until the other connections had their turn, and before a large request while the process reads too many of them
 (`RequestMemory`). A busy connection serves no frame. What arrives meanwhile is kept, up to `READ_AHEAD_BYTES`; only
 then does reading pause, so that a peer that disconnects while it waits is noticed at once.
+
+Requests that have arrived whole when the peer disconnects are served all the same, as by Kafka: a producer with acks=0
+sends and closes. Their replies go nowhere, nothing waits for new records on their behalf, and they have
+`LOST_S_MAX`. A connection that we close ourselves serves nothing more.
 """
 
 from __future__ import annotations
@@ -45,6 +49,10 @@ UNSIGNED_BYTES_MAX = 512 * 1024
 # A peer with unread replies must take this much of them within the write-stall timeout.
 UNSTALLING_BYTES = 64 * 1024
 PRODUCE = b"\x00\x00"
+# Fetch and ShareFetch wait for records, which is pointless once the peer has gone.
+LONG_POLLS = frozenset((b"\x00\x01", b"\x00\x4e"))
+# What was received from a peer that has gone is served for this long.
+LOST_S_MAX = 10.0
 _SIZE = Struct(">i")
 
 logger = logging.getLogger("penstock.server")
@@ -81,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_started_at",
         "_limits",
         "_loop",
+        "_lost_at",
         "_muted_until",
         "_on_closed",
         "_pending",
@@ -134,6 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused_at = 0.0
         self._unsent_bytes = 0
         self._closing = False
+        # When the peer disconnected, while requests of it are still being served.
+        self._lost_at: float | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closed: asyncio.Future[None] | None = None
 
@@ -146,18 +157,40 @@ class Connection(asyncio.BufferedProtocol):
         self._session.opened(self, transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
         self._transport = None
+        self._abandon_pending()
+        if self._closing or not self._has_whole_request():
+            self._end()
+            return
+        self._lost_at = self._loop.time()
+        self._write_paused = False
+        self._alone = None
+        self._pending_bytes = 0
+        self._loop.call_soon(self._go_on)
+
+    def _abandon_pending(self) -> None:
         if self._limits.request_memory is not None:
             self._limits.request_memory.forget(self._go_on)
-        if self._frame is not None:
-            self._frame = None
-            self._release_memory()
-        self._rest = b""
         for waiting in self._pending:
             if isinstance(waiting, asyncio.Future):
                 waiting.cancel()
         self._pending.clear()
+
+    def _has_whole_request(self) -> bool:
+        if self._frame is not None:
+            return self._frame_filled == self._frame_size
+        rest = self._rest
+        return len(rest) >= 4 and len(rest) - 4 >= _SIZE.unpack_from(rest)[0]
+
+    def _end(self) -> None:
+        """Nothing more is served: release everything."""
+        self._closing = True
+        self._lost_at = None
+        self._abandon_pending()
+        if self._frame is not None:
+            self._frame = None
+            self._release_memory()
+        self._rest = b""
         self._session.closed()
         for awaited in (self._drained, self._closed):
             if awaited is not None and not awaited.done():
@@ -212,6 +245,8 @@ class Connection(asyncio.BufferedProtocol):
                     f"a request of {size} bytes was announced before signing in; {UNSIGNED_BYTES_MAX} are accepted"
                 )
             start = position + 4
+            if filled - start < size and self._lost_at is not None:
+                break
             if filled - start < size:
                 memory = self._limits.request_memory
                 if memory is not None and not memory.admit(size, self._go_on):
@@ -262,6 +297,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         pending = self._pending
         if isinstance(answer, asyncio.Future):
+            if self._lost_at is not None and bytes(frame[:2]) in LONG_POLLS:
+                answer.cancel()
+                return
             if frame[:2] != PRODUCE:
                 self._alone = answer
                 self._busy = True
@@ -362,7 +400,7 @@ class Connection(asyncio.BufferedProtocol):
             or len(self._pending) >= limits.requests_in_flight_max
             or self._pending_bytes > limits.write_buffer_bytes_max
         )
-        if self._busy or self._closing or self._transport is None:
+        if self._busy or self._closing or (self._transport is None and self._lost_at is None):
             return
         if self._frame_started_at is not None:
             # The time that a frame waited for us does not count against its sender.
@@ -378,6 +416,10 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             logger.warning("closing %s:%d: %s", *self.peer, error)
             self.abort()
+            return
+        if self._transport is None:
+            if self._lost_at is not None and not self._busy and not self._has_whole_request():
+                self._end()
             return
         can_read = len(self._rest) <= READ_AHEAD_BYTES and (
             self._frame is None or self._frame_filled < len(self._frame)
@@ -398,6 +440,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._write_paused_at = now
             elif (now - self._write_paused_at) * 1000 > limits.write_stall_ms_max:
                 return "it took no reply bytes for penstock.write.stall.timeout.ms"
+        if self._lost_at is not None:
+            is_late = now - self._lost_at > LOST_S_MAX
+            return "its peer disconnected, and its last requests could not be served in time" if is_late else None
         if self._frame_started_at is not None and not self._busy:
             # A large request gets the time that a slow but honest link needs for it.
             size = self._frame_size if self._frame is not None else 0
@@ -419,6 +464,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
+        elif self._lost_at is not None:
+            self._end()
 
     async def drain_and_close(self) -> None:
         """Accept no more requests, send the pending replies, then close; returns when all of it is done."""

@@ -14,6 +14,7 @@ from penstock.model.errors import ClosingReply, ProtocolError
 from penstock.server.connection import (
     FRAME_BYTES_FIRST,
     FRAMES_PER_TURN,
+    LOST_S_MAX,
     READ_AHEAD_BYTES,
     SCRATCH_BYTES,
     UNSIGNED_BYTES_MAX,
@@ -491,3 +492,100 @@ def test_a_connection_is_muted_no_longer_when_its_timer_fires_early() -> None:
         assert world.transport.written == [b"later"]
 
     asyncio.run(scenario())
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@in_loop
+async def test_requests_that_arrived_whole_are_served_after_the_peer_has_closed() -> None:
+    world = World()
+    contents = [PRODUCE + b"%d" % number + b"silent" for number in range(3 * FRAMES_PER_TURN)]
+    world.receive(b"".join(map(frame, contents)) + frame(PRODUCE + b"cut short")[:7])
+    assert len(world.session.frames) == FRAMES_PER_TURN
+    world.transport.close()
+    await turns()
+    assert world.session.frames == contents
+    assert world.gone == [world.connection]
+    assert world.session.is_closed
+
+
+@in_loop
+async def test_after_the_peer_has_closed_requests_still_wait_for_each_other_but_not_for_records() -> None:
+    world = World()
+    commit = b"\0\x08commit"
+    world.session.parking = (PRODUCE, FETCH, commit[:2])
+    world.receive(frame(FETCH))
+    for content in (FETCH + b"again", PRODUCE + b"1", commit, PRODUCE + b"2"):
+        world.receive(frame(content))
+    world.transport.close()
+    await turns()
+    # The fetches wait for nothing now, the commit is waited for.
+    assert world.session.frames[1:] == [FETCH + b"again", PRODUCE + b"1", commit]
+    first, again, produced, committed = world.session.parked
+    assert first.cancelled()
+    assert again.cancelled()
+    assert world.gone == []
+    produced.set_result(None)
+    committed.set_result([b"committed"])
+    await turns()
+    assert world.session.frames[-1] == PRODUCE + b"2"
+    assert world.gone == [world.connection]
+    assert world.replies == []
+
+
+@in_loop
+async def test_a_large_request_that_arrived_whole_is_served_after_the_peer_has_closed() -> None:
+    limits = replace(LIMITS, request_memory=RequestMemory(1_000_000))
+    world, next_world = World(limits), World(limits)
+    world.session.parking = (FETCH,)
+    large = PRODUCE + bytes(999_998)
+    world.receive(frame(FETCH) + frame(b"\0\x12") + frame(large)[:1000])
+    world.session.parked[0].set_result([b"polled"])
+    await turns()
+    world.connection.mute(3_600_000)
+    world.receive(frame(large)[1000:])
+    world.transport.close()
+    await turns()
+    assert world.session.frames[-1] == b"\0\x12", "over its quota, it has to wait"
+    world.connection._unmute(world.connection._muted_until)
+    assert world.session.frames[-1] == large
+    assert world.gone == [world.connection]
+    next_world.receive(frame(large))
+    assert next_world.session.frames == [large]
+
+
+@in_loop
+async def test_what_a_peer_that_has_gone_left_behind_is_bounded_in_time() -> None:
+    world = World()
+    world.session.parking = (b"\0\x0b",)
+    world.receive(frame(b"\0\x12") * FRAMES_PER_TURN + frame(b"\0\x0bjoin") + frame(b"\0\x12never"))
+    world.connection.connection_lost(None)
+    await turns()
+    now = asyncio.get_running_loop().time()
+    assert world.gone == []
+    assert world.connection.overdue(now + LOST_S_MAX - 1) is None
+    assert world.connection.overdue(now + LOST_S_MAX + 1) is not None
+    world.connection.abort()
+    assert world.gone == [world.connection]
+    assert world.session.parked[0].cancelled()
+    await turns()
+    assert world.session.frames[-1] == b"\0\x0bjoin"
+
+
+@in_loop
+async def test_a_connection_that_we_close_serves_nothing_more() -> None:
+    for close in ("abort", "bad frame", "stop"):
+        world = World()
+        world.receive(frame(b"\0\x12") * (FRAMES_PER_TURN - 1) + frame(b"bad" if close == "bad frame" else b"\0\x12"))
+        if close != "bad frame":
+            world.receive(frame(b"\0\x12never"))
+        if close == "abort":
+            world.connection.abort()
+        elif close == "stop":
+            await world.connection.drain_and_close()
+        await turns()
+        assert len(world.session.frames) == FRAMES_PER_TURN, close
+        assert world.gone == [world.connection]
