@@ -31,6 +31,7 @@ class Client:
         "address",
         "api_key",
         "client_id",
+        "has_waited",
         "host",
         "is_forwarded",
         "is_token",
@@ -71,6 +72,9 @@ class Client:
         self.mute: Callable[[int], None] | None = None
         self.software_name = ""
         self.software_version = ""
+        # Whether a request has waited until its client, which may have come by another connection before, was no longer
+        # throttled; from then on throttle times apply to this connection.
+        self.has_waited = False
         # The last produce of this connection that waits to be appended, if any.
         self.last_write: asyncio.Future[None] | None = None
         self._on_closed: dict[str, Callable[[], None]] | None = None

@@ -26,7 +26,7 @@ from penstock.api.table import FORWARDED_KEYS
 from penstock.api.work_timer import WorkTimer
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.core.security.audited_requests import AUDITED, is_change
-from penstock.model.errors import ApiError, ProtocolError
+from penstock.model.errors import ApiError, ProtocolError, Throttled
 from penstock.runtime.replication.fetch_rows import is_follower
 from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.client_quotas import ClientQuotas
@@ -134,7 +134,10 @@ class Dispatcher:
         return ClientSession(self, client, principal_of)
 
     def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:
-        """Serve one frame. Handlers do not keep the frame's records once they have returned."""
+        """Serve one frame; raises Throttled if it is too early for that.
+
+        Handlers do not keep the frame's records once they have returned.
+        """
         started = self._clock()
         try:
             api_key, version, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
@@ -148,6 +151,8 @@ class Dispatcher:
         last_route, last_header, context, position = client.last_header
         if last_route is not route or not frame.startswith(last_header, NUMBERS_BYTES):
             context, position = _read_header(frame, route, client)
+        if not client.has_waited:
+            self._wait_for_quotas(route, context)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
         request, _ = route.decode(frame, position)
         if route.forwarding is not None:
@@ -159,6 +164,21 @@ class Dispatcher:
         if type(response) is not route.response and (isinstance(response, asyncio.Future) or iscoroutine(response)):
             return self._park(response, route, context, correlation_id, len(frame), started)
         return self._finish(response, route, context, correlation_id, len(frame), started)
+
+    def _wait_for_quotas(self, route: Route, context: RequestContext) -> None:
+        """Raises Throttled for the first request of a connection whose client is throttled.
+
+        Without that a client would evade its quotas by connecting again for each request.
+        """
+        client = context.client
+        if (route.is_between_brokers or route.of_followers is not None) and self._is_exempt(client):
+            return
+        client.has_waited = True
+        if self._quotas is None or not self._quotas.are_set or client.mute is None:
+            return
+        throttled_ms = self._quotas.throttled_ms(client, context.client_id or "")
+        if throttled_ms:
+            raise Throttled(throttled_ms)
 
     def _finish(
         self,
@@ -372,9 +392,11 @@ class ClientSession:
             self.client.principal = self._principal_of(certificate)
 
     def answer(self, frame: bytearray) -> Reply | asyncio.Future[Reply | None] | None:
-        """Serve one frame; raises ProtocolError when the connection should be closed."""
+        """Serve one frame; raises ProtocolError when the connection should be closed, Throttled to be asked again."""
         try:
             return self._dispatcher.answer(frame, self.client)
+        except Throttled:
+            raise
         except ProtocolError:
             self._dispatcher.counters.refused += 1
             raise

@@ -186,6 +186,14 @@ class ProtocolError(Exception):
     """The peer sent bytes that no client following the protocol sends."""
 
 
+class Throttled(Exception):
+    """Nothing of a request was served: it is to be presented again, unchanged, after `delay_ms`."""
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(f"throttled for {delay_ms} ms")
+        self.delay_ms = delay_ms
+
+
 class ClosingReply(ProtocolError):
     """The last reply of a connection: `reply` is sent, then the connection is closed."""
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Protocol, Union
 
-from penstock.model.errors import ClosingReply, ProtocolError
+from penstock.model.errors import ClosingReply, ProtocolError, Throttled
 from penstock.server.limits import ConnectionLimits
 
 Buffer = bytes | bytearray | memoryview
@@ -68,7 +68,7 @@ class Session(Protocol):
         """The connection is open; `certificate` is the peer's TLS certificate, verified."""
 
     def answer(self, frame: bytearray) -> Answer:
-        """Serve one request frame. A ProtocolError closes the connection."""
+        """Serve one request frame. A ProtocolError closes the connection; with Throttled it is presented again."""
 
     def closed(self) -> None:
         """The connection is closed; parked work for it may be dropped."""
@@ -87,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_filled",
         "_frame_size",
         "_frame_started_at",
+        "_held",
         "_limits",
         "_loop",
         "_lost_at",
@@ -130,6 +131,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_size = 0
         self._frame_filled = 0
         self._frame_started_at: float | None = None
+        # A request that came too early, and what it counts for in the memory of requests that are read.
+        self._held: tuple[bytearray, int] | None = None
         self._pending: deque[Reply | asyncio.Future[Reply | None]] = deque()
         # Bytes of finished replies that wait behind unfinished ones.
         self._pending_bytes = 0
@@ -177,6 +180,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.clear()
 
     def _has_whole_request(self) -> bool:
+        if self._held is not None:
+            return True
         if self._frame is not None:
             return self._frame_filled == self._frame_size
         rest = self._rest
@@ -189,7 +194,10 @@ class Connection(asyncio.BufferedProtocol):
         self._abandon_pending()
         if self._frame is not None:
             self._frame = None
-            self._release_memory()
+            self._release_memory(self._frame_size)
+        if self._held is not None:
+            self._release_memory(self._held[1])
+            self._held = None
         self._rest = b""
         self._session.closed()
         for awaited in (self._drained, self._closed):
@@ -282,17 +290,29 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._frame = None
             self._frame_started_at = None
-            try:
-                self._serve(frame)
-            finally:
-                self._release_memory()
+            self._serve_counted(frame, self._frame_size)
 
-    def _release_memory(self) -> None:
-        if self._limits.request_memory is not None:
-            self._limits.request_memory.release(self._frame_size)
+    def _serve_counted(self, frame: bytearray, size: int) -> None:
+        """Serve a request that counts `size` bytes until it was served or dropped."""
+        try:
+            self._serve(frame)
+        finally:
+            if self._held is not None and self._held[0] is frame:
+                self._held = (frame, size)
+            else:
+                self._release_memory(size)
+
+    def _release_memory(self, size: int) -> None:
+        if size and self._limits.request_memory is not None:
+            self._limits.request_memory.release(size)
 
     def _serve(self, frame: bytearray) -> None:
-        answer = self._session.answer(frame)
+        try:
+            answer = self._session.answer(frame)
+        except Throttled as throttled:
+            self._held = (frame, 0)
+            self.mute(throttled.delay_ms)
+            return
         if answer is None:
             return
         pending = self._pending
@@ -406,6 +426,12 @@ class Connection(asyncio.BufferedProtocol):
             # The time that a frame waited for us does not count against its sender.
             self._frame_started_at = self.last_active_at = self._loop.time()
         try:
+            if self._held is not None:
+                frame, size = self._held
+                self._held = None
+                self._serve_counted(frame, size)
+                if self._busy or self._closing:
+                    return
             if self._frame is not None:
                 if self._frame_filled == self._frame_size:
                     self._frame_full(self._frame)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.model.errors import ClosingReply, ProtocolError
+from penstock.model.errors import ClosingReply, ProtocolError, Throttled
 from penstock.server.connection import (
     FRAME_BYTES_FIRST,
     FRAMES_PER_TURN,
@@ -84,6 +84,7 @@ class Session:
         self.frames: list[bytes] = []
         self.parked: list[asyncio.Future[Any]] = []
         self.parking: tuple[bytes, ...] = ()
+        self.throttled: list[int] = []
         self.is_closed = False
         self.is_signed_in = True
 
@@ -94,6 +95,8 @@ class Session:
         self.frames.append(bytes(frame))
         if bytes(frame).endswith(b"bad"):
             raise ProtocolError("a bad frame")
+        if self.throttled:
+            raise Throttled(self.throttled.pop())
         if frame[:2] in self.parking:
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self.parked.append(future)
@@ -588,4 +591,42 @@ async def test_a_connection_that_we_close_serves_nothing_more() -> None:
             await world.connection.drain_and_close()
         await turns()
         assert len(world.session.frames) == FRAMES_PER_TURN, close
+        assert world.gone == [world.connection]
+
+
+@in_loop
+async def test_a_request_that_comes_too_early_is_presented_again_before_those_behind_it() -> None:
+    limits = replace(LIMITS, request_memory=RequestMemory(1_000_000))
+    world, other = World(limits), World(limits)
+    large = PRODUCE + bytes(999_998)
+    world.session.throttled = [3_600_000, 3_600_000]
+    world.receive(frame(large) + frame(b"\0\x12behind"))
+    assert world.session.frames == [large]
+    # It still counts among the requests that are read.
+    other.receive(frame(large)[:100_000])
+    assert not other.transport.reading
+    world.connection._unmute(world.connection._muted_until)
+    assert world.session.frames == [large, large]
+    assert not other.transport.reading
+    world.connection._unmute(world.connection._muted_until)
+    assert world.session.frames == [large, large, large, b"\0\x12behind"]
+    assert world.replies == [large, b"\0\x12behind"]
+    assert other.transport.reading
+
+
+@in_loop
+async def test_a_small_request_that_came_too_early_is_served_after_its_peer_has_gone_or_dropped() -> None:
+    for is_aborted in (False, True):
+        world = World()
+        world.session.throttled = [3_600_000]
+        world.receive(frame(PRODUCE + b"1") + frame(PRODUCE + b"2"))
+        world.transport.close()
+        await turns()
+        assert world.session.frames == [PRODUCE + b"1"]
+        assert world.gone == []
+        if is_aborted:
+            world.connection.abort()
+        world.connection._unmute(world.connection._muted_until)
+        await turns()
+        assert world.session.frames == [PRODUCE + b"1"] + ([] if is_aborted else [PRODUCE + b"1", PRODUCE + b"2"])
         assert world.gone == [world.connection]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from hashlib import sha256
+from math import ceil
 from typing import NamedTuple
 
 USER = "user"
@@ -25,7 +26,10 @@ CONSUMER_BYTE_RATE = "consumer_byte_rate"
 REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
-CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+RATE_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
+CLIENT_KEYS = (*RATE_KEYS, CONTROLLER_MUTATION_RATE)
+# The longest throttle time.
+THROTTLE_MS_MAX = 30_000
 
 # Measurements of former clients; the oldest are dropped.
 METERS_MAX = 50_000
@@ -133,10 +137,12 @@ class Windows(NamedTuple):
 class RateMeter:
     """A rate over the last windows."""
 
-    __slots__ = ("_samples", "_window_ms", "_windows")
+    __slots__ = ("_samples", "_window_ms", "_windows", "throttled_until_ms")
 
     def __init__(self, windows: Windows) -> None:
         self._windows, self._window_ms = windows
+        # Set by whoever throttles by this rate.
+        self.throttled_until_ms = 0.0
         # Each window's start and sum, the oldest first.
         self._samples: deque[list[float]] = deque()
 
@@ -233,7 +239,20 @@ class Quotas:
                 del self._meters[next(iter(self._meters))]
             meter = self._meters[key, limit.shared_by] = RateMeter(self._windows)
         meter.record(amount, now_ms)
-        return meter.throttle_ms(limit.value, now_ms)
+        throttle_ms = min(meter.throttle_ms(limit.value, now_ms), THROTTLE_MS_MAX)
+        if throttle_ms:
+            meter.throttled_until_ms = now_ms + throttle_ms
+        return throttle_ms
+
+    def throttled_ms(self, user: str, client_id: str, now_ms: float) -> int:
+        """For how long a client is still throttled, whichever connections its requests came by."""
+        until_ms = 0.0
+        for key in RATE_KEYS:
+            limit = self.table.limit(key, user, client_id)
+            meter = None if limit is None else self._meters.get((key, limit.shared_by))
+            if meter is not None:
+                until_ms = max(until_ms, meter.throttled_until_ms)
+        return max(0, ceil(until_ms - now_ms))
 
     def rate(self, key: str, user: str, now_ms: float) -> float:
         """The rate of all clients of a user that has a quota of its own; 0 where nothing is measured."""
