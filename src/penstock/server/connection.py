@@ -17,8 +17,9 @@ once, until the other connections had their turn, and before a large request whi
 then does reading pause, so that a peer that disconnects while it waits is noticed at once.
 
 Requests that have arrived whole when the peer disconnects are served all the same, as by Kafka: a producer with acks=0
-sends and closes. Their replies go nowhere, nothing waits for new records on their behalf, and they have
-`LOST_S_MAX`. A connection that we close ourselves serves nothing more.
+sends and closes. Their replies go nowhere, and they have `LOST_S_MAX`. What is behind a request that was waiting when
+the peer disconnected, or behind one that waits for new records, is dropped: its reply would have been the next to fail.
+A connection that we close ourselves serves nothing more.
 """
 
 from __future__ import annotations
@@ -162,12 +163,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._abandon_pending()
-        if self._closing or not self._has_whole_request():
+        if self._closing or self._alone is not None or not self._has_whole_request():
             self._end()
             return
         self._lost_at = self._loop.time()
         self._write_paused = False
-        self._alone = None
         self._pending_bytes = 0
         self._loop.call_soon(self._go_on)
 
@@ -319,6 +319,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answer, asyncio.Future):
             if self._lost_at is not None and bytes(frame[:2]) in LONG_POLLS:
                 answer.cancel()
+                self._end()
                 return
             if frame[:2] != PRODUCE:
                 self._alone = answer

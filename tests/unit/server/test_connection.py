@@ -516,27 +516,37 @@ async def test_requests_that_arrived_whole_are_served_after_the_peer_has_closed(
 
 
 @in_loop
-async def test_after_the_peer_has_closed_requests_still_wait_for_each_other_but_not_for_records() -> None:
+async def test_after_the_peer_has_closed_requests_still_wait_for_each_other() -> None:
     world = World()
     commit = b"\0\x08commit"
-    world.session.parking = (PRODUCE, FETCH, commit[:2])
-    world.receive(frame(FETCH))
-    for content in (FETCH + b"again", PRODUCE + b"1", commit, PRODUCE + b"2"):
-        world.receive(frame(content))
-    world.transport.close()
+    world.session.parking = (PRODUCE, commit[:2])
+    world.receive(frame(b"\0\x12") * FRAMES_PER_TURN)
+    world.receive(b"".join(map(frame, (PRODUCE + b"1", commit, PRODUCE + b"2"))))
+    world.connection.connection_lost(None)
     await turns()
-    # The fetches wait for nothing now, the commit is waited for.
-    assert world.session.frames[1:] == [FETCH + b"again", PRODUCE + b"1", commit]
-    first, again, produced, committed = world.session.parked
-    assert first.cancelled()
-    assert again.cancelled()
+    assert world.session.frames[FRAMES_PER_TURN:] == [PRODUCE + b"1", commit]
+    produced, committed = world.session.parked
     assert world.gone == []
     produced.set_result(None)
     committed.set_result([b"committed"])
     await turns()
     assert world.session.frames[-1] == PRODUCE + b"2"
     assert world.gone == [world.connection]
-    assert world.replies == []
+
+
+@in_loop
+async def test_behind_a_request_that_waits_nothing_is_served_once_the_peer_has_gone() -> None:
+    for is_waiting_before in (True, False):
+        world = World()
+        world.session.parking = (FETCH,)
+        if not is_waiting_before:
+            world.receive(frame(b"\0\x12") * FRAMES_PER_TURN)
+        world.receive(frame(FETCH) + frame(PRODUCE))
+        world.connection.connection_lost(None)
+        await turns()
+        assert world.session.frames[-1] == FETCH
+        assert world.session.parked[0].cancelled()
+        assert world.gone == [world.connection]
 
 
 @in_loop

@@ -246,13 +246,19 @@ class Quotas:
 
     def throttled_ms(self, user: str, client_id: str, now_ms: float) -> int:
         """For how long a client is still throttled, whichever connections its requests came by."""
-        until_ms = 0.0
+        throttled_ms = 0
         for key in RATE_KEYS:
             limit = self.table.limit(key, user, client_id)
             meter = None if limit is None else self._meters.get((key, limit.shared_by))
-            if meter is not None:
-                until_ms = max(until_ms, meter.throttled_until_ms)
-        return max(0, ceil(until_ms - now_ms))
+            if limit is not None and meter is not None and meter.throttled_until_ms > now_ms:
+                left_ms = min(ceil(meter.throttled_until_ms - now_ms), meter.throttle_ms(limit.value, now_ms))
+                throttled_ms = max(throttled_ms, left_ms)
+        return throttled_ms
+
+    def forget_throttling(self) -> None:
+        """Quotas were changed: what was decided by the old ones does not count any more."""
+        for meter in self._meters.values():
+            meter.throttled_until_ms = 0.0
 
     def rate(self, key: str, user: str, now_ms: float) -> float:
         """The rate of all clients of a user that has a quota of its own; 0 where nothing is measured."""

@@ -47,10 +47,11 @@ class ClientQuotas:
 
     def committed(self, records: Sequence[Any]) -> None:
         """Apply the metadata log."""
-        for record in records:
-            if isinstance(record, ClientQuotaRecord):
-                value = None if record.remove else record.value
-                self.table.set(record.key, quota_entity(record.entity), value)
+        changes = [record for record in records if isinstance(record, ClientQuotaRecord)]
+        for record in changes:
+            self.table.set(record.key, quota_entity(record.entity), None if record.remove else record.value)
+        if changes:
+            self._quotas.forget_throttling()
         self.are_set = not self.table.is_empty
 
     def produced(self, asker: Asker, client_id: str, size_bytes: int) -> int:
