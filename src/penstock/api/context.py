@@ -43,6 +43,7 @@ class Client:
         "security_protocol",
         "software_name",
         "software_version",
+        "waiting_bytes",
     )
 
     def __init__(
@@ -77,6 +78,8 @@ class Client:
         self.has_waited = False
         # The last produce of this connection that waits to be appended, if any.
         self.last_write: asyncio.Future[None] | None = None
+        # What such produces hold of records.
+        self.waiting_bytes = 0
         self._on_closed: dict[str, Callable[[], None]] | None = None
 
     def when_closed(self, purpose: str, listener: Callable[[], None]) -> None:
