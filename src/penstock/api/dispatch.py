@@ -31,9 +31,10 @@ from penstock.runtime.replication.fetch_rows import is_follower
 from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
-from penstock.wire.codec import decoder, encoder
+from penstock.wire.codec import encoder, request_decoder
+from penstock.wire.decoding import ENTRIES_UNLIMITED
 from penstock.wire.frame import decode_request_header, encode_response
-from penstock.wire.primitives import Buffer, MalformedMessage
+from penstock.wire.primitives import Buffer, MalformedMessage, TooManyEntries
 
 _KEY_VERSION_ID = Struct(">HHi")
 NUMBERS_BYTES = _KEY_VERSION_ID.size
@@ -59,6 +60,24 @@ BETWEEN_BROKERS: Collection[int] = frozenset(
     )
 )
 
+# What nodes send each other about all the partitions that they share.
+LARGE_BETWEEN_NODES: Collection[int] = frozenset(
+    (
+        *BETWEEN_BROKERS,
+        ApiKey.FETCH,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ENVELOPE,
+    )
+)
+UNLIMITED_BYTES = 2**31 - 1
+
 T = TypeVar("T")
 PrincipalOf = Callable[[Mapping[str, object]], str]
 
@@ -69,7 +88,7 @@ class Route(NamedTuple):
     """Everything needed to serve one API in one version."""
 
     api_key: int
-    decode: Callable[[Buffer, int], tuple[Any, int]]
+    decode: Callable[[Buffer, int, int], tuple[Any, int]]
     handle: Handler
     response: type[Any]
     encode: Callable[[Any, list[Buffer]], None]
@@ -81,8 +100,20 @@ class Route(NamedTuple):
     counters: ApiCounters
     # Finds the errors in a response; None where there cannot be any.
     errors: Finder | None
+    # The largest request, except from other nodes.
+    bytes_max: int
     # The same for fetches by followers, which have different meaning and timing.
     of_followers: Route | None
+
+
+class RequestLimits(NamedTuple):
+    """The largest requests of clients: in bytes, except Produce, and in elements of all arrays together."""
+
+    bytes_max: int = 4 * 1024 * 1024
+    entries_max: int = 30_000
+
+
+DEFAULT_LIMITS = RequestLimits()
 
 
 class Dispatcher:
@@ -103,6 +134,7 @@ class Dispatcher:
         audit: AuditTrail | None = None,
         between_brokers: Collection[int] = BETWEEN_BROKERS,
         is_exempt: Callable[[Client], bool] = lambda _: True,
+        limits: RequestLimits = DEFAULT_LIMITS,
     ) -> None:
         """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled.
 
@@ -119,6 +151,7 @@ class Dispatcher:
         self._audit = audit if audit is not None and audit.is_on else None
         self._between_brokers = between_brokers
         self._is_exempt = is_exempt
+        self._limits = limits
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -153,8 +186,18 @@ class Dispatcher:
             context, position = _read_header(frame, route, client)
         if not client.has_waited:
             self._wait_for_quotas(route, context)
+        if len(frame) > route.bytes_max:
+            self._check_size(route, len(frame), client)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
-        request, _ = route.decode(frame, position)
+        try:
+            request, _ = route.decode(frame, position, self._limits.entries_max)
+        except TooManyEntries:
+            if not self._may_be_large(route, client):
+                raise ProtocolError(
+                    f"{APIS[api_key].name} with more than {self._limits.entries_max} elements in its arrays "
+                    "(penstock.request.entries.max)"
+                ) from None
+            request, _ = route.decode(frame, position, ENTRIES_UNLIMITED)
         if route.forwarding is not None:
             timer = WorkTimer(self._clock)
             return self._own(timer.measured(self._decide(bytes(frame), request, context, route, started, timer)))
@@ -164,6 +207,17 @@ class Dispatcher:
         if type(response) is not route.response and (isinstance(response, asyncio.Future) or iscoroutine(response)):
             return self._park(response, route, context, correlation_id, len(frame), started)
         return self._finish(response, route, context, correlation_id, len(frame), started)
+
+    def _check_size(self, route: Route, size_bytes: int, client: Client) -> None:
+        """Raises ProtocolError for a request that is too large, unless it comes from another node."""
+        if not self._may_be_large(route, client):
+            raise ProtocolError(
+                f"{APIS[route.api_key].name} of {size_bytes} bytes; {route.bytes_max} are accepted "
+                "(penstock.request.bytes.max)"
+            )
+
+    def _may_be_large(self, route: Route, client: Client) -> bool:
+        return route.api_key in LARGE_BETWEEN_NODES and self._is_exempt(client)
 
     def _wait_for_quotas(self, route: Route, context: RequestContext) -> None:
         """Raises Throttled for the first request of a connection whose client is throttled.
@@ -247,7 +301,7 @@ class Dispatcher:
             handle = _audited(self._audit, api_key, handle)
         route = Route(
             api_key,
-            decoder(request_class(api_key), version),
+            request_decoder(request_class(api_key), version),
             handle,
             response,
             encoder(response, version),
@@ -257,6 +311,7 @@ class Dispatcher:
             api_key in self._between_brokers,
             self.counters.api(name),
             None if name in TELLING else errors,
+            UNLIMITED_BYTES if api_key == ApiKey.PRODUCE else self._limits.bytes_max,
             None,
         )
         if api_key == ApiKey.FETCH:

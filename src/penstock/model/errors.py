@@ -168,8 +168,11 @@ MESSAGE_LENGTH_MAX = 2_000
 
 
 def shortened(message: str) -> str:
-    """A message that is not too long to be logged or sent."""
-    return message if len(message) <= MESSAGE_LENGTH_MAX else message[: MESSAGE_LENGTH_MAX - 1] + "…"
+    """A message that is not too long to be logged or sent; what is quoted is mostly in the middle."""
+    if len(message) <= MESSAGE_LENGTH_MAX:
+        return message
+    half = MESSAGE_LENGTH_MAX // 2
+    return f"{message[:half]}…{message[-half + 1 :]}"
 
 
 class ApiError(Exception):

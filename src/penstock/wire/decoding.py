@@ -12,12 +12,16 @@ from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
 
 # Messages that are read back from a log, as opposed to what a peer sends.
 STORED_KINDS = frozenset({"record", "key", "value"})
+ENTRIES_UNLIMITED = 2**31 - 1
 
 
 def compile_decoder(
     message: Message, version: int, classes: Callable[[str], type[Any]]
 ) -> Callable[[Buffer, int], tuple[Any, int]]:
-    """A function that reads the message at a position, and returns it with the position behind it."""
+    """A function that reads the message at a position, and returns it with the position behind it.
+
+    A request's takes a third argument: how many elements all its arrays may have together.
+    """
     return _DecoderWriter(message, version, classes).write(message.struct)
 
 
@@ -29,9 +33,10 @@ class _DecoderWriter(FunctionWriter):
         self._run: list[tuple[str, str]] = []
         # What is stored was checked when it was written, and must stay readable.
         self._limits_strings = message.kind not in STORED_KINDS
+        self._limits_entries = message.kind == "request"
 
     def write(self, root: Struct) -> Callable[[Buffer, int], tuple[Any, int]]:
-        with self.block("def decode(data, at=0):"):
+        with self.block(f"def decode(data, at=0, left={ENTRIES_UNLIMITED}):"):
             self.line("view = data if type(data) is memoryview else memoryview(data)")
             self.line("end = len(view)")
             with self.block("try:"):
@@ -151,6 +156,10 @@ class _DecoderWriter(FunctionWriter):
         smallest = self.smallest_element(field)
         needed = count if smallest == 1 else f"{count} * {smallest}"
         self._refuse(f"{needed} > end - at", f"{field.name} has more elements than what is left can hold")
+        if self._limits_entries:
+            self.line(f"left -= {count}")
+            with self.block("if left < 0:"):
+                self.line(f"raise TooManyEntries('{self.label}')")
         if field.type == "uuid":
             self.line(f"to = at + {needed}")
             self.line(f"{target} = tuple([bytes(view[i:i + 16]) for i in range(at, to, 16)])")

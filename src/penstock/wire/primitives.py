@@ -23,6 +23,13 @@ class MalformedMessage(ProtocolError):
     """Bytes that are not the message they should be."""
 
 
+class TooManyEntries(MalformedMessage):
+    """A request whose arrays have more elements than the reader accepts."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(f"{label}: its arrays have too many elements")
+
+
 class UnsupportedVersion(ProtocolError):
     """A version that this message does not have."""
 
