@@ -35,7 +35,8 @@ PIECES = {
     ApiKey.DESCRIBE_PRODUCERS: Pieces("topics", "topics", "partition_indexes", "partitions"),
     # Each has all settings of a topic or broker.
     ApiKey.DESCRIBE_CONFIGS: Pieces("resources", "results", rows_max=20),
-    ApiKey.FIND_COORDINATOR: Pieces("coordinator_keys", "coordinators"),
+    # A name of Kafka's greatest length takes a millisecond.
+    ApiKey.FIND_COORDINATOR: Pieces("coordinator_keys", "coordinators", rows_max=20),
     ApiKey.DESCRIBE_GROUPS: Pieces("groups", "groups", rows_max=50),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
     ApiKey.SHARE_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
