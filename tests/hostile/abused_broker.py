@@ -106,11 +106,13 @@ class AbusedBroker:
         assert answer.error_code == 0, answer
         return client
 
-    def cost_of(self, user: str, request: Any, version: int, reply_s: float = REPLY_S) -> Cost:
+    def cost_of(
+        self, user: str, request: Any, version: int, reply_s: float = REPLY_S, *, has_neighbour: bool = True
+    ) -> Cost:
         """Send one request on a connection of its own, while a neighbour keeps asking for little."""
         key = KEYS[type(request).__name__]
         frame = b"".join(encode_request(RequestHeader(key, version, 1, "abuse"), [encode(request, version)]))
-        with self.sign_in(user) as client, _Neighbour(self) as neighbour:
+        with self.sign_in(user) as client, _Neighbour(self, is_quiet=not has_neighbour) as neighbour:
             loop_s, process_s, began = self.loop_s(), self.process_s(), time.monotonic()
             client._socket.settimeout(reply_s)
             answer: int | None = None
@@ -157,9 +159,11 @@ class AbusedBroker:
 class _Neighbour:
     """Another user, who asks for little all the time, and how long it waited at most."""
 
-    def __init__(self, broker: AbusedBroker) -> None:
+    def __init__(self, broker: AbusedBroker, *, is_quiet: bool) -> None:
         self._broker = broker
         self._stopping = threading.Event()
+        if is_quiet:
+            self._stopping.set()
         self._longest_s = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
 

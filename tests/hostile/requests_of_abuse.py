@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from penstock.wire import schema
 from penstock.wire.apis import APIS, request_class
 from penstock.wire.codec import definition_of, encode
-from penstock.wire.primitives import STRING_BYTES_MAX
 
+# As long as Kafka allows.
+STRING_BYTES_MAX = 32_767
 LARGEST: dict[str, Any] = {
     "bool": True,
     "int8": 2**7 - 1,

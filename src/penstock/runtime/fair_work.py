@@ -34,20 +34,19 @@ class FairWork:
         self._queues: dict[str, deque[Piece]] = {}
         self._running: set[str] = set()
         self._bytes: dict[str, int] = {}
-        self._bytes_of_all = 0
+        # What the work of all clients that is not done holds.
+        self.held_bytes = 0
 
     def is_full(self, client: str) -> bool:
         """Whether the client should wait before it asks for more."""
-        return bool(self._bytes) and (
-            self._bytes.get(client, 0) > CLIENT_BYTES_MAX or self._bytes_of_all > ALL_BYTES_MAX
-        )
+        return self._bytes.get(client, 0) > CLIENT_BYTES_MAX or self.held_bytes > ALL_BYTES_MAX
 
     def run(self, client: str, work: Callable[[], T], size_bytes: int) -> asyncio.Future[T]:
         """A future of what `work`, which holds so many bytes, returns or raises, once it was the client's turn."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(client, deque()).append((work, done, size_bytes))
         self._bytes[client] = self._bytes.get(client, 0) + size_bytes
-        self._bytes_of_all += size_bytes
+        self.held_bytes += size_bytes
         self._start()
         return done
 
@@ -67,7 +66,7 @@ class FairWork:
             self._env.run_blocking(work).add_done_callback(partial(self._ended, client, done, size_bytes))
 
     def _forget(self, client: str, size_bytes: int) -> None:
-        self._bytes_of_all -= size_bytes
+        self.held_bytes -= size_bytes
         left = self._bytes[client] - size_bytes
         if left:
             self._bytes[client] = left

@@ -152,13 +152,13 @@ class Produce:
     ) -> Response | Coroutine[Any, Any, ProduceResponse | None]:
         """Append at once if nothing prevents it, otherwise in turn."""
         client = context.client
-        if (client.last_write is not None and client.waiting_bytes > WAITING_BYTES_MAX) or self._work.is_full(
-            client.principal
+        if (client.last_write is not None or self._work.held_bytes) and (
+            client.waiting_bytes > WAITING_BYTES_MAX or self._work.is_full(client.principal)
         ):
             raise Throttled(WAITING_PAUSE_MS)
         denied = self._denied(request, context) if self._access is not None else NOBODY_DENIED
         if client.last_write is None and not denied and not request.transactional_id and not self._schemas.watched:
-            response = self._append(request, context, ADMITTED)
+            response = self._append_topics(request, context, ADMITTED, [], [], False, request.topic_data, None)
             return self._append_in_turn(request, context, response) if isinstance(response, Rest) else response
         questions = self._questions(request, context.api_version, denied)
         if client.last_write is None and not questions.unverified and not questions.unchecked:
@@ -324,7 +324,7 @@ class Produce:
             before = len(rows)
             for data in topic.partition_data:
                 try:
-                    if isinstance(prepared, ApiError):
+                    if prepared is not None and isinstance(prepared, ApiError):
                         raise prepared
                     if admission.refusals:
                         reason = admission.refusals.get((topic.name, topic.topic_id, data.index))

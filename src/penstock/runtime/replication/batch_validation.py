@@ -57,10 +57,17 @@ def check_times(
 
     With LogAppendTime, the broker's time is set.
     """
-    check_window(settings, header, body, facts, now_ms)
     if settings.log_append_time:
+        check_window(settings, header, body, facts, now_ms)
         return patch_timestamps(data, 0, header, now_ms)
-    newest = header.base_timestamp + facts.max_timestamp_delta
+    base_timestamp = header.base_timestamp
+    newest = base_timestamp + facts.max_timestamp_delta
+    if (
+        newest - now_ms > settings.message_timestamp_after_max_ms
+        or newest > TIMESTAMP_MAX
+        or now_ms - base_timestamp - facts.min_timestamp_delta > settings.message_timestamp_before_max_ms
+    ):
+        check_window(settings, header, body, facts, now_ms)
     if newest != header.max_timestamp or header.attributes & APPEND_TIME:
         header = patch_timestamps(data, 0, header, newest, TimestampType.CREATE)
     return header

@@ -324,16 +324,24 @@ class Partition:
         if prepared is not None:
             body, facts = prepared.body, prepared.facts
         else:
+            limit = self.decompressed_bytes_max
             if budget is not None:
-                self._check_budget(budget, header, data, now_ms)
+                if (
+                    budget.left <= 0
+                    or self._codec is not None
+                    or header.records_count > INLINE_RECORDS_MAX
+                    or len(data) > INLINE_BYTES_MAX
+                ):
+                    self._check_budget(budget, header, data, now_ms)
+                if limit > INLINE_BYTES_MAX:
+                    limit = INLINE_BYTES_MAX
             check_crc(data, 0, header)
             if origin is CLIENT:
                 check_produced(header)
             try:
-                limit = self.decompressed_bytes_max if budget is None else INLINE_BYTES_MAX
-                body = read_body(data, 0, header, min(limit, self.decompressed_bytes_max))
+                body = read_body(data, 0, header, limit)
             except DecompressionTooLarge:
-                if budget is None or self.decompressed_bytes_max <= INLINE_BYTES_MAX:
+                if limit == self.decompressed_bytes_max:
                     raise
                 raise self._deferred(data, now_ms) from None
             if budget is not None:

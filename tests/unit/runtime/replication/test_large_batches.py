@@ -266,7 +266,7 @@ def test_work_is_done_in_turns() -> None:
             assert len(workers.asked) <= 2
             await workers.work()
         assert done == ["a1", "b1", "c1", "a2", "b2"]
-        assert (work._bytes, work._bytes_of_all) == ({}, 0)
+        assert (work._bytes, work.held_bytes) == ({}, 0)
 
     asyncio.run(story())
 
