@@ -31,6 +31,7 @@ class Client:
         "address",
         "api_key",
         "client_id",
+        "has_waited",
         "host",
         "is_forwarded",
         "is_token",
@@ -42,6 +43,7 @@ class Client:
         "security_protocol",
         "software_name",
         "software_version",
+        "waiting_bytes",
     )
 
     def __init__(
@@ -71,8 +73,13 @@ class Client:
         self.mute: Callable[[int], None] | None = None
         self.software_name = ""
         self.software_version = ""
+        # Whether a request has waited until its client, which may have come by another connection before, was no longer
+        # throttled; from then on throttle times apply to this connection.
+        self.has_waited = False
         # The last produce of this connection that waits to be appended, if any.
         self.last_write: asyncio.Future[None] | None = None
+        # What such produces hold of records.
+        self.waiting_bytes = 0
         self._on_closed: dict[str, Callable[[], None]] | None = None
 
     def when_closed(self, purpose: str, listener: Callable[[], None]) -> None:

@@ -19,24 +19,27 @@ from struct import error as StructError
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from penstock.api.context import Client, Handler, RepeatedHeader, Reply, RequestContext, settled
+from penstock.api.context import NO_HEADER, Client, Handler, RepeatedHeader, Reply, RequestContext, settled
 from penstock.api.forwarding import Forwarding, decoded
 from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
 from penstock.api.work_timer import WorkTimer
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.core.security.audited_requests import AUDITED, is_change
-from penstock.model.errors import ApiError, ProtocolError
+from penstock.model.errors import ApiError, ProtocolError, Throttled
 from penstock.runtime.replication.fetch_rows import is_follower
 from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
-from penstock.wire.codec import decoder, encoder
+from penstock.wire.codec import encoder, request_decoder
+from penstock.wire.decoding import ENTRIES_UNLIMITED
 from penstock.wire.frame import decode_request_header, encode_response
-from penstock.wire.primitives import Buffer, MalformedMessage
+from penstock.wire.primitives import Buffer, MalformedMessage, TooManyEntries
 
 _KEY_VERSION_ID = Struct(">HHi")
 NUMBERS_BYTES = _KEY_VERSION_ID.size
+# A longer header is not kept for the next request: a connection that is idle must not hold what its peer once sent.
+HEADER_KEPT_BYTES_MAX = 512
 _SIZE = Struct(">i")
 # The most frequent handlers; they report their errors themselves, so that nobody has to search good responses.
 TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
@@ -57,6 +60,24 @@ BETWEEN_BROKERS: Collection[int] = frozenset(
     )
 )
 
+# What nodes send each other about all the partitions that they share.
+LARGE_BETWEEN_NODES: Collection[int] = frozenset(
+    (
+        *BETWEEN_BROKERS,
+        ApiKey.FETCH,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ENVELOPE,
+    )
+)
+UNLIMITED_BYTES = 2**31 - 1
+
 T = TypeVar("T")
 PrincipalOf = Callable[[Mapping[str, object]], str]
 
@@ -67,7 +88,7 @@ class Route(NamedTuple):
     """Everything needed to serve one API in one version."""
 
     api_key: int
-    decode: Callable[[Buffer, int], tuple[Any, int]]
+    decode: Callable[[Buffer, int, int], tuple[Any, int]]
     handle: Handler
     response: type[Any]
     encode: Callable[[Any, list[Buffer]], None]
@@ -79,8 +100,20 @@ class Route(NamedTuple):
     counters: ApiCounters
     # Finds the errors in a response; None where there cannot be any.
     errors: Finder | None
+    # The largest request, except from other nodes.
+    bytes_max: int
     # The same for fetches by followers, which have different meaning and timing.
     of_followers: Route | None
+
+
+class RequestLimits(NamedTuple):
+    """The largest requests of clients: in bytes, except Produce, and in elements of all arrays together."""
+
+    bytes_max: int = 4 * 1024 * 1024
+    entries_max: int = 30_000
+
+
+DEFAULT_LIMITS = RequestLimits()
 
 
 class Dispatcher:
@@ -101,6 +134,7 @@ class Dispatcher:
         audit: AuditTrail | None = None,
         between_brokers: Collection[int] = BETWEEN_BROKERS,
         is_exempt: Callable[[Client], bool] = lambda _: True,
+        limits: RequestLimits = DEFAULT_LIMITS,
     ) -> None:
         """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled.
 
@@ -117,6 +151,7 @@ class Dispatcher:
         self._audit = audit if audit is not None and audit.is_on else None
         self._between_brokers = between_brokers
         self._is_exempt = is_exempt
+        self._limits = limits
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -132,7 +167,10 @@ class Dispatcher:
         return ClientSession(self, client, principal_of)
 
     def answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:
-        """Serve one frame. Handlers do not keep the frame's records once they have returned."""
+        """Serve one frame; raises Throttled if it is too early for that.
+
+        Handlers do not keep the frame's records once they have returned.
+        """
         started = self._clock()
         try:
             api_key, version, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
@@ -146,8 +184,20 @@ class Dispatcher:
         last_route, last_header, context, position = client.last_header
         if last_route is not route or not frame.startswith(last_header, NUMBERS_BYTES):
             context, position = _read_header(frame, route, client)
+        if not client.has_waited:
+            self._wait_for_quotas(route, context)
+        if len(frame) > route.bytes_max:
+            self._check_size(route, len(frame), client)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
-        request, _ = route.decode(frame, position)
+        try:
+            request, _ = route.decode(frame, position, self._limits.entries_max)
+        except TooManyEntries:
+            if not self._may_be_large(route, client):
+                raise ProtocolError(
+                    f"{APIS[api_key].name} with more than {self._limits.entries_max} elements in its arrays "
+                    "(penstock.request.entries.max)"
+                ) from None
+            request, _ = route.decode(frame, position, ENTRIES_UNLIMITED)
         if route.forwarding is not None:
             timer = WorkTimer(self._clock)
             return self._own(timer.measured(self._decide(bytes(frame), request, context, route, started, timer)))
@@ -157,6 +207,32 @@ class Dispatcher:
         if type(response) is not route.response and (isinstance(response, asyncio.Future) or iscoroutine(response)):
             return self._park(response, route, context, correlation_id, len(frame), started)
         return self._finish(response, route, context, correlation_id, len(frame), started)
+
+    def _check_size(self, route: Route, size_bytes: int, client: Client) -> None:
+        """Raises ProtocolError for a request that is too large, unless it comes from another node."""
+        if not self._may_be_large(route, client):
+            raise ProtocolError(
+                f"{APIS[route.api_key].name} of {size_bytes} bytes; {route.bytes_max} are accepted "
+                "(penstock.request.bytes.max)"
+            )
+
+    def _may_be_large(self, route: Route, client: Client) -> bool:
+        return route.api_key in LARGE_BETWEEN_NODES and self._is_exempt(client)
+
+    def _wait_for_quotas(self, route: Route, context: RequestContext) -> None:
+        """Raises Throttled for the first request of a connection whose client is throttled.
+
+        Without that a client would evade its quotas by connecting again for each request.
+        """
+        client = context.client
+        if (route.is_between_brokers or route.of_followers is not None) and self._is_exempt(client):
+            return
+        client.has_waited = True
+        if self._quotas is None or not self._quotas.are_set or client.mute is None:
+            return
+        throttled_ms = self._quotas.throttled_ms(client, context.client_id or "")
+        if throttled_ms:
+            raise Throttled(throttled_ms)
 
     def _finish(
         self,
@@ -225,7 +301,7 @@ class Dispatcher:
             handle = _audited(self._audit, api_key, handle)
         route = Route(
             api_key,
-            decoder(request_class(api_key), version),
+            request_decoder(request_class(api_key), version),
             handle,
             response,
             encoder(response, version),
@@ -235,6 +311,7 @@ class Dispatcher:
             api_key in self._between_brokers,
             self.counters.api(name),
             None if name in TELLING else errors,
+            UNLIMITED_BYTES if api_key == ApiKey.PRODUCE else self._limits.bytes_max,
             None,
         )
         if api_key == ApiKey.FETCH:
@@ -336,7 +413,8 @@ class Dispatcher:
             reply.set_exception(error)
 
         def abandon(done: asyncio.Future[Reply | None]) -> None:
-            if done.cancelled():
+            # Records are stored even if the producer has gone: with acks=0 it does not wait for that.
+            if done.cancelled() and route.api_key != ApiKey.PRODUCE:
                 waiting.cancel()
 
         waiting.add_done_callback(finish)
@@ -369,9 +447,11 @@ class ClientSession:
             self.client.principal = self._principal_of(certificate)
 
     def answer(self, frame: bytearray) -> Reply | asyncio.Future[Reply | None] | None:
-        """Serve one frame; raises ProtocolError when the connection should be closed."""
+        """Serve one frame; raises ProtocolError when the connection should be closed, Throttled to be asked again."""
         try:
             return self._dispatcher.answer(frame, self.client)
+        except Throttled:
+            raise
         except ProtocolError:
             self._dispatcher.counters.refused += 1
             raise
@@ -390,7 +470,10 @@ def _read_header(frame: bytearray, route: Route, client: Client) -> tuple[Reques
     header, position = decode_request_header(frame)
     client.api_key, client.client_id = header.api_key, header.client_id
     context = RequestContext(route.version, header.client_id, client)
-    client.last_header = RepeatedHeader(route, bytes(frame[NUMBERS_BYTES:position]), context, position)
+    if position <= HEADER_KEPT_BYTES_MAX:
+        client.last_header = RepeatedHeader(route, bytes(frame[NUMBERS_BYTES:position]), context, position)
+    else:
+        client.last_header = NO_HEADER
     return context, position
 
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from penstock.api.context import Handler
 from penstock.api.declaration import Api, BrokerServices, ControllerServices
 from penstock.api.index import INDEX
+from penstock.api.pieces import PIECES, in_pieces
+from penstock.wire.apis import ApiKey
 
 # Keys from here on are Penstock's own, and are not advertised to Kafka's clients.
 FIRST_OWN_KEY = 10_000
@@ -59,13 +61,18 @@ class Handlers(dict[int, Handler]):
         return handler
 
 
+def _of_any_size(key: int, handler: Handler) -> Handler:
+    pieces = PIECES.get(ApiKey(key))
+    return handler if pieces is None else in_pieces(handler, pieces)
+
+
 def broker_handlers(services: BrokerServices) -> Mapping[int, Handler]:
     """The handlers of a broker's listeners."""
 
     def make(key: int) -> Handler:
         on_broker = BROKER_APIS[key].declaration().on_broker
         assert on_broker is not None
-        return on_broker(services)
+        return _of_any_size(key, on_broker(services))
 
     return Handlers(make)
 
@@ -76,6 +83,6 @@ def controller_handlers(services: ControllerServices) -> Mapping[int, Handler]:
     def make(key: int) -> Handler:
         on_controller = CONTROLLER_APIS[key].declaration().on_controller
         assert on_controller is not None
-        return on_controller(services)
+        return _of_any_size(key, on_controller(services))
 
     return Handlers(make)

@@ -13,6 +13,8 @@ import click
 
 LEVELS = ("debug", "info", "warning", "error")
 TEXT, JSON = "text", "json"
+# A longer message is cut off: a peer decides how long what is quoted from its request is.
+LINE_LENGTH_MAX = 8_000
 TEXT_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
@@ -42,12 +44,48 @@ def log_to_stderr(level: str, form: str = TEXT, writer: Writer = dict) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
+def shortened(text: str) -> str:
+    """A text that is not longer than a line may be."""
+    return text if len(text) <= LINE_LENGTH_MAX else text[:LINE_LENGTH_MAX] + f"… ({len(text)} characters)"
+
+
+def escaped(text: str) -> str:
+    """A text in which no character controls a terminal, starts another line, or changes the direction of writing."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _escape(character) for character in text)
+
+
+def _escape(character: str) -> str:
+    # In the way of JSON, whose own text stays valid; it leaves this one control character alone.
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+
+
+def printable(text: str) -> str:
+    """A text for one line of a log."""
+    return escaped(shortened(text))
+
+
 class TextFormatter(logging.Formatter):
-    """A text line, in UTC."""
+    """A text line, in UTC.
+
+    Messages quote what peers send, so a line cannot be forged: control characters in a message are escaped, and the
+    lines of a traceback are indented.
+    """
 
     def __init__(self) -> None:
         super().__init__(TEXT_FORMAT, TIME_FORMAT)
         self.converter = time.gmtime
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line without the traceback."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        """The traceback, indented."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  {printable(line)}" for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
@@ -64,15 +102,15 @@ class JsonFormatter(logging.Formatter):
             "time": f"{self.formatTime(record, TIME_FORMAT)}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": shortened(record.getMessage()),
             **self._writer(),
         }
         if record.exc_info and record.exc_info[0] is not None:
             row["exception"] = {
                 "type": record.exc_info[0].__name__,
-                "message": str(record.exc_info[1]),
+                "message": shortened(str(record.exc_info[1])),
                 "traceback": self.formatException(record.exc_info),
             }
         if record.stack_info:
             row["stack"] = record.stack_info
-        return json.dumps(row, ensure_ascii=False, default=str)
+        return escaped(json.dumps(row, ensure_ascii=False, default=str))

@@ -163,17 +163,38 @@ def error_code(code: int) -> ErrorCode:
     return ErrorCode(code) if code in _CODES else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+# Messages quote what clients send, and end up in logs and in responses, whose strings have a largest size.
+MESSAGE_LENGTH_MAX = 2_000
+
+
+def shortened(message: str) -> str:
+    """A message that is not too long to be logged or sent; what is quoted is mostly in the middle."""
+    if len(message) <= MESSAGE_LENGTH_MAX:
+        return message
+    half = MESSAGE_LENGTH_MAX // 2
+    return f"{message[:half]}…{message[-half + 1 :]}"
+
+
 class ApiError(Exception):
     """A request that cannot be served; `code` is what the client sees, `message` is for people."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
-        super().__init__(message or code.name)
+        message = shortened(message or code.name)
+        super().__init__(message)
         self.code = code
-        self.message = message or code.name
+        self.message = message
 
 
 class ProtocolError(Exception):
     """The peer sent bytes that no client following the protocol sends."""
+
+
+class Throttled(Exception):
+    """Nothing of a request was served: it is to be presented again, unchanged, after `delay_ms`."""
+
+    def __init__(self, delay_ms: int) -> None:
+        super().__init__(f"throttled for {delay_ms} ms")
+        self.delay_ms = delay_ms
 
 
 class ClosingReply(ProtocolError):

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.api.context import Client, RequestContext, settled
 from penstock.api.declaration import BrokerServices
-from penstock.api.dispatch import Dispatcher
+from penstock.api.dispatch import Dispatcher, RequestLimits
 from penstock.api.forwarding import Forwarding
 from penstock.api.table import BROKER_VERSIONS, broker_handlers
 from penstock.api.transactions.write_txn_markers import answer_markers
@@ -359,6 +359,9 @@ class BrokerRole:
             quotas=self._security.quotas,
             audit=self._security.audit,
             is_exempt=self._security.is_exempt,
+            limits=RequestLimits(
+                self._settings.penstock_request_bytes_max, self._settings.penstock_request_entries_max
+            ),
         )
 
     def _keep_audit_trail(self) -> None:

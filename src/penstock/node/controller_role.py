@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.api.context import Client, Reply, RequestContext
 from penstock.api.declaration import ControllerServices
-from penstock.api.dispatch import Dispatcher
+from penstock.api.dispatch import Dispatcher, RequestLimits
 from penstock.api.table import CONTROLLER_VERSIONS, controller_handlers
 from penstock.core.metadata.features import SUPPORTED_FEATURES
 from penstock.core.metrics.counters import RequestCounters
@@ -66,6 +66,7 @@ class ControllerRole:
             # Whoever comes here is a node or an administrator; others' requests are forwarded.
             between_brokers=CONTROLLER_VERSIONS,
             is_exempt=lambda client: not client.is_forwarded,
+            limits=RequestLimits(settings.node.penstock_request_bytes_max, settings.node.penstock_request_entries_max),
         )
         # Requests from this process itself are allowed, whatever access lists and quotas say.
         self._own_handlers = controller_handlers(replace(services, access=OPEN, quotas=security.no_quotas))

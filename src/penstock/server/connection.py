@@ -15,6 +15,11 @@ anything but a produce; only produces are started before earlier ones are done. 
 once, until the other connections had their turn, and before a large request while the process reads too many of them
 (`RequestMemory`). A busy connection serves no frame. What arrives meanwhile is kept, up to `READ_AHEAD_BYTES`; only
 then does reading pause, so that a peer that disconnects while it waits is noticed at once.
+
+Requests that have arrived whole when the peer disconnects are served all the same, as by Kafka: a producer with acks=0
+sends and closes. Their replies go nowhere, and they have `LOST_S_MAX`. What is behind a request that was waiting when
+the peer disconnected, or behind one that waits for new records, is dropped: its reply would have been the next to fail.
+A connection that we close ourselves serves nothing more.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Protocol, Union
 
-from penstock.model.errors import ClosingReply, ProtocolError
+from penstock.model.errors import ClosingReply, ProtocolError, Throttled
 from penstock.server.limits import ConnectionLimits
 
 Buffer = bytes | bytearray | memoryview
@@ -45,6 +50,10 @@ UNSIGNED_BYTES_MAX = 512 * 1024
 # A peer with unread replies must take this much of them within the write-stall timeout.
 UNSTALLING_BYTES = 64 * 1024
 PRODUCE = b"\x00\x00"
+# Fetch and ShareFetch wait for records, which is pointless once the peer has gone.
+LONG_POLLS = frozenset((b"\x00\x01", b"\x00\x4e"))
+# What was received from a peer that has gone is served for this long.
+LOST_S_MAX = 10.0
 _SIZE = Struct(">i")
 
 logger = logging.getLogger("penstock.server")
@@ -60,7 +69,7 @@ class Session(Protocol):
         """The connection is open; `certificate` is the peer's TLS certificate, verified."""
 
     def answer(self, frame: bytearray) -> Answer:
-        """Serve one request frame. A ProtocolError closes the connection."""
+        """Serve one request frame. A ProtocolError closes the connection; with Throttled it is presented again."""
 
     def closed(self) -> None:
         """The connection is closed; parked work for it may be dropped."""
@@ -79,8 +88,10 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_filled",
         "_frame_size",
         "_frame_started_at",
+        "_held",
         "_limits",
         "_loop",
+        "_lost_at",
         "_muted_until",
         "_on_closed",
         "_pending",
@@ -121,6 +132,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_size = 0
         self._frame_filled = 0
         self._frame_started_at: float | None = None
+        # A request that came too early, and what it counts for in the memory of requests that are read.
+        self._held: tuple[bytearray, int] | None = None
         self._pending: deque[Reply | asyncio.Future[Reply | None]] = deque()
         # Bytes of finished replies that wait behind unfinished ones.
         self._pending_bytes = 0
@@ -134,6 +147,8 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused_at = 0.0
         self._unsent_bytes = 0
         self._closing = False
+        # When the peer disconnected, while requests of it are still being served.
+        self._lost_at: float | None = None
         self._drained: asyncio.Future[None] | None = None
         self._closed: asyncio.Future[None] | None = None
 
@@ -146,18 +161,44 @@ class Connection(asyncio.BufferedProtocol):
         self._session.opened(self, transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
         self._transport = None
+        self._abandon_pending()
+        if self._closing or self._alone is not None or not self._has_whole_request():
+            self._end()
+            return
+        self._lost_at = self._loop.time()
+        self._write_paused = False
+        self._pending_bytes = 0
+        self._loop.call_soon(self._go_on)
+
+    def _abandon_pending(self) -> None:
         if self._limits.request_memory is not None:
             self._limits.request_memory.forget(self._go_on)
-        if self._frame is not None:
-            self._frame = None
-            self._release_memory()
-        self._rest = b""
         for waiting in self._pending:
             if isinstance(waiting, asyncio.Future):
                 waiting.cancel()
         self._pending.clear()
+
+    def _has_whole_request(self) -> bool:
+        if self._held is not None:
+            return True
+        if self._frame is not None:
+            return self._frame_filled == self._frame_size
+        rest = self._rest
+        return len(rest) >= 4 and len(rest) - 4 >= _SIZE.unpack_from(rest)[0]
+
+    def _end(self) -> None:
+        """Nothing more is served: release everything."""
+        self._closing = True
+        self._lost_at = None
+        self._abandon_pending()
+        if self._frame is not None:
+            self._frame = None
+            self._release_memory(self._frame_size)
+        if self._held is not None:
+            self._release_memory(self._held[1])
+            self._held = None
+        self._rest = b""
         self._session.closed()
         for awaited in (self._drained, self._closed):
             if awaited is not None and not awaited.done():
@@ -212,6 +253,8 @@ class Connection(asyncio.BufferedProtocol):
                     f"a request of {size} bytes was announced before signing in; {UNSIGNED_BYTES_MAX} are accepted"
                 )
             start = position + 4
+            if filled - start < size and self._lost_at is not None:
+                break
             if filled - start < size:
                 memory = self._limits.request_memory
                 if memory is not None and not memory.admit(size, self._go_on):
@@ -247,21 +290,37 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._frame = None
             self._frame_started_at = None
-            try:
-                self._serve(frame)
-            finally:
-                self._release_memory()
+            self._serve_counted(frame, self._frame_size)
 
-    def _release_memory(self) -> None:
-        if self._limits.request_memory is not None:
-            self._limits.request_memory.release(self._frame_size)
+    def _serve_counted(self, frame: bytearray, size: int) -> None:
+        """Serve a request that counts `size` bytes until it was served or dropped."""
+        try:
+            self._serve(frame)
+        finally:
+            if self._held is not None and self._held[0] is frame:
+                self._held = (frame, size)
+            else:
+                self._release_memory(size)
+
+    def _release_memory(self, size: int) -> None:
+        if size and self._limits.request_memory is not None:
+            self._limits.request_memory.release(size)
 
     def _serve(self, frame: bytearray) -> None:
-        answer = self._session.answer(frame)
+        try:
+            answer = self._session.answer(frame)
+        except Throttled as throttled:
+            self._held = (frame, 0)
+            self.mute(throttled.delay_ms)
+            return
         if answer is None:
             return
         pending = self._pending
         if isinstance(answer, asyncio.Future):
+            if self._lost_at is not None and bytes(frame[:2]) in LONG_POLLS:
+                answer.cancel()
+                self._end()
+                return
             if frame[:2] != PRODUCE:
                 self._alone = answer
                 self._busy = True
@@ -362,12 +421,18 @@ class Connection(asyncio.BufferedProtocol):
             or len(self._pending) >= limits.requests_in_flight_max
             or self._pending_bytes > limits.write_buffer_bytes_max
         )
-        if self._busy or self._closing or self._transport is None:
+        if self._busy or self._closing or (self._transport is None and self._lost_at is None):
             return
         if self._frame_started_at is not None:
             # The time that a frame waited for us does not count against its sender.
             self._frame_started_at = self.last_active_at = self._loop.time()
         try:
+            if self._held is not None:
+                frame, size = self._held
+                self._held = None
+                self._serve_counted(frame, size)
+                if self._busy or self._closing:
+                    return
             if self._frame is not None:
                 if self._frame_filled == self._frame_size:
                     self._frame_full(self._frame)
@@ -378,6 +443,10 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             logger.warning("closing %s:%d: %s", *self.peer, error)
             self.abort()
+            return
+        if self._transport is None:
+            if self._lost_at is not None and not self._busy and not self._has_whole_request():
+                self._end()
             return
         can_read = len(self._rest) <= READ_AHEAD_BYTES and (
             self._frame is None or self._frame_filled < len(self._frame)
@@ -398,6 +467,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._write_paused_at = now
             elif (now - self._write_paused_at) * 1000 > limits.write_stall_ms_max:
                 return "it took no reply bytes for penstock.write.stall.timeout.ms"
+        if self._lost_at is not None:
+            is_late = now - self._lost_at > LOST_S_MAX
+            return "its peer disconnected, and its last requests could not be served in time" if is_late else None
         if self._frame_started_at is not None and not self._busy:
             # A large request gets the time that a slow but honest link needs for it.
             size = self._frame_size if self._frame is not None else 0
@@ -419,6 +491,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
+        elif self._lost_at is not None:
+            self._end()
 
     async def drain_and_close(self) -> None:
         """Accept no more requests, send the pending replies, then close; returns when all of it is done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import os
 import resource
@@ -29,6 +30,14 @@ logger = logging.getLogger("penstock.server")
 
 # Running out of these is the machine's state, not the peer's fault: accepting waits until it passes.
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+def address_of(host: str) -> str:
+    """A peer's address as rules name it: that of an IPv4 peer of an IPv6 socket is an IPv4 address."""
+    if not host.startswith("::"):
+        return host
+    mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
+    return host if mapped is None else str(mapped)
 
 
 class Listener:
@@ -178,7 +187,7 @@ class Listener:
                     raise
                 self._wait_for_descriptors(loop, str(error))
                 return
-            peer = (str(address[0]), int(address[1]))
+            peer = (address_of(str(address[0])), int(address[1]))
             delay_ms = self._shared.quotas.delay_ms(self.name, self._limits.creation_rate_max, loop.time() * 1000)
             if delay_ms:
                 self._delay(loop, accepted, peer, delay_ms)

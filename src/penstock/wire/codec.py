@@ -18,7 +18,7 @@ from penstock.wire.primitives import Buffer, MalformedMessage, UnsupportedVersio
 MessageT = TypeVar("MessageT")
 
 _definitions: dict[type[Any], schema.Message] = {}
-_decoders: dict[tuple[type[Any], int], Callable[[Buffer, int], tuple[Any, int]]] = {}
+_decoders: dict[tuple[type[Any], int], Callable[..., tuple[Any, int]]] = {}
 _encoders: dict[tuple[type[Any], int], Callable[[Any, list[Buffer]], None]] = {}
 
 
@@ -32,6 +32,15 @@ def decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int], tuple[
     if found is None:
         found = _decoders[cls, version] = compile_decoder(_message(cls, version), version, _classes(cls))
     return found
+
+
+def request_decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int, int], tuple[MessageT, int]]:
+    """As `decoder`, for a request: the function's third argument is how many elements its arrays may have in all.
+
+    With more it raises TooManyEntries, before it reads them.
+    """
+    decoder(cls, version)
+    return _decoders[cls, version]
 
 
 def encoder(cls: type[MessageT], version: int) -> Callable[[MessageT, list[Buffer]], None]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.wire import primitives
-from penstock.wire.primitives import MalformedMessage
+from penstock.wire.primitives import MalformedMessage, TooManyEntries
 from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
 
 FIXED_SIZES = {name: struct.calcsize(">" + code) for name, code in FIXED_FORMATS.items()}
@@ -30,6 +30,7 @@ class FunctionWriter:
         self.label = f"{message.struct.name} version {version}"
         self.namespace: dict[str, Any] = {
             "MalformedMessage": MalformedMessage,
+            "TooManyEntries": TooManyEntries,
             "StructError": struct.error,
             "finish_varint": primitives.finish_unsigned_varint,
             "varint": primitives.unsigned_varint,

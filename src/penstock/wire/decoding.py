@@ -7,14 +7,21 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.wire.compiler import FIXED_SIZES, FunctionWriter
-from penstock.wire.primitives import Buffer
+from penstock.wire.primitives import STRING_BYTES_MAX, Buffer
 from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
+
+# Messages that are read back from a log, as opposed to what a peer sends.
+STORED_KINDS = frozenset({"record", "key", "value"})
+ENTRIES_UNLIMITED = 2**31 - 1
 
 
 def compile_decoder(
     message: Message, version: int, classes: Callable[[str], type[Any]]
 ) -> Callable[[Buffer, int], tuple[Any, int]]:
-    """A function that reads the message at a position, and returns it with the position behind it."""
+    """A function that reads the message at a position, and returns it with the position behind it.
+
+    A request's takes a third argument: how many elements all its arrays may have together.
+    """
     return _DecoderWriter(message, version, classes).write(message.struct)
 
 
@@ -24,9 +31,12 @@ class _DecoderWriter(FunctionWriter):
     def __init__(self, message: Message, version: int, classes: Callable[[str], type[Any]]) -> None:
         super().__init__(message, version, classes)
         self._run: list[tuple[str, str]] = []
+        # What is stored was checked when it was written, and must stay readable.
+        self._limits_strings = message.kind not in STORED_KINDS
+        self._limits_entries = message.kind == "request"
 
     def write(self, root: Struct) -> Callable[[Buffer, int], tuple[Any, int]]:
-        with self.block("def decode(data, at=0):"):
+        with self.block(f"def decode(data, at=0, left={ENTRIES_UNLIMITED}):"):
             self.line("view = data if type(data) is memoryview else memoryview(data)")
             self.line("end = len(view)")
             with self.block("try:"):
@@ -125,6 +135,9 @@ class _DecoderWriter(FunctionWriter):
     def _sized_body(self, field: Field, target: str, length: str) -> None:
         self.line(f"to = at + {length}")
         self._refuse("to > end", f"{field.name} is longer than what is left")
+        if field.type == "string" and self.compact(field) and self._limits_strings:
+            # The old form cannot state a longer one.
+            self._refuse(f"{length} > {STRING_BYTES_MAX}", f"{field.name} is longer than {STRING_BYTES_MAX} bytes")
         match field.type:
             case "string":
                 self.line(f"{target} = str(view[at:to], 'utf-8')")
@@ -143,6 +156,10 @@ class _DecoderWriter(FunctionWriter):
         smallest = self.smallest_element(field)
         needed = count if smallest == 1 else f"{count} * {smallest}"
         self._refuse(f"{needed} > end - at", f"{field.name} has more elements than what is left can hold")
+        if self._limits_entries:
+            self.line(f"left -= {count}")
+            with self.block("if left < 0:"):
+                self.line(f"raise TooManyEntries('{self.label}')")
         if field.type == "uuid":
             self.line(f"to = at + {needed}")
             self.line(f"{target} = tuple([bytes(view[i:i + 16]) for i in range(at, to, 16)])")

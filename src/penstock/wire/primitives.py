@@ -15,10 +15,19 @@ Buffer = bytes | bytearray | memoryview
 RecordBuffers = Buffer | Sequence[Buffer]
 
 VARINT_BYTES_MAX = 5
+# As in Kafka, whatever the form of a string's length.
+STRING_BYTES_MAX = 32_767
 
 
 class MalformedMessage(ProtocolError):
     """Bytes that are not the message they should be."""
+
+
+class TooManyEntries(MalformedMessage):
+    """A request whose arrays have more elements than the reader accepts."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(f"{label}: its arrays have too many elements")
 
 
 class UnsupportedVersion(ProtocolError):

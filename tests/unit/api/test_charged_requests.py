@@ -12,6 +12,7 @@ import pytest
 from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
 from penstock.core.security.quotas import REQUEST_PERCENTAGE, USER, Windows, entity
+from penstock.model.errors import Throttled
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import decode, encode
@@ -45,8 +46,11 @@ class World:
 
     async def throttle_ms(self) -> int:
         """What a client hears."""
-        client = Client(("127.0.0.1", 1), "CLIENTS", principal="User:alice")
-        header = RequestHeader(ApiKey.LIST_GROUPS, VERSION, 1, "test")
+        return await self.send(Client(("127.0.0.1", 1), "CLIENTS", principal="User:alice"))
+
+    async def send(self, client: Client, client_id: str = "test") -> int:
+        """What a client hears on one of its connections."""
+        header = RequestHeader(ApiKey.LIST_GROUPS, VERSION, 1, client_id)
         frame = b"".join(encode_request(header, [encode(ListGroupsRequest(), VERSION)]))[SIZE_BYTES:]
         reply = await self.dispatcher.answer(bytearray(frame), client)  # type: ignore[misc]
         answer = b"".join(reply)[SIZE_BYTES:]  # type: ignore[arg-type]
@@ -88,3 +92,58 @@ def test_only_brokers_ask_for_nothing_what_brokers_ask(
     keys = {ApiKey.LIST_GROUPS} if is_between_brokers else set()
     world = World(handle, between_brokers=keys, is_exempt=lambda _: is_exempt)
     assert bool(asyncio.run(world.throttle_ms())) is is_charged
+
+
+def test_whoever_is_throttled_is_throttled_on_its_next_connection_too() -> None:
+    served = 0
+
+    async def handle(_: Any, __: RequestContext) -> ListGroupsResponse:
+        nonlocal served
+        served += 1
+        world.now += 5
+        return ListGroupsResponse()
+
+    def connect(user: str = "alice") -> Client:
+        client = Client(("127.0.0.1", 1), "CLIENTS", principal=f"User:{user}")
+        client.mute = lambda _: None
+        return client
+
+    world = World(handle)
+
+    async def scenario() -> None:
+        first = connect()
+        throttle_ms = await world.send(first)
+        assert throttle_ms > 1_000
+        for number in range(3):
+            with pytest.raises(Throttled) as throttled:
+                await world.send(connect(), f"another name {number}")
+            assert throttled.value.delay_ms == throttle_ms
+        assert served == 1
+        # The connection that was throttled is muted, so it is not asked; others have no part in it.
+        await world.send(first)
+        await world.send(connect("bob"))
+        # What has waited once is served, and from then on throttled like any connection.
+        late = connect()
+        with pytest.raises(Throttled):
+            await world.send(late)
+        assert await world.send(late) > 1_000
+        world.now += 60
+        await world.send(connect())
+
+    asyncio.run(scenario())
+
+
+def test_brokers_do_not_wait_for_what_clients_of_the_same_name_did() -> None:
+    async def handle(_: Any, __: RequestContext) -> ListGroupsResponse:
+        world.now += 5
+        return ListGroupsResponse()
+
+    world = World(handle, between_brokers={ApiKey.LIST_GROUPS}, is_exempt=lambda client: client.host == "broker")
+
+    async def scenario() -> None:
+        assert await world.throttle_ms() > 1_000
+        broker = Client(("broker", 1), "CLIENTS", principal="User:alice")
+        broker.mute = lambda _: None
+        assert await world.send(broker) == 0
+
+    asyncio.run(scenario())

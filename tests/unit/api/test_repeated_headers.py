@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.api.context import NO_HEADER, Client, RequestContext
-from penstock.api.dispatch import Dispatcher
+from penstock.api.dispatch import HEADER_KEPT_BYTES_MAX, Dispatcher
 from penstock.model.errors import ProtocolError
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import encode
@@ -101,3 +101,15 @@ def test_a_closed_connection_is_not_kept_alive_by_its_last_request() -> None:
     assert connection.client.last_header is not NO_HEADER
     connection.client.closed()
     assert connection.client.last_header is NO_HEADER
+
+
+def test_a_long_header_is_not_kept_by_a_connection() -> None:
+    connection = Connection()
+    longest = "x" * 32_767
+    for client_id in (longest, "a", longest, longest):
+        connection.send(frame_of(client_id, 5, ["one"]))
+        assert len(connection.client.last_header.data) <= HEADER_KEPT_BYTES_MAX
+    padded = bytearray(frame_of("a", 5, ["one"]))
+    connection.send(padded[:11] + b"\x01\x05\x80\x40" + bytes(8192) + padded[12:])
+    assert connection.client.last_header is NO_HEADER
+    assert [client_id for client_id, _, _ in connection.seen] == [longest, "a", longest, longest, "a"]

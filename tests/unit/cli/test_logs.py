@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.logs import JsonFormatter, TextFormatter
+from penstock.cli.logs import LINE_LENGTH_MAX, JsonFormatter, TextFormatter
 
 
 def record(message: str, *arguments: object, **more: Any) -> logging.LogRecord:
@@ -70,3 +70,30 @@ def test_both_processes_take_the_option(command: str) -> None:
     module = __import__(f"penstock.cli.{command}", fromlist=["command"])
     shown = CliRunner().invoke(module.command, ["--help"]).output
     assert re.search(r"--log-format.*text\|json", shown)
+
+
+FORGED = "x\n2026-01-01T00:00:00.000Z INFO    penstock.node: all is well\r\x1b[2J\x9b31m\x7f\u202e"
+
+
+def test_a_quoted_text_neither_starts_a_line_nor_controls_a_terminal() -> None:
+    text = TextFormatter().format(record("refused: %s", FORGED))
+    assert text.isprintable()
+    assert "x\\n2026-01-01" in text
+    line = JsonFormatter().format(record("refused: %s", FORGED))
+    assert line.isprintable()
+    assert json.loads(line)["message"] == f"refused: {FORGED}"
+
+
+def test_an_exceptions_text_does_not_look_like_a_line_of_the_log() -> None:
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        text = TextFormatter().format(record("failed", exc_info=sys.exc_info()))
+    first, *rest = text.split("\n")
+    assert first.endswith("failed")
+    assert all(line.startswith("  ") and line.isprintable() for line in rest)
+
+
+def test_a_line_is_not_as_long_as_what_it_quotes() -> None:
+    for formatter in (TextFormatter(), JsonFormatter()):
+        assert len(formatter.format(record("refused: %s", "x" * 1_000_000))) < LINE_LENGTH_MAX + 500

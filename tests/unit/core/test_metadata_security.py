@@ -10,6 +10,7 @@ import pytest
 from penstock.core.metadata.access_lists import EntryFilter, create_entries, delete_entries, matching_entries
 from penstock.core.metadata.client_quotas import DEFAULT, EXACT, SPECIFIED, alter_quotas, matching_quotas
 from penstock.core.metadata.delegation_tokens import (
+    TOKENS_PER_OWNER_MAX,
     TokenRules,
     create_token,
     expire_token,
@@ -295,6 +296,35 @@ def test_a_token_ends_at_once_or_sooner() -> None:
     assert commit(image, expire_token(image, RULES, b"secret of u", "User:admin", 20, 0)) == 20
     assert commit(image, expire_token(image, RULES, b"secret of t", "User:admin", -1, 500)) == 500
     assert list(image.security.tokens) == ["u"]
+
+
+def test_one_owner_cannot_have_all_the_tokens() -> None:
+    image = Image()
+    for number in range(TOKENS_PER_OWNER_MAX):
+        make(image, f"t{number}")
+    with pytest.raises(ApiError, match="User:alice has 1000") as refused:
+        make(image, "one more")
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    token = image.security.tokens["t0"]
+    image.replay(token._replace(token_id="other", owner="User:bob"))
+    commit(image, expire_token(image, RULES, b"secret of t3", "User:alice", -1, 0))
+    make(image, "one more")
+
+
+def test_a_token_does_not_hold_names_of_any_length() -> None:
+    renewers = [f"User:{number}" + "x" * 1_000 for number in range(9)]
+    with pytest.raises(ApiError) as refused:
+        create_token(
+            Image(),
+            RULES,
+            token_id="t",
+            owner="User:alice",
+            requester="User:alice",
+            renewers=renewers,
+            lifetime_ms=-1,
+            now_ms=0,
+        )
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 # The image.

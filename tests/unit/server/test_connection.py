@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock.model.errors import ClosingReply, ProtocolError
+from penstock.model.errors import ClosingReply, ProtocolError, Throttled
 from penstock.server.connection import (
     FRAME_BYTES_FIRST,
     FRAMES_PER_TURN,
+    LOST_S_MAX,
     READ_AHEAD_BYTES,
     SCRATCH_BYTES,
     UNSIGNED_BYTES_MAX,
@@ -83,6 +84,7 @@ class Session:
         self.frames: list[bytes] = []
         self.parked: list[asyncio.Future[Any]] = []
         self.parking: tuple[bytes, ...] = ()
+        self.throttled: list[int] = []
         self.is_closed = False
         self.is_signed_in = True
 
@@ -93,6 +95,8 @@ class Session:
         self.frames.append(bytes(frame))
         if bytes(frame).endswith(b"bad"):
             raise ProtocolError("a bad frame")
+        if self.throttled:
+            raise Throttled(self.throttled.pop())
         if frame[:2] in self.parking:
             future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self.parked.append(future)
@@ -491,3 +495,148 @@ def test_a_connection_is_muted_no_longer_when_its_timer_fires_early() -> None:
         assert world.transport.written == [b"later"]
 
     asyncio.run(scenario())
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@in_loop
+async def test_requests_that_arrived_whole_are_served_after_the_peer_has_closed() -> None:
+    world = World()
+    contents = [PRODUCE + b"%d" % number + b"silent" for number in range(3 * FRAMES_PER_TURN)]
+    world.receive(b"".join(map(frame, contents)) + frame(PRODUCE + b"cut short")[:7])
+    assert len(world.session.frames) == FRAMES_PER_TURN
+    world.transport.close()
+    await turns()
+    assert world.session.frames == contents
+    assert world.gone == [world.connection]
+    assert world.session.is_closed
+
+
+@in_loop
+async def test_after_the_peer_has_closed_requests_still_wait_for_each_other() -> None:
+    world = World()
+    commit = b"\0\x08commit"
+    world.session.parking = (PRODUCE, commit[:2])
+    world.receive(frame(b"\0\x12") * FRAMES_PER_TURN)
+    world.receive(b"".join(map(frame, (PRODUCE + b"1", commit, PRODUCE + b"2"))))
+    world.connection.connection_lost(None)
+    await turns()
+    assert world.session.frames[FRAMES_PER_TURN:] == [PRODUCE + b"1", commit]
+    produced, committed = world.session.parked
+    assert world.gone == []
+    produced.set_result(None)
+    committed.set_result([b"committed"])
+    await turns()
+    assert world.session.frames[-1] == PRODUCE + b"2"
+    assert world.gone == [world.connection]
+
+
+@in_loop
+async def test_behind_a_request_that_waits_nothing_is_served_once_the_peer_has_gone() -> None:
+    for is_waiting_before in (True, False):
+        world = World()
+        world.session.parking = (FETCH,)
+        if not is_waiting_before:
+            world.receive(frame(b"\0\x12") * FRAMES_PER_TURN)
+        world.receive(frame(FETCH) + frame(PRODUCE))
+        world.connection.connection_lost(None)
+        await turns()
+        assert world.session.frames[-1] == FETCH
+        assert world.session.parked[0].cancelled()
+        assert world.gone == [world.connection]
+
+
+@in_loop
+async def test_a_large_request_that_arrived_whole_is_served_after_the_peer_has_closed() -> None:
+    limits = replace(LIMITS, request_memory=RequestMemory(1_000_000))
+    world, next_world = World(limits), World(limits)
+    world.session.parking = (FETCH,)
+    large = PRODUCE + bytes(999_998)
+    world.receive(frame(FETCH) + frame(b"\0\x12") + frame(large)[:1000])
+    world.session.parked[0].set_result([b"polled"])
+    await turns()
+    world.connection.mute(3_600_000)
+    world.receive(frame(large)[1000:])
+    world.transport.close()
+    await turns()
+    assert world.session.frames[-1] == b"\0\x12", "over its quota, it has to wait"
+    world.connection._unmute(world.connection._muted_until)
+    assert world.session.frames[-1] == large
+    assert world.gone == [world.connection]
+    next_world.receive(frame(large))
+    assert next_world.session.frames == [large]
+
+
+@in_loop
+async def test_what_a_peer_that_has_gone_left_behind_is_bounded_in_time() -> None:
+    world = World()
+    world.session.parking = (b"\0\x0b",)
+    world.receive(frame(b"\0\x12") * FRAMES_PER_TURN + frame(b"\0\x0bjoin") + frame(b"\0\x12never"))
+    world.connection.connection_lost(None)
+    await turns()
+    now = asyncio.get_running_loop().time()
+    assert world.gone == []
+    assert world.connection.overdue(now + LOST_S_MAX - 1) is None
+    assert world.connection.overdue(now + LOST_S_MAX + 1) is not None
+    world.connection.abort()
+    assert world.gone == [world.connection]
+    assert world.session.parked[0].cancelled()
+    await turns()
+    assert world.session.frames[-1] == b"\0\x0bjoin"
+
+
+@in_loop
+async def test_a_connection_that_we_close_serves_nothing_more() -> None:
+    for close in ("abort", "bad frame", "stop"):
+        world = World()
+        world.receive(frame(b"\0\x12") * (FRAMES_PER_TURN - 1) + frame(b"bad" if close == "bad frame" else b"\0\x12"))
+        if close != "bad frame":
+            world.receive(frame(b"\0\x12never"))
+        if close == "abort":
+            world.connection.abort()
+        elif close == "stop":
+            await world.connection.drain_and_close()
+        await turns()
+        assert len(world.session.frames) == FRAMES_PER_TURN, close
+        assert world.gone == [world.connection]
+
+
+@in_loop
+async def test_a_request_that_comes_too_early_is_presented_again_before_those_behind_it() -> None:
+    limits = replace(LIMITS, request_memory=RequestMemory(1_000_000))
+    world, other = World(limits), World(limits)
+    large = PRODUCE + bytes(999_998)
+    world.session.throttled = [3_600_000, 3_600_000]
+    world.receive(frame(large) + frame(b"\0\x12behind"))
+    assert world.session.frames == [large]
+    # It still counts among the requests that are read.
+    other.receive(frame(large)[:100_000])
+    assert not other.transport.reading
+    world.connection._unmute(world.connection._muted_until)
+    assert world.session.frames == [large, large]
+    assert not other.transport.reading
+    world.connection._unmute(world.connection._muted_until)
+    assert world.session.frames == [large, large, large, b"\0\x12behind"]
+    assert world.replies == [large, b"\0\x12behind"]
+    assert other.transport.reading
+
+
+@in_loop
+async def test_a_small_request_that_came_too_early_is_served_after_its_peer_has_gone_or_dropped() -> None:
+    for is_aborted in (False, True):
+        world = World()
+        world.session.throttled = [3_600_000]
+        world.receive(frame(PRODUCE + b"1") + frame(PRODUCE + b"2"))
+        world.transport.close()
+        await turns()
+        assert world.session.frames == [PRODUCE + b"1"]
+        assert world.gone == []
+        if is_aborted:
+            world.connection.abort()
+        world.connection._unmute(world.connection._muted_until)
+        await turns()
+        assert world.session.frames == [PRODUCE + b"1"] + ([] if is_aborted else [PRODUCE + b"1", PRODUCE + b"2"])
+        assert world.gone == [world.connection]

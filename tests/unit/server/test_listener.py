@@ -11,7 +11,7 @@ import pytest
 from penstock.core.security.connections import ConnectionQuotas, ConnectionRules
 from penstock.core.security.quotas import Windows
 from penstock.server.limits import ConnectionLimits
-from penstock.server.listener import Listener
+from penstock.server.listener import Listener, address_of
 from penstock.server.shared_limits import SharedLimits
 
 REQUEST = b"\0\0\0\1x"
@@ -167,3 +167,19 @@ def test_who_was_admitted_just_before_the_end_is_disconnected() -> None:
             assert client.recv(1) == b""
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("shown", "named"),
+    [
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("::ffff:10.1.2.3%eth0", "10.1.2.3"),
+        ("10.1.2.3", "10.1.2.3"),
+        ("::1", "::1"),
+        ("::", "::"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_rules_see_an_ipv4_peer_by_its_ipv4_address(shown: str, named: str) -> None:
+    assert address_of(shown) == named

@@ -12,14 +12,16 @@ from message_values import all_messages
 
 from penstock.wire.codec import decode, decoder, encode
 from penstock.wire.messages.api_versions import ApiVersionsRequest
-from penstock.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from penstock.wire.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
+from penstock.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from penstock.wire.messages.heartbeat import HeartbeatRequest
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.metadata_records import DelegationTokenRecord
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from penstock.wire.primitives import MalformedMessage
+from penstock.wire.primitives import STRING_BYTES_MAX, MalformedMessage
 
 TOPIC_ID = bytes(range(16))
 PRODUCE = ProduceRequest(
@@ -176,3 +178,23 @@ def test_a_message_may_start_anywhere_in_a_buffer() -> None:
     message, position = decoder(OffsetFetchRequest, 8)(frame, 4)
     assert message == OffsetFetchRequest()
     assert position == len(frame) - 4
+
+
+def test_a_string_longer_than_kafkas_limit_is_refused_wherever_a_peer_sends_one() -> None:
+    longest, longer = "x" * STRING_BYTES_MAX, "x" * (STRING_BYTES_MAX + 1)
+    for message in (
+        lambda name: METADATA._replace(topics=(MetadataRequestTopic(name=name),)),
+        lambda name: PRODUCE._replace(transactional_id=name),
+        lambda name: DescribeTopicPartitionsRequest(cursor=None, topics=(TopicRequest(name),)),
+        lambda name: DescribeConfigsResponse(results=(DescribeConfigsResult(error_message=name),)),
+    ):
+        cls = type(message(""))
+        version = {MetadataRequest: 12, ProduceRequest: 9, DescribeConfigsResponse: 4}.get(cls, 0)
+        assert decode(cls, version, encode(message(longest), version))
+        with pytest.raises(MalformedMessage, match="longer than 32767 bytes"):
+            decode(cls, version, encode(message(longer), version))
+    # Bytes are not strings, and what is in a log stays readable.
+    joining = JOIN._replace(protocols=(JoinGroupRequestProtocol("range", longer.encode()),))
+    assert decode(JoinGroupRequest, 9, encode(joining, 9)).protocols[0].metadata == longer.encode()
+    record = DelegationTokenRecord(owner=longer)
+    assert decode(DelegationTokenRecord, 0, encode(record, 0)).owner == longer

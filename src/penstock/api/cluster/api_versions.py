@@ -23,6 +23,8 @@ from penstock.wire.messages.api_versions import (
 )
 
 NEWEST = 4
+# A connection keeps no more of what its peer's software calls itself.
+SOFTWARE_LENGTH_MAX = 200
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
 # The levels that the cluster settled on, and the epoch as of which they are known.
@@ -50,8 +52,8 @@ def make_api_versions(
     def api_versions(request: ApiVersionsRequest | None, context: RequestContext) -> ApiVersionsResponse:
         if request is None or context.api_version > NEWEST:
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(18, 0, NEWEST)])
-        context.client.software_name = request.client_software_name
-        context.client.software_version = request.client_software_version
+        context.client.software_name = request.client_software_name[:SOFTWARE_LENGTH_MAX]
+        context.client.software_version = request.client_software_version[:SOFTWARE_LENGTH_MAX]
         supported = [SupportedFeatureKey(name, low, high) for name, (low, high) in features.items()]
         if context.api_version < 4:
             # Before version 4 a feature's lowest level could not be 0.

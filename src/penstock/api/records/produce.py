@@ -20,15 +20,18 @@ from penstock.api.records.coordinated_topics import check_append
 from penstock.core.metadata.image import ResourceType as ConfigResource
 from penstock.core.metadata.topic_names import BROKERS_TOPICS, COORDINATED_TOPICS
 from penstock.core.replica.postponed import FOR_NOW, Place, PostponedBatches
+from penstock.core.replica.producer_state import NOT_REQUIRED
 from penstock.model.access import Operation, ResourceType
-from penstock.model.errors import ApiError, ErrorCode, ProtocolError
+from penstock.model.errors import ApiError, ErrorCode, ProtocolError, Throttled
 from penstock.model.ids import format_uuid
 from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
+from penstock.runtime.fair_work import FairWork
 from penstock.runtime.replication.admission import ADMITTED, Admission, Produced, Refusals
+from penstock.runtime.replication.batch_preparation import INLINE_BYTES_MAX, Deferred, PreparedBatch, WorkBudget
 from penstock.runtime.replication.leader_hints import HINTED, LeaderHints
-from penstock.runtime.replication.partition import Appended, Partition
+from penstock.runtime.replication.partition import CLIENT, Appended, Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard, Unchecked
 from penstock.runtime.security.access_control import OPEN, AccessControl
@@ -64,6 +67,9 @@ TRANSACTIONAL = 0x10
 NOBODY_DENIED: Refusals = {}
 # How long a request waits at most for partitions that are just being opened.
 OPENING_MS_MAX = 10_000
+# A connection whose waiting batches have more bytes than this is served no further ones; then it is looked at again.
+WAITING_BYTES_MAX = 4 * 1024 * 1024
+WAITING_PAUSE_MS = 10
 # Looking up a member of an enum takes longer than checking a right.
 WRITE, TOPIC, TRANSACTIONAL_ID = Operation.WRITE, ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
 
@@ -80,25 +86,41 @@ class Questions(NamedTuple):
     admission: Admission
 
 
-class Turn(NamedTuple):
-    """The place of a request that waits among those of its connection."""
+class Opening(NamedTuple):
+    """A request that waits for partitions to be opened: what there is to ask is only known then."""
 
-    before: asyncio.Future[None] | None
-    appended: asyncio.Future[None]
+    denied: Refusals
+    partitions: Sequence[asyncio.Future[None]]
+
+
+class Rest(NamedTuple):
+    """A request of which some batches are appended, and the first of the others has to be prepared for that."""
+
+    request: ProduceRequest
+    context: RequestContext
+    admission: Admission
+    answers: Answers
+    waiting: list[Waiting]
+    refused: bool
+    # From that batch on. Of the first of these topics there are answers, though there may be none in them.
+    topics: Sequence[TopicProduceData]
+    prepare: Callable[[], PreparedBatch] | None
 
 
 class Produce:
     """Appends a request at once if possible.
 
-    If a transaction's coordinator or the schema registry must be asked first, the request waits, and the later ones of
-    its connection wait behind it: batches must be appended in the order of their sequences. So it does for partitions
-    that this broker leads as clients can know by now, but has not opened yet. A batch that was not seen by the checks,
-    because its partition was not led here then, is not appended after them.
+    If a transaction's coordinator or the schema registry must be asked first, or a batch is so large that a worker must
+    prepare it, the request waits, and the later ones of its connection wait behind it: batches must be appended in the
+    order of their sequences. So it does for partitions that this broker leads as clients can know by now, but has not
+    opened yet. A batch that was not seen by the checks, because its partition was not led here then, is not appended
+    after them.
     """
 
     __slots__ = (
         "_access",
         "_backpressure",
+        "_budget",
         "_env",
         "_failed",
         "_partitions",
@@ -107,6 +129,7 @@ class Produce:
         "_sync_on_ack",
         "_tenants",
         "_transactions",
+        "_work",
     )
 
     def __init__(
@@ -133,56 +156,95 @@ class Produce:
         self._sync_on_ack = sync_on_ack
         self._failed = failed
         self._postponed = PostponedBatches()
+        self._budget = WorkBudget()
+        self._work = FairWork(env)
 
     def produce(
         self, request: ProduceRequest, context: RequestContext
     ) -> Response | Coroutine[Any, Any, ProduceResponse | None]:
         """Append at once if nothing prevents it, otherwise in turn."""
         client = context.client
+        if (client.last_write is not None or self._work.held_bytes) and (
+            client.waiting_bytes > WAITING_BYTES_MAX or self._work.is_full(client.principal)
+        ):
+            raise Throttled(WAITING_PAUSE_MS)
         denied = self._denied(request, context) if self._access is not None else NOBODY_DENIED
-        opening = self._opening(request, context.api_version) if self._partitions.is_behind else []
-        questions = None
-        if not opening:
-            if client.last_write is None and not denied and not request.transactional_id and not self._schemas.watched:
-                return self._append(request, context, ADMITTED)
-            questions = self._questions(request, context.api_version, denied)
-            if client.last_write is None and not questions.unverified and not questions.unchecked:
-                return self._append(request, context, questions.admission)
-        # From now on later requests wait, though this one's coroutine has not started yet.
-        turn = Turn(client.last_write, asyncio.get_running_loop().create_future())
-        client.last_write = turn.appended
-        return self._append_in_turn(request, context, turn, denied, opening, questions)
+        opening = self._opening(request, context.api_version) if self._partitions.is_behind else None
+        if opening:
+            return self._append_in_turn(request, context, Opening(denied, opening))
+        if client.last_write is None and not denied and not request.transactional_id and not self._schemas.watched:
+            response = self._append_topics(request, context, ADMITTED, [], [], False, request.topic_data, None)
+            return self._append_in_turn(request, context, response) if isinstance(response, Rest) else response
+        questions = self._questions(request, context.api_version, denied)
+        if client.last_write is None and not questions.unverified and not questions.unchecked:
+            response = self._append(request, context, questions.admission)
+            return self._append_in_turn(request, context, response) if isinstance(response, Rest) else response
+        return self._append_in_turn(request, context, questions)
 
-    async def _append_in_turn(
+    def _append_in_turn(
+        self, request: ProduceRequest, context: RequestContext, work: Questions | Rest | Opening
+    ) -> Coroutine[Any, Any, ProduceResponse | None]:
+        # From now on later requests wait, though this one's coroutine has not started yet.
+        client = context.client
+        before = client.last_write
+        appended = client.last_write = asyncio.get_running_loop().create_future()
+        size_bytes = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
+        client.waiting_bytes += size_bytes
+        return self._wait_and_append(request, context, work, before, appended, size_bytes)
+
+    async def _wait_and_append(
         self,
         request: ProduceRequest,
         context: RequestContext,
-        turn: Turn,
-        denied: Refusals,
-        opening: Sequence[asyncio.Future[None]],
-        questions: Questions | None,
+        work: Questions | Rest | Opening,
+        before: asyncio.Future[None] | None,
+        appended: asyncio.Future[None],
+        size_bytes: int,
     ) -> ProduceResponse | None:
-        """Append in turn, once partitions are open; what there is to ask is only known then, if some are `opening`."""
+        client = context.client
         try:
-            if opening:
-                await asyncio.wait(opening, timeout=max(0, min(request.timeout_ms, OPENING_MS_MAX)) / 1000)
-            if questions is None:
-                questions = self._questions(request, context.api_version, denied)
-            unverified, unchecked, admission = questions
-            refusals = {**admission.refusals}
-            if unchecked:
-                refusals |= await self._schemas.ask(unchecked)
-            if unverified:
-                name = request.transactional_id or ""
-                refusals |= await self._transactions.verify(name, unverified, context.api_version)
-            if turn.before is not None:
-                await asyncio.shield(turn.before)
-            response = self._append(request, context, admission._replace(refusals=refusals))
+            if isinstance(work, Opening):
+                await asyncio.wait(work.partitions, timeout=max(0, min(request.timeout_ms, OPENING_MS_MAX)) / 1000)
+                work = self._questions(request, context.api_version, work.denied)
+            response: Response | Rest
+            if isinstance(work, Rest):
+                response = work
+            else:
+                admission = await self._ask(request, context, work)
+                if before is not None:
+                    await asyncio.shield(before)
+                response = self._append(request, context, admission)
+            while isinstance(response, Rest):
+                response = await self._append_rest(response)
         finally:
-            turn.appended.set_result(None)
-            if context.client.last_write is turn.appended:
-                context.client.last_write = None
+            appended.set_result(None)
+            client.waiting_bytes -= size_bytes
+            if client.last_write is appended:
+                client.last_write = None
         return await response if isinstance(response, asyncio.Future) else response
+
+    async def _ask(self, request: ProduceRequest, context: RequestContext, questions: Questions) -> Admission:
+        unverified, unchecked, admission = questions
+        refusals = {**admission.refusals}
+        if unchecked:
+            refusals |= await self._schemas.ask(unchecked)
+        if unverified:
+            name = request.transactional_id or ""
+            refusals |= await self._transactions.verify(name, unverified, context.api_version)
+        return admission._replace(refusals=refusals)
+
+    async def _append_rest(self, rest: Rest) -> Response | Rest:
+        prepared: PreparedBatch | ApiError | None = None
+        if rest.prepare is None:
+            await asyncio.sleep(0)
+        else:
+            try:
+                size_bytes = len(rest.topics[0].partition_data[0].records or b"")
+                prepared = await self._work.run(rest.context.client.principal, rest.prepare, size_bytes)
+            except ApiError as error:
+                prepared = error
+        request, context, admission, answers, waiting, refused, topics, _ = rest
+        return self._append_topics(request, context, admission, answers, waiting, refused, topics, prepared)
 
     def _denied(self, request: ProduceRequest, context: RequestContext) -> Refusals:
         """The batches that the client may not write: all of them if the transactional id is not its own."""
@@ -262,19 +324,41 @@ class Produce:
                     found.append(Produced(place, partition, memoryview(data.records)))
         return found, absent
 
-    def _append(self, request: ProduceRequest, context: RequestContext, admission: Admission) -> Response:
+    def _append(self, request: ProduceRequest, context: RequestContext, admission: Admission) -> Response | Rest:
+        return self._append_topics(request, context, admission, [], [], False, request.topic_data, None)
+
+    def _append_topics(
+        self,
+        request: ProduceRequest,
+        context: RequestContext,
+        admission: Admission,
+        answers: Answers,
+        waiting: list[Waiting],
+        refused: bool,
+        topics: Sequence[TopicProduceData],
+        prepared: PreparedBatch | ApiError | None,
+    ) -> Response | Rest:
+        """Append batches, the first of them as it was `prepared`, until one has to be prepared.
+
+        What there are `answers` to already ends within the first of `topics`.
+        """
         acks = request.acks
-        answers: Answers = []
-        waiting: list[Waiting] = []
         now_ms = self._env.now_ms()
         version = context.api_version
         by_id = version >= TOPIC_IDS_SINCE
-        refused = False
-        for topic in request.topic_data:
+        self._budget.left = INLINE_BYTES_MAX
+        is_begun = bool(answers)
+        for number, topic in enumerate(topics):
             rows: list[PartitionProduceResponse] = []
-            answers.append((topic, rows))
+            if is_begun and number == 0:
+                rows = answers[-1][1]
+            else:
+                answers.append((topic, rows))
+            before = len(rows)
             for data in topic.partition_data:
                 try:
+                    if prepared is not None and isinstance(prepared, ApiError):
+                        raise prepared
                     if admission.refusals:
                         reason = admission.refusals.get((topic.name, topic.topic_id, data.index))
                         if reason is not None:
@@ -286,8 +370,14 @@ class Produce:
                         check_append(partition.name.topic, context, self._access or OPEN)
                     if acks != ALL:
                         _check_acks(partition, acks)
-                    appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission)
+                    appended = self._append_batch(partition, topic, data, acks, version, now_ms, admission, prepared)
+                    prepared = None
+                except Deferred as deferred:
+                    left = topic._replace(partition_data=topic.partition_data[len(rows) - before :])
+                    topics = (left, *topics[number + 1 :])
+                    return Rest(request, context, admission, answers, waiting, refused, topics, deferred.prepare)
                 except Unsearched as error:
+                    prepared = None
                     place = topic.name, topic.topic_id, data.index
                     name = f"look for a repeated batch in {partition.name}"
                     recalled = self._env.spawn(self._recall(partition, place, error, acks, rows, len(rows)), name)
@@ -295,6 +385,7 @@ class Produce:
                     rows.append(PartitionProduceResponse(data.index))
                     continue
                 except ApiError as error:
+                    prepared = None
                     records = data.records
                     if error.code in FOR_NOW and records and len(records) >= HEADER_SIZE:
                         with suppress(BatchError):
@@ -397,6 +488,7 @@ class Produce:
         version: int,
         now_ms: int,
         admission: Admission,
+        prepared: PreparedBatch | None,
     ) -> Appended:
         records = data.records
         if not records:
@@ -425,8 +517,8 @@ class Produce:
             self._tenants.check_room(partition.name.topic, len(records))
         if attributes & TRANSACTIONAL:
             verification = admission.verification((topic.name, topic.topic_id, data.index))
-            return partition.append(records, now_ms, verification=verification)
-        return partition.append(records, now_ms)
+            return partition.append(records, now_ms, CLIENT, verification, self._budget, prepared)
+        return partition.append(records, now_ms, CLIENT, NOT_REQUIRED, self._budget, prepared)
 
     def _check_turn(self, partition: Partition, place: Place, records: memoryview) -> None:
         """Refuse a batch while an earlier one of its producer, which was refused for now, has not come again."""

@@ -57,6 +57,7 @@ class SignInSession:
         "_report",
         "_sign_in",
         "_steps",
+        "_token_id",
         "is_signed_in",
     )
 
@@ -71,6 +72,8 @@ class SignInSession:
         self._is_bare = False
         self._steps = 0
         self._expires_at: float | None = None
+        # The delegation token that the client has signed in with.
+        self._token_id: str | None = None
 
     def opened(self, connection: Any, certificate: Mapping[str, object] | None) -> None:
         """The connection is open. A certificate does not decide the principal: signing in does."""
@@ -93,6 +96,8 @@ class SignInSession:
         if self.is_signed_in and self._exchange is None:
             if self._expires_at is not None and self._loop.time() >= self._expires_at:
                 raise ProtocolError("its sign-in has expired and was not renewed (connections.max.reauth.ms)")
+            if self._token_id is not None and not self._sign_in.is_usable(self._token_id):
+                raise ProtocolError("the delegation token that it signed in with has been expired or removed")
             return self._inner.answer(frame)
         if key == ApiKey.API_VERSIONS and not self.is_signed_in:
             return self._inner.answer(frame)
@@ -157,6 +162,7 @@ class SignInSession:
         self.is_signed_in = True
         lifetime_ms = self._sign_in.lifetime_ms(identity)
         self._expires_at = self._loop.time() + lifetime_ms / 1000 if lifetime_ms else None
+        self._token_id = identity.token_id
         self._report(client, self._mechanism, identity.principal, None)
         return lifetime_ms
 

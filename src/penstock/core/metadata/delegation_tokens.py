@@ -16,7 +16,10 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 
 TOKENS_MAX = 100_000
+# Creating a token requires no right, so one user must not be able to fill the metadata of the cluster.
+TOKENS_PER_OWNER_MAX = 1_000
 RENEWERS_MAX = 100
+RENEWERS_BYTES_MAX = 8 * 1024
 
 
 class TokenRules(NamedTuple):
@@ -43,8 +46,18 @@ def create_token(
         raise ApiError(
             ErrorCode.POLICY_VIOLATION, f"there are {TOKENS_MAX} delegation tokens: expire some of them first"
         )
+    of_owner = sum(token.owner == owner for token in image.security.tokens.values())
+    if of_owner >= TOKENS_PER_OWNER_MAX:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{owner} has {TOKENS_PER_OWNER_MAX} delegation tokens: expire some of them first",
+        )
     if len(renewers) > RENEWERS_MAX:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a token may have at most {RENEWERS_MAX} renewers")
+    if sum(len(renewer.encode()) for renewer in renewers) > RENEWERS_BYTES_MAX:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"the names of a token's renewers may have at most {RENEWERS_BYTES_MAX} bytes"
+        )
     longest = rules.lifetime_ms_max if lifetime_ms <= 0 else min(lifetime_ms, rules.lifetime_ms_max)
     max_timestamp = now_ms + longest
     expiry = min(max_timestamp, now_ms + rules.renewal_ms)

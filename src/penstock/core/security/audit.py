@@ -1,14 +1,16 @@
 """The audit trail's events, and the bounded queue that they wait in until they are written.
 
 What happens again and again (a client that is denied something and goes on trying) is written at once, and then once in
-each `REPEATS_MS` with a count. What there is no room for is dropped and counted; the count is written as an event once
-there is room again. Times are in milliseconds since the epoch.
+each `REPEATS_MS` with a count. Of one source, a principal at an address, only so many different events are kept at
+once; its others are summed up in one event, so that they hide neither each other nor those of other sources. Where
+there are too many sources, the events of all further ones are summed up. What there is no room for is dropped and
+counted; the count is written as an event once there is room again. Times are in milliseconds since the epoch.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -17,7 +19,8 @@ VERSION = 1
 OK = "OK"
 # Repeated events are summed up over this time, so many different ones at once.
 REPEATS_MS = 10_000
-REPEATS_MAX = 1_000
+REPEATS_MAX = 2_000
+REPEATS_OF_SOURCE_MAX = 50
 TEXT_MAX = 500
 DETAILS_MAX = 50
 
@@ -82,6 +85,14 @@ class Queued(NamedTuple):
     times: int = 1
 
 
+# What events are limited by: a principal at an address.
+Source = tuple[str, str]
+
+
+def _source(event: AuditEvent) -> Source:
+    return event.who.principal, event.who.host
+
+
 class _Repeats:
     """An event that was written and may come again."""
 
@@ -100,6 +111,8 @@ class AuditQueue:
         self._size_max = size_max
         self._queue: deque[Queued] = deque()
         self._repeats: dict[AuditEvent, _Repeats] = {}
+        # How many of them each source has.
+        self._sources: Counter[Source] = Counter()
         self._unreported = 0
         # All that there was no room for.
         self.dropped = 0
@@ -110,19 +123,30 @@ class AuditQueue:
     def add(self, event: AuditEvent, now_ms: int, *, may_repeat: bool = False) -> None:
         """Queue an event. One that `may_repeat` is summed up with others like it."""
         if may_repeat:
+            event = self._grouped(event)
             known = self._repeats.get(event)
             if known is not None:
                 known.count += 1
                 known.last_ms = now_ms
                 return
-            if len(self._repeats) >= REPEATS_MAX:
-                self._drop(1)
-                return
             self._repeats[event] = _Repeats(now_ms + REPEATS_MS)
+            self._sources[_source(event)] += 1
         if len(self._queue) >= self._size_max:
             self._drop(1)
         else:
             self._queue.append(Queued(event, now_ms))
+
+    def _grouped(self, event: AuditEvent) -> AuditEvent:
+        """The event itself, or what it is counted in where there are too many different ones."""
+        if event in self._repeats:
+            return event
+        of_source = self._sources[_source(event)]
+        who = Who(event.who.principal, event.who.host)
+        if len(self._repeats) >= REPEATS_MAX and not of_source:
+            who = Who()
+        elif of_source < REPEATS_OF_SOURCE_MAX:
+            return event
+        return AuditEvent(event.type, who, message="further events of many kinds, which are only counted")
 
     def _drop(self, count: int) -> None:
         self.dropped += count
@@ -135,6 +159,9 @@ class AuditQueue:
                 continue
             if not repeats.count:
                 del self._repeats[event]
+                self._sources[_source(event)] -= 1
+                if not self._sources[_source(event)]:
+                    del self._sources[_source(event)]
             elif len(self._queue) < self._size_max:
                 self._queue.append(Queued(event, repeats.last_ms, repeats.count))
                 repeats.count = 0

@@ -4,19 +4,24 @@ A super user may do everything. Otherwise the entries whose pattern covers the r
 the wildcard `*`, and prefixes. One that denies wins over all that allow. Where no entry covers the resource at all,
 `allow_if_no_entry` decides; where some do but none allows, the answer is no.
 
-Answers are remembered until an entry changes, so that a request costs one look-up.
+Answers are remembered until an entry changes, so that a request costs one look-up. Clients without any right can have
+any number of names denied, so what is remembered is limited in bytes, and denials do not displace permissions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from sys import getsizeof
 from typing import NamedTuple
 
 from penstock.model.access import ANYBODY, WILDCARD, Operation, PatternType, Permission, ResourceType
 from penstock.model.ids import Uuid
 
-# The most answers that are cached; then all are dropped, which only costs a moment.
-ANSWERS_MAX = 100_000
+# What the cache of permissions and that of denials may hold; then all are dropped, which only costs a moment.
+ANSWERS_BYTES_MAX = 8 * 1024 * 1024
+DENIALS_BYTES_MAX = 1024 * 1024
+# What an answer takes besides its strings.
+ANSWER_BYTES = 250
 
 # Kafka tries this name first when any resource will do: it settles super users, wildcards and "no entry".
 SOME_NAME = "hardcode"
@@ -42,6 +47,33 @@ class Entry(NamedTuple):
     permission: Permission
 
 
+Question = tuple[str, str, int, int, str]
+
+
+class _Answers:
+    """Questions with the same answer, up to a number of bytes."""
+
+    __slots__ = ("_bytes_max", "questions", "size_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self.questions: set[Question] = set()
+        self.size_bytes = 0
+
+    def add(self, question: Question) -> None:
+        size = ANSWER_BYTES + getsizeof(question[0]) + getsizeof(question[1]) + getsizeof(question[4])
+        if self.size_bytes + size > self._bytes_max:
+            self.clear()
+        if size <= self._bytes_max:
+            self.questions.add(question)
+            self.size_bytes += size
+
+    def clear(self) -> None:
+        # A large set keeps its table when it is emptied.
+        self.questions = set()
+        self.size_bytes = 0
+
+
 class Authorizer:
     """The access lists of a cluster, and the answers that follow from them."""
 
@@ -53,7 +85,8 @@ class Authorizer:
         self._prefixed: dict[tuple[ResourceType, str], list[Entry]] = {}
         # How many prefixes there are of each length, so that a name is only cut at those lengths.
         self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
-        self._answers: dict[tuple[str, str, int, int, str], bool] = {}
+        self._allowed = _Answers(ANSWERS_BYTES_MAX)
+        self._denied = _Answers(DENIALS_BYTES_MAX)
 
     def add(self, entry_id: Uuid, entry: Entry) -> None:
         """Add an entry; an existing one with the same id is replaced."""
@@ -66,7 +99,7 @@ class Authorizer:
             lengths[len(entry.resource_name)] = lengths.get(len(entry.resource_name), 0) + 1
         else:
             self._literal.setdefault(key, []).append(entry)
-        self._answers.clear()
+        self._forget()
 
     def remove(self, entry_id: Uuid) -> None:
         """Remove an entry; an unknown one is ignored."""
@@ -83,7 +116,7 @@ class Authorizer:
             lengths[len(entry.resource_name)] -= 1
             if not lengths[len(entry.resource_name)]:
                 del lengths[len(entry.resource_name)]
-        self._answers.clear()
+        self._forget()
 
     def replace_all(self, entries: Iterable[tuple[Uuid, Entry]]) -> None:
         """Replace all entries."""
@@ -91,19 +124,29 @@ class Authorizer:
         self._literal.clear()
         self._prefixed.clear()
         self._prefix_lengths.clear()
-        self._answers.clear()
+        self._forget()
         for entry_id, entry in entries:
             self.add(entry_id, entry)
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Whether `principal` at address `host` may do `operation` on the resource."""
-        key = (principal, host, operation, kind, name)
-        answer = self._answers.get(key)
-        if answer is None:
-            if len(self._answers) >= ANSWERS_MAX:
-                self._answers.clear()
-            answer = self._answers[key] = self._decide(principal, host, operation, kind, name)
+        question = (principal, host, operation, kind, name)
+        if question in self._allowed.questions:
+            return True
+        if question in self._denied.questions:
+            return False
+        answer = self._decide(principal, host, operation, kind, name)
+        (self._allowed if answer else self._denied).add(question)
         return answer
+
+    @property
+    def remembered_bytes(self) -> int:
+        """What the remembered answers take."""
+        return self._allowed.size_bytes + self._denied.size_bytes
+
+    def _forget(self) -> None:
+        self._allowed.clear()
+        self._denied.clear()
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether there is any resource of a kind on which `principal` may do `operation`.

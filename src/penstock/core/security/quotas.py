@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from hashlib import sha256
+from math import ceil
 from typing import NamedTuple
 
 USER = "user"
@@ -24,11 +26,16 @@ CONSUMER_BYTE_RATE = "consumer_byte_rate"
 REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
-CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+RATE_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
+CLIENT_KEYS = (*RATE_KEYS, CONTROLLER_MUTATION_RATE)
+# The longest throttle time.
+THROTTLE_MS_MAX = 30_000
 
 # Measurements of former clients; the oldest are dropped.
 METERS_MAX = 50_000
 RESOLVED_MAX = 50_000
+# Longer names of clients are measured, and told apart, by a digest: what is kept must not grow with them.
+NAME_KEPT_MAX = 256
 
 # An entity as the metadata log names it: its parts by type, None for the default of a type.
 Entity = frozenset[tuple[str, str | None]]
@@ -79,6 +86,8 @@ class QuotaTable:
         values = self._values.get(key)
         if values is None:
             return None
+        if len(user) + len(client_id) > NAME_KEPT_MAX:
+            return _most_exact(values, user, client_id)
         asked = (key, user, client_id)
         try:
             return self._resolved[asked]
@@ -110,8 +119,12 @@ def _most_exact(values: Mapping[Entity, float], user: str, client_id: str) -> Li
     ):
         value = values.get(entity(parts))
         if value is not None:
-            return Limit(value, shared_by)
+            return Limit(value, (_kept(shared_by[0]), _kept(shared_by[1])))
     return None
+
+
+def _kept(name: str) -> str:
+    return name if len(name) <= NAME_KEPT_MAX else sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class Windows(NamedTuple):
@@ -124,10 +137,12 @@ class Windows(NamedTuple):
 class RateMeter:
     """A rate over the last windows."""
 
-    __slots__ = ("_samples", "_window_ms", "_windows")
+    __slots__ = ("_samples", "_window_ms", "_windows", "throttled_until_ms")
 
     def __init__(self, windows: Windows) -> None:
         self._windows, self._window_ms = windows
+        # Set by whoever throttles by this rate.
+        self.throttled_until_ms = 0.0
         # Each window's start and sum, the oldest first.
         self._samples: deque[list[float]] = deque()
 
@@ -224,11 +239,30 @@ class Quotas:
                 del self._meters[next(iter(self._meters))]
             meter = self._meters[key, limit.shared_by] = RateMeter(self._windows)
         meter.record(amount, now_ms)
-        return meter.throttle_ms(limit.value, now_ms)
+        throttle_ms = min(meter.throttle_ms(limit.value, now_ms), THROTTLE_MS_MAX)
+        if throttle_ms:
+            meter.throttled_until_ms = now_ms + throttle_ms
+        return throttle_ms
+
+    def throttled_ms(self, user: str, client_id: str, now_ms: float) -> int:
+        """For how long a client is still throttled, whichever connections its requests came by."""
+        throttled_ms = 0
+        for key in RATE_KEYS:
+            limit = self.table.limit(key, user, client_id)
+            meter = None if limit is None else self._meters.get((key, limit.shared_by))
+            if limit is not None and meter is not None and meter.throttled_until_ms > now_ms:
+                left_ms = min(ceil(meter.throttled_until_ms - now_ms), meter.throttle_ms(limit.value, now_ms))
+                throttled_ms = max(throttled_ms, left_ms)
+        return throttled_ms
+
+    def forget_throttling(self) -> None:
+        """Quotas were changed: what was decided by the old ones does not count any more."""
+        for meter in self._meters.values():
+            meter.throttled_until_ms = 0.0
 
     def rate(self, key: str, user: str, now_ms: float) -> float:
         """The rate of all clients of a user that has a quota of its own; 0 where nothing is measured."""
-        meter = self._meters.get((key, (user, "")))
+        meter = self._meters.get((key, (_kept(user), "")))
         return meter.rate(now_ms) if meter is not None else 0.0
 
     def mutation_throttle_ms(self, user: str, client_id: str, now_ms: float) -> int:

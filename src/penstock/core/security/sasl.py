@@ -29,11 +29,15 @@ class SignInRefused(Exception):
 
 
 class Identity(NamedTuple):
-    """The identity of a signed-in peer. `expires_ms` is when the sign-in expires, None for never."""
+    """The identity of a signed-in peer. `expires_ms` is when the sign-in expires, None for never.
+
+    `token_id` is the delegation token that it signed in with.
+    """
 
     principal: str
     is_token: bool = False
     expires_ms: int | None = None
+    token_id: str | None = None
 
 
 class Step(NamedTuple):
@@ -100,7 +104,8 @@ class ScramExchange:
                 str(error),
                 self._server.user,
             ) from None
-        return Step(answer, Identity(account.principal, account.is_token, account.expires_ms))
+        token_id = self._server.user if account.is_token else None
+        return Step(answer, Identity(account.principal, account.is_token, account.expires_ms, token_id))
 
 
 class InvalidToken(Exception):

@@ -86,13 +86,13 @@ class ScramServer:
         mechanism: Mechanism,
         nonce: str,
         find: Callable[[str, bool], Account | None],
-        pretend_salt: Callable[[str], bytes],
+        pretend: Callable[[str], Credential],
     ) -> None:
-        """`pretend_salt` returns the same salt for an unknown user each time."""
+        """`pretend` returns a credential for an unknown user, with the same salt and iterations each time."""
         self._mechanism = mechanism
         self._nonce = nonce
         self._find = find
-        self._pretend_salt = pretend_salt
+        self._pretend = pretend
         # Whoever the client says it is.
         self.user = ""
         self._account: Account | None = None
@@ -117,7 +117,7 @@ class ScramServer:
             raise ScramError("a user may only act as itself")
         self._account = self._find(user, fields.get("tokenauth", "").lower() == "true")
         if self._account is None:
-            self._credential = Credential(self._pretend_salt(user), b"", b"", ITERATIONS_MIN)
+            self._credential = self._pretend(user)
         else:
             self._credential = self._account.credential
         self._client_first = bare

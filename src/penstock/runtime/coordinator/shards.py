@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import lru_cache, partial
+from operator import mul
+from struct import unpack
 from typing import Generic
 
 from penstock.core.contract import Effects
@@ -25,6 +27,10 @@ RELOAD_PAUSE_S = 0.2
 RELOAD_PAUSE_MAX_S = 10.0
 # Every heartbeat looks up its group's partition.
 PARTITIONS_REMEMBERED_MAX = 16_384
+# Only of names up to this length: any client chooses names, and what is remembered must not grow with them.
+KEY_REMEMBERED_MAX = 256
+HASHED_AT_ONCE = 64
+_POWERS = [31**power for power in range(HASHED_AT_ONCE - 1, -1, -1)]
 
 logger = logging.getLogger("penstock.coordinator")
 
@@ -167,15 +173,25 @@ class Coordinator(Generic[ShardT]):
 def java_hash(text: str) -> int:
     """Java's String.hashCode, by which Kafka maps a group to a partition."""
     data = text.encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(data) // 2}H", data)
     value = 0
-    for index in range(0, len(data), 2):
-        value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    # A name may have 32,767 characters, so a piece at a time.
+    for start in range(0, len(units), HASHED_AT_ONCE):
+        piece = units[start : start + HASHED_AT_ONCE]
+        powers = _POWERS[HASHED_AT_ONCE - len(piece) :]
+        value = (value * 31 ** len(piece) + sum(map(mul, piece, powers))) & 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-@lru_cache(maxsize=PARTITIONS_REMEMBERED_MAX)
 def partition_for(key: str, partitions: int) -> int:
     """The partition of an internal topic that a group or a transactional id belongs to."""
+    return _remembered(key, partitions) if len(key) <= KEY_REMEMBERED_MAX else _partition_for(key, partitions)
+
+
+def _partition_for(key: str, partitions: int) -> int:
     hashed = java_hash(key)
     # Java's smallest integer has no absolute value; Kafka uses 0.
     return (0 if hashed == -(1 << 31) else abs(hashed)) % partitions
+
+
+_remembered = lru_cache(maxsize=PARTITIONS_REMEMBERED_MAX)(_partition_for)

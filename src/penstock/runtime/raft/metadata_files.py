@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.raft.events import Election
 from penstock.core.raft.voters import VoterSet
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, format_uuid, parse_uuid
 from penstock.runtime.raft.control_records import (
     BATCH_BYTES_MAX,
@@ -129,12 +130,18 @@ def _named(names: Iterable[str]) -> list[SnapshotId]:
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in found if match)
 
 
-def encode_records(records: Iterable[Any], base_offset: int, epoch: int, now_ms: int) -> bytes:
-    """One batch of metadata records."""
+def encode_records(
+    records: Iterable[Any], base_offset: int, epoch: int, now_ms: int, record_bytes_max: int | None = None
+) -> bytes:
+    """One batch of metadata records; raises ApiError if one of them is larger than `record_bytes_max`."""
     framed = [
         Record(offset, now_ms, None, encode_metadata_record(record, _version_of(record)))
         for offset, record in enumerate(records, base_offset)
     ]
+    if record_bytes_max is not None and any(len(record.value or b"") > record_bytes_max for record in framed):
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION, f"a record of the metadata log may have at most {record_bytes_max} bytes"
+        )
     return build_batch(framed, base_offset=base_offset, leader_epoch=epoch)
 
 

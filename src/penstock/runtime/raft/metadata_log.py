@@ -49,6 +49,8 @@ from penstock.wire.records import ControlType, check_crc, split_batches
 
 READ_BYTES = 8 * 1024 * 1024
 BATCH_BYTES_MAX = 256 * 1024 * 1024
+# Every node holds the record in memory and in each snapshot, whatever request it came from.
+RECORD_BYTES_MAX = 1024 * 1024
 # Positions in a segment are stored in four bytes.
 INT32_MAX = 2**31 - 1
 LARGEST_SEGMENT_BYTES = INT32_MAX - BATCH_BYTES_MAX
@@ -171,8 +173,9 @@ class MetadataLog:
         return LogEnd(self.log.end_offset, known)
 
     def append_records(self, records: Sequence[Any], epoch: int) -> None:
-        """Append one batch of metadata records."""
-        self._append(encode_records(records, self.log.end_offset, epoch, self._env.now_ms()))
+        """Append one batch of metadata records; raises ApiError, and appends nothing, if one of them is too large."""
+        now_ms = self._env.now_ms()
+        self._append(encode_records(records, self.log.end_offset, epoch, now_ms, RECORD_BYTES_MAX))
 
     def append_controls(self, messages: Iterable[ControlMessage], epoch: int) -> None:
         """Append one batch of control records; voters among them apply at once."""

@@ -57,23 +57,35 @@ def check_times(
 
     With LogAppendTime, the broker's time is set.
     """
-    claims_append_time = header.attributes & APPEND_TIME
     if settings.log_append_time:
-        if claims_append_time:
-            _refuse_each(settings, header, body, now_ms)
+        check_window(settings, header, body, facts, now_ms)
         return patch_timestamps(data, 0, header, now_ms)
     base_timestamp = header.base_timestamp
     newest = base_timestamp + facts.max_timestamp_delta
-    oldest = base_timestamp + facts.min_timestamp_delta
     if (
         newest - now_ms > settings.message_timestamp_after_max_ms
         or newest > TIMESTAMP_MAX
-        or now_ms - oldest > settings.message_timestamp_before_max_ms
+        or now_ms - base_timestamp - facts.min_timestamp_delta > settings.message_timestamp_before_max_ms
     ):
-        _refuse_each(settings, header, body, now_ms)
-    if newest != header.max_timestamp or claims_append_time:
+        check_window(settings, header, body, facts, now_ms)
+    if newest != header.max_timestamp or header.attributes & APPEND_TIME:
         header = patch_timestamps(data, 0, header, newest, TimestampType.CREATE)
     return header
+
+
+def check_window(settings: TopicSettings, header: BatchHeader, body: Buffer, facts: RecordFacts, now_ms: int) -> None:
+    """Reject timestamps outside the topic's window, or that only a broker may set."""
+    base_timestamp = header.base_timestamp
+    newest = base_timestamp + facts.max_timestamp_delta
+    if settings.log_append_time:
+        if header.attributes & APPEND_TIME:
+            _refuse_each(settings, header, body, now_ms)
+    elif (
+        newest - now_ms > settings.message_timestamp_after_max_ms
+        or newest > TIMESTAMP_MAX
+        or now_ms - base_timestamp - facts.min_timestamp_delta > settings.message_timestamp_before_max_ms
+    ):
+        _refuse_each(settings, header, body, now_ms)
 
 
 def _refuse_each(settings: TopicSettings, header: BatchHeader, body: Buffer, now_ms: int) -> None:

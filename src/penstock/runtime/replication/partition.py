@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
@@ -24,6 +25,15 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.logs.sync import LogSync
+from penstock.runtime.replication.batch_preparation import (
+    INLINE_BYTES_MAX,
+    INLINE_COMPRESSED_BYTES_MAX,
+    INLINE_RECORDS_MAX,
+    Deferred,
+    PreparedBatch,
+    WorkBudget,
+    prepare,
+)
 from penstock.runtime.replication.batch_validation import CODECS, check_records, check_times, compression_level
 from penstock.runtime.replication.commit_waiters import CommitWaiters, follow
 from penstock.runtime.replication.replica_store import log_settings
@@ -33,7 +43,7 @@ from penstock.storage.leader_epochs import EndOffset
 from penstock.storage.log import Log, LogSlice
 from penstock.storage.producers.recall import RecalledBatches, Unsearched
 from penstock.storage.producers.replay import build_end_marker
-from penstock.wire.record_types import BatchTooLarge, InvalidRecords
+from penstock.wire.record_types import BatchTooLarge, DecompressionTooLarge, InvalidRecords
 from penstock.wire.records import (
     HEADER_SIZE,
     LENGTH_OVERHEAD,
@@ -309,19 +319,43 @@ class Partition:
         now_ms: int,
         origin: AppendOrigin = CLIENT,
         verification: Verification | None = NOT_REQUIRED,
+        budget: WorkBudget | None = None,
+        prepared: PreparedBatch | None = None,
     ) -> Appended:
         """Append the one batch in `data`. `data` is patched in place and not kept.
 
         A batch that starts a transaction here needs the token of `begin_verification`. Raises Unsearched for one that
-        may be a repeated one: `recall` finds out.
+        may be a repeated one: `recall` finds out. With a `budget`, one that takes too long raises Deferred; it is to be
+        appended again with what was `prepared` for it.
         """
         header = read_header(data)
         self._check_size(header, len(data))
-        check_crc(data, 0, header)
-        if origin is CLIENT:
-            check_produced(header)
-        body = read_body(data, 0, header, self.decompressed_bytes_max)
-        facts = check_records(self.settings, header, body, now_ms)
+        if prepared is not None:
+            body, facts = prepared.body, prepared.facts
+        else:
+            limit = self.decompressed_bytes_max
+            if budget is not None:
+                if (
+                    budget.left <= 0
+                    or self._codec is not None
+                    or header.records_count > INLINE_RECORDS_MAX
+                    or len(data) > INLINE_BYTES_MAX
+                ):
+                    self._check_budget(budget, header, data, now_ms)
+                if limit > INLINE_BYTES_MAX:
+                    limit = INLINE_BYTES_MAX
+            check_crc(data, 0, header)
+            if origin is CLIENT:
+                check_produced(header)
+            try:
+                body = read_body(data, 0, header, limit)
+            except DecompressionTooLarge:
+                if limit == self.decompressed_bytes_max:
+                    raise
+                raise self._deferred(data, now_ms) from None
+            if budget is not None:
+                budget.left -= len(body)
+            facts = check_records(self.settings, header, body, now_ms)
         if header.producer_id >= 0:
             verdict = self.log.producers.check(header, origin, verification)
             if isinstance(verdict, Refused):
@@ -333,7 +367,12 @@ class Partition:
                 return self._appended_before(verdict)
             if len(self.log.producers) >= self.producer_ids_max and origin is CLIENT:
                 self._check_producer_known(header.producer_id)
-        if self._codec is not None and self._codec != header.compression:
+        if prepared is not None and prepared.data is not data:
+            data, header = prepared.data, prepared.header
+            self._check_size(header, len(data))
+        elif self._codec is not None and self._codec != header.compression:
+            if budget is not None and len(body) > INLINE_COMPRESSED_BYTES_MAX:
+                raise self._deferred(data, now_ms)
             level = compression_level(self.settings)
             data = bytearray(recompress(data, header, self._codec, level, self.decompressed_bytes_max))
             header = read_header(data)
@@ -354,6 +393,23 @@ class Partition:
                 f"{self.name} has had {len(self.log.producers)} idempotent producers within producer.id.expiration.ms, "
                 "as many as it may have (penstock.partition.producer.ids.max): use producers for longer",
             )
+
+    def _check_budget(self, budget: WorkBudget, header: BatchHeader, data: memoryview | bytearray, now_ms: int) -> None:
+        """Raises Deferred if it is known without looking into the batch that it takes too long."""
+        is_compressed_again = self._codec is not None and self._codec != header.compression
+        if (
+            len(data) > INLINE_BYTES_MAX
+            or header.records_count > INLINE_RECORDS_MAX
+            or (is_compressed_again and len(data) > INLINE_COMPRESSED_BYTES_MAX)
+        ):
+            raise self._deferred(data, now_ms)
+        if budget.left <= 0:
+            raise Deferred(None)
+        if is_compressed_again:
+            budget.left -= INLINE_BYTES_MAX // 4
+
+    def _deferred(self, data: memoryview | bytearray, now_ms: int) -> Deferred:
+        return Deferred(partial(prepare, self.settings, data, self.decompressed_bytes_max, now_ms))
 
     def stored(self, data: memoryview | bytearray) -> Appended | None:
         """Where the one batch in `data` was stored before; None if it was not. Raises Unsearched."""

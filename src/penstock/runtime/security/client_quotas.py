@@ -11,6 +11,7 @@ from penstock.core.security.quotas import (
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    THROTTLE_MS_MAX,
     Quotas,
     QuotaTable,
     Windows,
@@ -24,9 +25,6 @@ from penstock.wire.messages.metadata_records import ClientQuotaRecord
 from penstock.wire.messages.share_fetch import ShareFetchResponse
 from penstock.wire.messages.take_share_records import TakeShareRecordsResponse
 from penstock.wire.primitives import RecordBuffers
-
-# The longest throttle time.
-THROTTLE_MS_MAX = 30_000
 
 
 class ClientQuotas:
@@ -49,10 +47,11 @@ class ClientQuotas:
 
     def committed(self, records: Sequence[Any]) -> None:
         """Apply the metadata log."""
-        for record in records:
-            if isinstance(record, ClientQuotaRecord):
-                value = None if record.remove else record.value
-                self.table.set(record.key, quota_entity(record.entity), value)
+        changes = [record for record in records if isinstance(record, ClientQuotaRecord)]
+        for record in changes:
+            self.table.set(record.key, quota_entity(record.entity), None if record.remove else record.value)
+        if changes:
+            self._quotas.forget_throttling()
         self.are_set = not self.table.is_empty
 
     def produced(self, asker: Asker, client_id: str, size_bytes: int) -> int:
@@ -72,6 +71,10 @@ class ClientQuotas:
         """Count the time that a request took, in hundredths of one core; returns its throttle time in milliseconds."""
         return self._record(REQUEST_PERCENTAGE, asker, client_id, work_s * 100)
 
+    def throttled_ms(self, asker: Asker, client_id: str) -> int:
+        """For how long a client is still throttled for requests that it sent before, by whatever connection."""
+        return self._quotas.throttled_ms(_user(asker), client_id, self._env.monotonic_ms())
+
     def rate(self, key: str, user: str) -> float:
         """What all clients of a user do per second, if it has such a quota of its own."""
         return self._quotas.rate(key, user, self._env.monotonic_ms())
@@ -81,8 +84,7 @@ class ClientQuotas:
         return MutationQuota(self._env, self._quotas, _user(asker), client_id or "", is_strict=is_strict)
 
     def _record(self, key: str, asker: Asker, client_id: str, amount: float) -> int:
-        throttle_ms = self._quotas.record(key, _user(asker), client_id, amount, self._env.monotonic_ms())
-        return min(throttle_ms, THROTTLE_MS_MAX)
+        return self._quotas.record(key, _user(asker), client_id, amount, self._env.monotonic_ms())
 
 
 class MutationQuota:

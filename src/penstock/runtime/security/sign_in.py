@@ -8,6 +8,7 @@ import logging
 import math
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.config.listeners import listed
@@ -34,6 +35,8 @@ from penstock.runtime.security.bearer_tokens import KeySet, TokenRules
 
 SUPPORTED = (PLAIN, *scram.MECHANISMS, OAUTHBEARER)
 SALT_BYTES = 16
+# The answer to an unknown user takes after this many credentials.
+CREDENTIALS_IMITATED_MAX = 1_000
 NONCE_BYTES = 18
 # A provider's keys are fetched again when a token names an unknown one, but not more often than this.
 KEYS_REFETCH_MS = 10_000
@@ -147,7 +150,7 @@ class SignIn:
         self._env = env
         self._image = image
         self._tokens = tokens
-        # Gives unknown users a salt that stays the same while this process lives.
+        # Gives unknown users a salt while the cluster has no credential to derive it from.
         self._pepper = env.random.randbytes(SALT_BYTES)
         self._keys: KeySet | None = None
         self._keys_fetched_ms = -math.inf
@@ -163,7 +166,12 @@ class SignIn:
             return BearerExchange(self._validate)
         kind = scram.MECHANISMS[mechanism]
         nonce = b64encode(self._env.random.randbytes(NONCE_BYTES)).decode()
-        server = scram.ScramServer(kind, nonce, lambda user, is_token: self._account(kind, user, is_token), self._salt)
+        server = scram.ScramServer(
+            kind,
+            nonce,
+            lambda user, is_token: self._account(kind, user, is_token),
+            lambda user: self._pretend(kind, user),
+        )
         return ScramExchange(mechanism, server)
 
     async def prepare(self, exchange: Exchange, message: bytes) -> None:
@@ -214,7 +222,31 @@ class SignIn:
         return scram.Account(USER_PREFIX + user, credential)
 
     def _salt(self, user: str) -> bytes:
-        return hmac.digest(self._pepper, user.encode(), "sha256")[:SALT_BYTES]
+        return self._digest(f"salt {user}")[:SALT_BYTES]
+
+    def _digest(self, text: str) -> bytes:
+        """The same on all brokers, and after a restart: an unknown user is not to be told by changing answers."""
+        first = next(iter(self._image().security.credentials.values()), None)
+        return hmac.digest(self._pepper if first is None else first.server_key, text.encode(), "sha512")
+
+    def _pretend(self, mechanism: scram.Mechanism, user: str) -> scram.Credential:
+        """A credential like those of users that exist, for one that does not: as many iterations, as long a salt.
+
+        Of several kinds each name gets one, and keeps it when kinds are added, unless it is the new one's turn.
+        """
+        known = islice(self._image().security.credentials.values(), CREDENTIALS_IMITATED_MAX)
+        kinds = {(one.iterations, len(one.salt)) for one in known if one.mechanism == mechanism.code}
+        iterations, salt_bytes = max(
+            kinds or {(scram.ITERATIONS_MIN, SALT_BYTES)},
+            key=lambda kind: self._digest(f"kind {kind[0]} {kind[1]} {user}"),
+        )
+        salt = b"".join(self._digest(f"salt {part} {user}") for part in range(-(-salt_bytes // 64)))
+        return scram.Credential(salt[:salt_bytes], b"", b"", iterations)
+
+    def is_usable(self, token_id: str) -> bool:
+        """Whether a delegation token is there and has not expired."""
+        token = self._image().security.tokens.get(token_id)
+        return token is not None and token.expiration_timestamp >= self._env.now_ms()
 
     def lifetime_ms(self, identity: Identity) -> int:
         """How long a new sign-in lasts; 0 for as long as the connection."""

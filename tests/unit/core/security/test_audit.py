@@ -12,6 +12,7 @@ from penstock.core.security.audit import (
     DETAILS_MAX,
     REPEATS_MAX,
     REPEATS_MS,
+    REPEATS_OF_SOURCE_MAX,
     TEXT_MAX,
     AuditEvent,
     AuditQueue,
@@ -138,11 +139,32 @@ def test_a_note_about_drops_that_was_not_written_is_written_later() -> None:
     assert shown(queue.take(5, 0)) == [("change", 1), ("dropped", 1)]
 
 
-def test_different_denials_are_bounded_too() -> None:
-    queue = AuditQueue(10 * REPEATS_MAX)
-    for at in range(REPEATS_MAX + 5):
+def test_different_denials_of_one_source_do_not_hide_those_of_another() -> None:
+    queue = AuditQueue(10_000)
+    for at in range(100_000):
         queue.add(DENIED._replace(resource=str(at)), 0, may_repeat=True)
-    assert (len(queue), queue.dropped) == (REPEATS_MAX, 5)
+    other = DENIED._replace(who=Who("User:mallory", "10.0.0.1", "client"))
+    queue.add(other, 0, may_repeat=True)
+    queue.add(CHANGE, 0)
+    taken = queue.take(10_000, 0)
+    assert [row.event for row in taken[-2:]] == [other, CHANGE]
+    # What is not told one by one is counted for its source.
+    assert len(taken) == REPEATS_OF_SOURCE_MAX + 1 + 2
+    (summary,) = (row for row in queue.take(10_000, REPEATS_MS) if not row.event.resource)
+    assert (summary.event.who, summary.event.type) == (Who("User:eve"), EventType.DENIED)
+    assert summary.times == 100_000 - REPEATS_OF_SOURCE_MAX - 1
+    assert queue.dropped == 0
+
+
+def test_many_sources_are_bounded_too() -> None:
+    queue = AuditQueue(10 * REPEATS_MAX)
+    for at in range(3 * REPEATS_MAX):
+        queue.add(DENIED._replace(who=Who("User:eve", f"10.0.0.{at}")), 0, may_repeat=True)
+    taken = queue.take(10 * REPEATS_MAX, 0)
+    assert len(taken) == REPEATS_MAX + 1
+    assert queue.take(10, REPEATS_MS)[0].times == 2 * REPEATS_MAX - 1
+    assert queue.take(10, 2 * REPEATS_MS) == []
+    assert not queue._sources
 
 
 def test_texts_of_clients_are_short_and_details_few() -> None:

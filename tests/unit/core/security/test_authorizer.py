@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.security.authorizer import Authorizer, Entry
+from penstock.core.security.authorizer import ANSWERS_BYTES_MAX, DENIALS_BYTES_MAX, Authorizer, Entry
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 
 TOPIC = ResourceType.TOPIC
@@ -184,3 +184,23 @@ def plainly(entries: list[Entry], operation: Operation, name: str) -> bool:
         if each.permission is Permission.ALLOW:
             allowed |= same or (operation is Operation.DESCRIBE and each.operation in implying)
     return allowed
+
+
+def test_what_is_denied_is_remembered_within_a_bound_and_displaces_no_permission() -> None:
+    lists = authorizer(entry(operation=Operation.WRITE))
+    assert allows(lists, Operation.WRITE)
+    remembered = lists.remembered_bytes
+    for number in range(2_000):
+        assert not allows(lists, Operation.WRITE, f"{number}" + "x" * 30_000)
+        assert lists.remembered_bytes <= remembered + DENIALS_BYTES_MAX
+    assert len(lists._allowed.questions) == 1
+    # Nor is a name remembered that alone has more than the bound.
+    assert not allows(lists, Operation.WRITE, "x" * 2 * DENIALS_BYTES_MAX)
+    assert lists.remembered_bytes <= remembered + DENIALS_BYTES_MAX
+
+
+def test_permissions_are_remembered_within_a_bound() -> None:
+    lists = authorizer(allow_if_no_entry=True)
+    for number in range(2_000):
+        assert allows(lists, Operation.WRITE, f"{number}" + "x" * 30_000)
+        assert lists.remembered_bytes <= ANSWERS_BYTES_MAX

@@ -9,6 +9,7 @@ from penstock.core.security.quotas import (
     CONNECTION_CREATION_RATE,
     CONTROLLER_MUTATION_RATE,
     IP,
+    NAME_KEPT_MAX,
     PRODUCER_BYTE_RATE,
     USER,
     Quotas,
@@ -121,3 +122,16 @@ def test_addresses_have_quotas_of_their_own() -> None:
     assert table.ip_limit("10.0.0.1") == 5
     assert table.ip_limit("10.0.0.2") == 9
     assert quotas().table.ip_limit("10.0.0.1") is None
+
+
+def test_what_is_measured_does_not_grow_with_the_names_of_clients() -> None:
+    measured = quotas(({CLIENT_ID: None}, 100.0))
+    names = [f"{number}" + "x" * 30_000 for number in range(50)]
+    for name in names:
+        assert measured.record(PRODUCER_BYTE_RATE, "alice", name, 50, 0) == 0
+    assert len(measured._meters) == 50
+    assert all(len(part) <= NAME_KEPT_MAX for _, shared_by in measured._meters for part in shared_by)
+    assert measured.table._resolved == {}
+    # Each is still measured on its own.
+    assert measured.record(PRODUCER_BYTE_RATE, "alice", names[0], 100_000, 0) > 0
+    assert measured.record(PRODUCER_BYTE_RATE, "alice", names[1], 1, 0) == 0

@@ -11,6 +11,7 @@ from penstock.core.security.scram import (
     MECHANISMS,
     SHA_256,
     Account,
+    Credential,
     Mechanism,
     ScramClient,
     ScramError,
@@ -21,6 +22,7 @@ from penstock.core.security.scram import (
 )
 
 SALT = b"salt of sixteen!"
+PRETENDED = Credential(SALT[::-1], b"", b"", ITERATIONS_MIN)
 
 
 def server(mechanism: Mechanism = SHA_256, *, password: str = "secret", nonce: str = "server") -> ScramServer:
@@ -29,7 +31,7 @@ def server(mechanism: Mechanism = SHA_256, *, password: str = "secret", nonce: s
         ("a,b=c", False): Account("User:a,b=c", credential_of(mechanism, password, SALT, ITERATIONS_MIN)),
         ("token", True): Account("User:owner", credential_of(mechanism, password, SALT, ITERATIONS_MIN), True),
     }
-    return ScramServer(mechanism, nonce, lambda user, is_token: known.get((user, is_token)), lambda _: SALT[::-1])
+    return ScramServer(mechanism, nonce, lambda user, is_token: known.get((user, is_token)), lambda _: PRETENDED)
 
 
 def sign_in(server: ScramServer, client: ScramClient) -> Account:
@@ -42,7 +44,7 @@ def sign_in(server: ScramServer, client: ScramClient) -> Account:
 def test_the_exchange_in_rfc_7677() -> None:
     salt = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     account = Account("User:user", credential_of(SHA_256, "pencil", salt, 4096))
-    exchange = ScramServer(SHA_256, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", lambda *_: account, lambda _: b"")
+    exchange = ScramServer(SHA_256, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", lambda *_: account, lambda _: PRETENDED)
     first = exchange.first(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert first == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     final, found = exchange.final(

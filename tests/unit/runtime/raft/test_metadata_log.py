@@ -7,9 +7,12 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from penstock.core.raft.events import Election
 from penstock.core.raft.messages import LogEnd
 from penstock.core.raft.voters import VoterSet
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.raft.control_records import kraft_version, read_controls
 from penstock.runtime.raft.metadata_files import (
@@ -20,10 +23,10 @@ from penstock.runtime.raft.metadata_files import (
     write_election,
     write_snapshot,
 )
-from penstock.runtime.raft.metadata_log import MetadataLog
+from penstock.runtime.raft.metadata_log import RECORD_BYTES_MAX, MetadataLog
 from penstock.storage.settings import LogSettings
 from penstock.wire import codec
-from penstock.wire.messages.metadata_records import TopicRecord
+from penstock.wire.messages.metadata_records import DelegationTokenRecord, TopicRecord
 from penstock.wire.records import Record, build_batch, control_key
 from sim.disk import DATA, SimDisk, SimFilesystem
 
@@ -109,4 +112,16 @@ def test_a_segment_that_is_far_too_large_is_synced_and_finished(tmp_path: Path) 
         log.append_records([OLD], 1)
     assert log.log.flushed_offset == log.log.end_offset - 1
     assert log.log.size_bytes < 600
+    log.log.close(clean=True)
+
+
+def test_a_record_that_is_too_large_is_refused_and_nothing_is_appended(tmp_path: Path) -> None:
+    log = MetadataLog(SystemEnv(), tmp_path / "log", LogSettings(), VoterSet.of_ids([1]))
+    log.open()
+    log.append_records([OLD], 1)
+    large = DelegationTokenRecord("User:alice", "User:alice", ["User:" + "x" * RECORD_BYTES_MAX], 0, 1, 1, "t")
+    with pytest.raises(ApiError) as refused:
+        log.append_records([OLD, large], 1)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    assert log.log.end_offset == 1
     log.log.close(clean=True)

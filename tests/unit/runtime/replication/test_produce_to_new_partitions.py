@@ -202,8 +202,6 @@ def test_a_batch_whose_schema_was_not_checked_is_not_appended_when_its_partition
             await asyncio.shield(self.answer)
             return Registered(frozenset({f"{TOPIC}-value"} if schema_id == 1 else ()), frozenset())
 
-        ask_anew = ask
-
     async def story(cluster: Cluster) -> None:
         one, _ = await cluster.start(1), await cluster.start(2)
         create(cluster, [1, 2])

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from penstock.core.security.sasl import InvalidToken
+from penstock.core.security.sasl import Identity, InvalidToken
 from penstock.runtime.security.bearer_tokens import KeySet, TokenRules, read_key_set, validate
 
 NOW_MS = 1_000_000_000_000
@@ -45,7 +45,7 @@ def check(text: str, rules: TokenRules = RULES) -> Any:
 
 
 def test_a_valid_token_has_an_owner_and_an_expiry() -> None:
-    assert check(token()) == ("User:alice", False, NOW_MS + 60_000)
+    assert check(token()) == Identity("User:alice", False, NOW_MS + 60_000)
     assert check(token(OTHER, "RS256", "two", aud=["x", "penstock"])).principal == "User:alice"
     assert check(token(name="bob"), RULES._replace(subject_claim="name")).principal == "User:bob"
 

@@ -1,0 +1,107 @@
+"""Requests about many things, served a piece at a time, so that other clients get their turns in between.
+
+A request may name tens of thousands of topics, partitions or groups, for each of which its handler works some
+microseconds. The APIs in `PIECES` answer each row of the request by itself, in one row of the response: theirs are
+handled in several calls, and their responses put together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from penstock.api.context import Handler, RequestContext, settled
+from penstock.wire.apis import ApiKey
+
+
+class Pieces(NamedTuple):
+    """The arrays of an API's request and response whose rows correspond, and those within these rows, if any.
+
+    `rows_max` is how many rows take a few milliseconds.
+    """
+
+    asked: str
+    answered: str
+    asked_inner: str = ""
+    answered_inner: str = ""
+    rows_max: int = 200
+
+
+PIECES = {
+    ApiKey.METADATA: Pieces("topics", "topics"),
+    ApiKey.LIST_OFFSETS: Pieces("topics", "topics", "partitions", "partitions"),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Pieces("topics", "topics", "partitions", "partitions"),
+    ApiKey.DESCRIBE_PRODUCERS: Pieces("topics", "topics", "partition_indexes", "partitions"),
+    # Each has all settings of a topic or broker.
+    ApiKey.DESCRIBE_CONFIGS: Pieces("resources", "results", rows_max=20),
+    # A name of Kafka's greatest length takes a millisecond.
+    ApiKey.FIND_COORDINATOR: Pieces("coordinator_keys", "coordinators", rows_max=20),
+    ApiKey.DESCRIBE_GROUPS: Pieces("groups", "groups", rows_max=50),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
+    ApiKey.SHARE_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
+    ApiKey.DESCRIBE_TRANSACTIONS: Pieces("transactional_ids", "transaction_states"),
+}
+
+
+def in_pieces(handle: Handler, pieces: Pieces) -> Handler:
+    """The handler of an API, for requests of any size."""
+    asked, inner, rows_max = pieces.asked, pieces.asked_inner, pieces.rows_max
+
+    def handle_any(request: Any, context: RequestContext) -> Any:
+        rows = getattr(request, asked)
+        if not rows or _size(rows, inner) <= rows_max:
+            return handle(request, context)
+        return handle_pieces(request, context)
+
+    async def handle_pieces(request: Any, context: RequestContext) -> Any:
+        whole: Any = None
+        answers: list[Any] = []
+        for piece in _split(getattr(request, asked), inner, rows_max):
+            response = await settled(handle(request._replace(**{asked: piece}), context))
+            if whole is None:
+                whole = response
+            _join(answers, getattr(response, pieces.answered), pieces.answered_inner)
+            await asyncio.sleep(0)
+        return whole._replace(**{pieces.answered: answers})
+
+    return handle_any
+
+
+def _size(rows: Sequence[Any], inner: str) -> int:
+    return len(rows) + sum(len(getattr(row, inner)) for row in rows) if inner else len(rows)
+
+
+def _split(rows: Sequence[Any], inner: str, rows_max: int) -> Iterator[list[Any]]:
+    """The rows in pieces of at most `rows_max`, those within them counted; a row with many is in several pieces."""
+    piece: list[Any] = []
+    left = rows_max
+    for row in rows:
+        within = getattr(row, inner) if inner else ()
+        start = 0
+        while True:
+            if left < 2:
+                yield piece
+                piece, left = [], rows_max
+            taken = within[start : start + left - 1]
+            piece.append(row._replace(**{inner: taken}) if len(taken) < len(within) else row)
+            left -= 1 + len(taken)
+            start += len(taken)
+            if start >= len(within):
+                break
+    if piece:
+        yield piece
+
+
+def _join(answers: list[Any], more: Sequence[Any], inner: str) -> None:
+    """Append rows; the first of them may continue the last one there is."""
+    rest = list(more)
+    if inner and answers and rest and _continues(answers[-1], rest[0], inner):
+        first = rest.pop(0)
+        answers[-1] = answers[-1]._replace(**{inner: [*getattr(answers[-1], inner), *getattr(first, inner)]})
+    answers += rest
+
+
+def _continues(row: Any, other: Any, inner: str) -> bool:
+    return bool(row._replace(**{inner: ()}) == other._replace(**{inner: ()}))

@@ -1,0 +1,197 @@
+"""A broker with users and access lists, and what requests to it cost: work of its loop, memory, disk, descriptors."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from penstock.model.access import Operation, PatternType, Permission, ResourceType
+from penstock.testing import Cluster
+from penstock.wire.codec import encode
+from penstock.wire.frame import RequestHeader, encode_request
+from penstock.wire.messages.api_versions import ApiVersionsRequest
+from penstock.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from penstock.wire.messages.metadata import MetadataRequest
+from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest
+from support.kafka_broker import free_port
+from support.processes import descriptors, eventually, rss_bytes
+from support.wire_client import KEYS, WireClient
+
+ADMIN, EVE, OWNER = "admin", "eve", "owner"
+# The owner may do everything with what has a name that begins like this.
+OWN = "own-"
+TOPIC = f"{OWN}topic"
+REPLY_S = 20.0
+MB = 2**20
+JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
+    [f'username="{ADMIN}" password="{ADMIN}-secret"', *(f'user_{name}="{name}-secret"' for name in (ADMIN, EVE, OWNER))]
+)
+
+
+class Cost(NamedTuple):
+    """What one request took. `answer` is the reply's size, None if the broker hung up or was silent."""
+
+    loop_s: float
+    process_s: float
+    answer: int | None
+    took_s: float
+    neighbour_s: float
+
+
+def settings() -> dict[str, str]:
+    """PLAIN, access lists, tokens."""
+    port, controller_port = free_port(), free_port()
+    return {
+        "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"SASL_PLAINTEXT://127.0.0.1:{port}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{JAAS};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN};User:ANONYMOUS",
+        "delegation.token.secret.key": "a-secret-for-tokens",
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+class AbusedBroker:
+    """One broker in a process of its own."""
+
+    def __init__(self) -> None:
+        self._cluster = Cluster(settings())
+
+    def __enter__(self) -> Self:
+        # Its own way to wait for a broker signs in as nobody.
+        self._cluster.__enter__()
+        self.pid = self._cluster.pid
+        self.address = self._cluster.bootstrap_servers
+        with self.sign_in(ADMIN) as admin:
+            kinds = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
+            entries = [
+                AclCreation(kind, OWN, PatternType.PREFIXED, f"User:{OWNER}", "*", Operation.ALL, Permission.ALLOW)
+                for kind in kinds
+            ]
+            assert not any(row.error_code for row in admin.call(CreateAclsRequest(entries), 3).results)
+            configs = [
+                CreatableTopicConfig("compression.type", "zstd"),
+                CreatableTopicConfig("compression.zstd.level", "22"),
+                CreatableTopicConfig("max.message.bytes", str(16 * MB)),
+            ]
+            made = admin.call(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1, configs=configs)], 10_000), 7)
+            assert made.topics[0].error_code == 0, made
+
+            def has_topic() -> bool:
+                return any(row.name == TOPIC for row in admin.call(MetadataRequest(None), 12).topics)
+
+            assert eventually(has_topic, 30)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._cluster.__exit__(*error)  # type: ignore[arg-type]
+
+    def sign_in(self, user: str) -> WireClient:
+        """A connection of a user."""
+        client = WireClient(self.address, "abuse")
+        assert client.call(SaslHandshakeRequest("PLAIN"), 1).error_code == 0
+        answer = client.call(SaslAuthenticateRequest(f"\0{user}\0{user}-secret".encode()), 2)
+        assert answer.error_code == 0, answer
+        return client
+
+    def cost_of(
+        self, user: str, request: Any, version: int, reply_s: float = REPLY_S, *, has_neighbour: bool = True
+    ) -> Cost:
+        """Send one request on a connection of its own, while a neighbour keeps asking for little."""
+        key = KEYS[type(request).__name__]
+        frame = b"".join(encode_request(RequestHeader(key, version, 1, "abuse"), [encode(request, version)]))
+        with self.sign_in(user) as client, _Neighbour(self, is_quiet=not has_neighbour) as neighbour:
+            loop_s, process_s, began = self.loop_s(), self.process_s(), time.monotonic()
+            client._socket.settimeout(reply_s)
+            answer: int | None = None
+            try:
+                client._socket.sendall(frame)
+                answer = len(client.receive_bytes())
+            except (ConnectionError, TimeoutError):
+                pass
+            took_s = time.monotonic() - began
+            waited_s = neighbour.stop()
+            return Cost(self.loop_s() - loop_s, self.process_s() - process_s, answer, took_s, waited_s)
+
+    def ask(self, client: WireClient) -> None:
+        """A request that takes next to nothing."""
+        client.call(ApiVersionsRequest("neighbour", "1"), 3)
+
+    def loop_s(self) -> float:
+        """How long the broker's main thread, which has the event loop, has worked."""
+        return _schedule_s(f"/proc/{self.pid}/task/{self.pid}/schedstat")
+
+    def process_s(self) -> float:
+        """How long all of the broker's threads have worked."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(_schedule_s(f"{task}/schedstat") for task in tasks)
+
+    def memory_bytes(self) -> int:
+        """What the broker has in memory."""
+        return rss_bytes(self.pid)
+
+    def descriptors(self) -> int:
+        """What the broker has open."""
+        return descriptors(self.pid)
+
+    def disk_bytes(self) -> int:
+        """What the broker has on disk, holes of files excluded."""
+        files = [path for path in self._cluster.data_dir.rglob("*") if path.is_file()]
+        return sum(path.stat().st_blocks * 512 for path in files if path.exists())
+
+    def logs(self) -> str:
+        """What the broker has logged."""
+        return self._cluster.logs()
+
+
+class _Neighbour:
+    """Another user, who asks for little all the time, and how long it waited at most."""
+
+    def __init__(self, broker: AbusedBroker, *, is_quiet: bool) -> None:
+        self._broker = broker
+        self._stopping = threading.Event()
+        if is_quiet:
+            self._stopping.set()
+        self._longest_s = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._client = self._broker.sign_in(ADMIN)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._client.close()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            self._broker.ask(self._client)
+            self._longest_s = max(self._longest_s, time.monotonic() - began)
+            time.sleep(0.002)
+
+    def stop(self) -> float:
+        """Ask no more; the longest wait, that for what was asked last included."""
+        self._stopping.set()
+        self._thread.join()
+        return self._longest_s
+
+
+def _schedule_s(path: str) -> float:
+    try:
+        return int(Path(path).read_text().split()[0]) / 1e9
+    except FileNotFoundError:
+        return 0.0

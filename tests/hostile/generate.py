@@ -1,0 +1,92 @@
+"""Send a broker the most expensive requests there are, of every API and version, and print what they cost.
+
+    python -m tests.hostile.generate [--all-versions] [--api NAME]… [--slowest N]
+
+They come from a user without any rights and from one who owns topics, groups and transactional ids. The columns are the
+work of the event loop, that of all threads, and how long a neighbour waited for a request that takes nothing; at the
+end are memory, disk and descriptors that are still in use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from abused_broker import EVE, MB, OWN, OWNER, TOPIC, AbusedBroker, Cost
+from requests_of_abuse import Abuse, abuses
+
+from penstock.api.dispatch import RequestLimits
+from penstock.api.table import BROKER_VERSIONS
+from penstock.wire.apis import APIS, ApiKey
+from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from penstock.wire.records import Record, build_batch
+
+# Requests that would wait for more, or end the connection's sign-in.
+LEFT_OUT = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
+LIMITS = RequestLimits()
+REPLY_S = 5.0
+
+
+def all_abuses(prefix: str, apis: Sequence[str] = (), *, all_versions: bool = False) -> Iterator[Abuse]:
+    """Every request of these APIs, or of all, in the latest version of each or in all of them."""
+    for key, (first, last) in sorted(BROKER_VERSIONS.items()):
+        if key in LEFT_OUT or (apis and APIS[key].name not in apis):
+            continue
+        for version in range(max(first, APIS[key].first_version) if all_versions else last, last + 1):
+            yield from abuses(key, version, prefix, LIMITS.entries_max, LIMITS.bytes_max)
+
+
+def slow_batch(size_bytes: int) -> Abuse:
+    """Records for a topic that has them compressed anew, as hard as can be."""
+    text = b"".join(b"%d;" % (number * number) for number in range(size_bytes // 8))
+    batch = build_batch([Record(0, 0, None, text[:size_bytes])])
+    data = [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(0, batch)])]
+    return Abuse(
+        "Produce", 9, f"{size_bytes} bytes compressed by zstd at level 22", ProduceRequest(None, 1, 60_000, data)
+    )
+
+
+def main() -> None:
+    """Print the costs."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--all-versions", action="store_true")
+    options.add_argument("--api", action="append", default=[])
+    options.add_argument("--slowest", type=int, default=30)
+    chosen = options.parse_args()
+    costs: list[tuple[Cost, str, Abuse]] = []
+    with AbusedBroker() as broker:
+        before = broker.memory_bytes(), broker.disk_bytes(), broker.descriptors()
+        for user, prefix in ((EVE, "x-"), (OWNER, OWN)):
+            for abuse in all_abuses(prefix, chosen.api, all_versions=chosen.all_versions):
+                costs += [
+                    (broker.cost_of(user, abuse.request, abuse.version, REPLY_S), user, abuse._replace(request=None))
+                ]
+        if not chosen.api:
+            slow = slow_batch(8 * MB)
+            costs += [(broker.cost_of(OWNER, slow.request, slow.version, 120), OWNER, slow._replace(request=None))]
+        after = broker.memory_bytes(), broker.disk_bytes(), broker.descriptors()
+        log = broker.logs()
+    costs.sort(key=lambda row: row[0].neighbour_s, reverse=True)
+    lines = ["   waited      loop       all      took  user, API, version, request"]
+    for cost, user, abuse in costs[: chosen.slowest]:
+        times = " ".join(f"{1000 * value:6.0f} ms" for value in (cost.neighbour_s, *cost[:2], cost.took_s))
+        ended = "" if cost.answer is not None else "  (no answer)"
+        lines.append(f"{times}  {user} {abuse.api} {abuse.version}: {abuse.shape}{ended}")
+    waits = sorted(row[0].neighbour_s for row in costs)
+    memory, disk, files = (late - early for late, early in zip(after, before, strict=True))
+    lines += [
+        f"{len(costs)} requests; a neighbour's longest wait: median {1000 * waits[len(waits) // 2]:.0f} ms, "
+        f"p99 {1000 * waits[len(waits) * 99 // 100]:.0f} ms, {sum(wait > 0.05 for wait in waits)} above 50 ms",
+        f"kept: {memory / MB:.1f} MB of memory, {disk / MB:.1f} MB of disk, {files} descriptors",
+        f"logged: {log.count(chr(10))} lines, {len(log) / MB:.1f} MB, {log.count('Traceback')} tracebacks",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The most expensive requests that an API's definition allows: every field at its largest, every array at its longest.
+
+For each array of a request there is one request in which it has as many elements as a request may have, each with a
+name of its own, and one in which their texts are as long as texts may be, and as many as fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from penstock.wire import schema
+from penstock.wire.apis import APIS, request_class
+from penstock.wire.codec import definition_of, encode
+
+# As long as Kafka allows.
+STRING_BYTES_MAX = 32_767
+LARGEST: dict[str, Any] = {
+    "bool": True,
+    "int8": 2**7 - 1,
+    "int16": 2**15 - 1,
+    "uint16": 2**16 - 1,
+    "int32": 2**31 - 1,
+    "uint32": 2**32 - 1,
+    "int64": 2**63 - 1,
+    "float64": 1e300,
+    "uuid": b"\xff" * 16,
+}
+# Values with which a request is taken further than with the largest, or without which it would wait for something.
+TELLING: dict[str, Any] = {
+    "acks": -1,
+    "config_operation": 0,
+    "coordinator_key_type": 0,
+    "isolation_level": 1,
+    "key_type": 0,
+    "max_wait_ms": 10,
+    "member_epoch": 0,
+    "min_bytes": 1,
+    "operation": 3,
+    "pattern_type": 3,
+    "pattern_type_filter": 3,
+    "permission_type": 3,
+    "principal_type": "User",
+    "rebalance_timeout_ms": 10_000,
+    "replica_id": -1,
+    "resource_type": 2,
+    "resource_type_filter": 2,
+    "session_epoch": 0,
+    "session_id": 0,
+    "session_timeout_ms": 10_000,
+    "timeout_ms": 100,
+    "transaction_timeout_ms": 10_000,
+    "validate_only": True,
+}
+
+
+class Abuse(NamedTuple):
+    """One request, and what is extreme about it."""
+
+    api: str
+    version: int
+    shape: str
+    request: Any
+
+
+class _Maker:
+    """Makes one request."""
+
+    def __init__(self, definition: schema.Message, module: str, version: int, prefix: str, *, is_long: bool) -> None:
+        self._definition = definition
+        self._module = import_module(module)
+        self._version = version
+        self._prefix = prefix
+        self._is_long = is_long
+        self._made = 0
+        self._target: tuple[str, ...] = ()
+        self._count = 0
+
+    def make(self, target: tuple[str, ...], count: int) -> Any:
+        """The request in which the array at the path `target` has `count` elements, and others have one."""
+        self._target, self._count = target, count
+        return self._struct(self._definition.struct, ())
+
+    def _struct(self, struct: schema.Struct, path: tuple[str, ...]) -> Any:
+        cls = getattr(self._module, struct.name)
+        blank = cls()
+        values = []
+        for field, default in zip(struct.fields, blank, strict=True):
+            here = (*path, field.name)
+            if self._version not in field.versions:
+                values.append(default)
+            elif field.array:
+                values.append([self._value(field, here) for _ in range(self._count if here == self._target else 1)])
+            else:
+                values.append(self._value(field, here))
+        return cls._make(values)
+
+    def _value(self, field: schema.Field, path: tuple[str, ...]) -> Any:
+        if field.struct is not None:
+            return self._struct(field.struct, path)
+        if field.name in TELLING and not field.array:
+            return TELLING[field.name]
+        if field.type == "records":
+            return b""
+        if field.type in ("string", "bytes"):
+            self._made += 1
+            text = f"{self._prefix}{self._made}"
+            if self._is_long:
+                text += "x" * (STRING_BYTES_MAX - len(text))
+            return text if field.type == "string" else text.encode()
+        return LARGEST[field.type]
+
+
+def array_paths(struct: schema.Struct, version: int, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all arrays in a version of a message, the outer ones first."""
+    for field in struct.fields:
+        if version not in field.versions:
+            continue
+        here = (*path, field.name)
+        if field.array:
+            yield here
+        if field.struct is not None:
+            yield from array_paths(field.struct, version, here)
+
+
+def abuses(key: int, version: int, prefix: str, entries_max: int, bytes_max: int) -> Iterator[Abuse]:
+    """The requests for one version of an API, with names that begin with `prefix`."""
+    cls = request_class(key)
+    definition = definition_of(cls)
+    paths = list(array_paths(definition.struct, version)) or [()]
+    for path in paths:
+        for is_long in (False, True):
+            maker = _Maker(definition, cls.__module__, version, prefix, is_long=is_long)
+            try:
+                one = len(encode(maker.make(path, 1), version))
+                two = len(encode(maker.make(path, 2), version))
+            except ValueError:
+                # A text that this version writes with a length of two bytes, or a value that it does not know.
+                continue
+            # Each element has one of each array within it.
+            entries = 1 + sum(other[: len(path)] == path for other in paths if other != path)
+            count = min((entries_max - len(paths)) // entries, (bytes_max - one - 1024) // max(1, two - one + 4))
+            count = max(1, count) if path else 1
+            shape = f"{'.'.join(path) or 'no array'} x {count}{', long texts' if is_long else ''}"
+            yield Abuse(APIS[key].name, version, shape, maker.make(path, count))

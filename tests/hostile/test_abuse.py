@@ -1,0 +1,111 @@
+"""What users can do to a broker by requests that are as large as they may be: little, and nothing that lasts.
+
+What is asserted is work, bytes and counts; `python -m tests.hostile.generate` prints times, of every API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from abused_broker import EVE, MB, OWN, OWNER, AbusedBroker
+from generate import LIMITS, all_abuses, slow_batch
+
+from penstock.api.table import BROKER_VERSIONS
+from penstock.wire.apis import APIS, ApiKey
+from penstock.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+# As long as Kafka allows.
+STRING_BYTES_MAX = 32_767
+# Seconds of a thread's work: many times what is needed, and a fraction of what it takes where something is unbounded.
+LOOP_S_MAX = 3.0
+# What a process has in memory varies with the allocator.
+MEMORY_BYTES_MAX = 100 * MB
+DISK_BYTES_MAX = 4 * MB
+QUICK = ("Metadata", "FindCoordinator", "DescribeConfigs", "CreateDelegationToken")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[AbusedBroker]:
+    with AbusedBroker() as abused:
+        yield abused
+        log = abused.logs()
+        assert "Traceback" not in log, log[-4000:]
+        assert "this is a bug" not in log, log[-4000:]
+        assert len(max(log.splitlines(), key=len)) < 10_000
+
+
+def check(
+    broker: AbusedBroker, user: str, prefix: str, apis: tuple[str, ...] = (), *, all_versions: bool = False
+) -> int:
+    """Send everything; returns how many requests that was."""
+    count = 0
+    memory, disk, files = broker.memory_bytes(), broker.disk_bytes(), broker.descriptors()
+    for abuse in all_abuses(prefix, apis, all_versions=all_versions):
+        count += 1
+        cost = broker.cost_of(user, abuse.request, abuse.version, 30 if apis else 2)
+        assert cost.loop_s < LOOP_S_MAX, (user, abuse._replace(request=None), cost)
+    assert broker.memory_bytes() - memory < MEMORY_BYTES_MAX
+    assert broker.disk_bytes() - disk < DISK_BYTES_MAX
+    assert broker.descriptors() - files < 20
+    return count
+
+
+def test_the_largest_requests_of_a_user_without_rights_cost_little_and_leave_nothing(broker: AbusedBroker) -> None:
+    assert check(broker, EVE, "x-", QUICK) >= 2 * len(QUICK)
+
+
+def test_requests_beyond_the_limits_are_hung_up_on_before_they_cost_anything(broker: AbusedBroker) -> None:
+    names = [MetadataRequestTopic(name=f"{number}") for number in range(200_000)]
+    for request, version in (
+        (MetadataRequest(names), 9),
+        (MetadataRequest([MetadataRequestTopic(name="x" * 1_000)] * (LIMITS.bytes_max // 1_000 + 1)), 12),
+    ):
+        cost = broker.cost_of(EVE, request, version)
+        assert cost.answer is None
+        assert cost.loop_s < 1
+    assert "penstock.request.entries.max" in broker.logs()
+    assert "penstock.request.bytes.max" in broker.logs()
+
+
+def test_names_that_are_denied_are_not_kept(broker: AbusedBroker) -> None:
+    def deny(turn: int) -> None:
+        names = [f"{turn}-{number}".ljust(STRING_BYTES_MAX, "x") for number in range(LIMITS.bytes_max // 33_000)]
+        request = MetadataRequest([MetadataRequestTopic(name=name) for name in names], False)
+        assert broker.cost_of(EVE, request, 12).answer
+
+    for turn in range(5):
+        deny(turn)
+    before = broker.memory_bytes()
+    for turn in range(5, 55):
+        deny(turn)
+    # 200 MB of names.
+    assert broker.memory_bytes() - before < MEMORY_BYTES_MAX
+
+
+def test_tokens_are_not_a_way_to_fill_the_metadata_of_a_cluster(broker: AbusedBroker) -> None:
+    before = broker.disk_bytes()
+    for length in (STRING_BYTES_MAX, STRING_BYTES_MAX + 1):
+        renewers = [CreatableRenewers("User", "x" * length)] * 100
+        for _ in range(5):
+            broker.cost_of(EVE, CreateDelegationTokenRequest(renewers=renewers), 3)
+    huge = CreateDelegationTokenRequest(renewers=[CreatableRenewers("User", "x" * (3 * MB))])
+    assert broker.cost_of(EVE, huge, 3).answer is None
+    assert broker.disk_bytes() - before < MB
+
+
+def test_records_that_take_long_to_compress_do_not_occupy_the_loop(broker: AbusedBroker) -> None:
+    slow = slow_batch(2 * MB)
+    cost = broker.cost_of(OWNER, slow.request, slow.version, 110, has_neighbour=False)
+    assert cost.answer is not None
+    # All of it is many times as much.
+    assert cost.loop_s < min(LOOP_S_MAX, cost.process_s / 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("user", "prefix"), [(EVE, "x-"), (OWNER, OWN)])
+def test_the_largest_requests_of_every_api_cost_little(broker: AbusedBroker, user: str, prefix: str) -> None:
+    served = [APIS[key].name for key in BROKER_VERSIONS if key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)]
+    assert check(broker, user, prefix) >= len(served)
