@@ -28,8 +28,8 @@ NAMES_SHOWN_MAX = 5
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 8 * 2**30
 # Everything in these rooms takes long.
-SLOW_ROOMS = ("sim", "chaos", "fuzz")
-LONG_FIRST = ("sim", "chaos", "console", "clients", "gateway", "metrics", "fuzz", "hostile")
+SLOW_ROOMS = ("sim", "chaos", "fuzz", "enumerate")
+LONG_FIRST = ("sim", "enumerate", "chaos", "console", "clients", "gateway", "metrics", "fuzz", "hostile")
 ROOMS = {name: place for place, name in enumerate(LONG_FIRST)}
 
 
