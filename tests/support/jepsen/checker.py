@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .analysis import Analysis
@@ -38,10 +38,6 @@ ANOMALIES: Mapping[str, str] = {
     },
 }
 
-# Transactions become visible as a whole, but their records lie among each other in the logs. So cycles of writes are no
-# fault where an operation sends several records, nor are cycles of reads and writes.
-WRITE_CYCLES = frozenset(("G0", "G0-process", "G0-realtime"))
-
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
@@ -57,10 +53,12 @@ class Anomaly:
         return f"{self.kind}{where}: {self.text} (operations {', '.join(map(str, self.operations))})"
 
 
-def check(history: Iterable[Operation], *, allowed: Collection[str] = (), write_order: bool = False) -> list[Anomaly]:
-    """Every anomaly whose kind is not allowed.
+def check(history: Iterable[Operation], *, isolated_writes: bool = False, write_order: bool = False) -> list[Anomaly]:
+    """Every anomaly.
 
-    With `write_order` cycles of kind G1c may have edges from a value to the next one in its log too.
+    Transactions become visible as a whole, but their records lie among each other in the logs. So cycles of writes (G0)
+    are looked for among operations with one record each; with `isolated_writes` among all of them. For the same reason
+    edges of G1c are polls alone; with `write_order` the next value in a log is one too. Both are legal in Kafka.
     """
     analysis = Analysis(history)
     found: list[Anomaly] = []
@@ -78,11 +76,8 @@ def check(history: Iterable[Operation], *, allowed: Collection[str] = (), write_
         sends_within_operations,
     ):
         found += checks(analysis)
-    found += [
-        Anomaly(kind, None, text, operations)
-        for kind, text, operations in cyclic_anomalies(analysis, write_order=write_order)
-    ]
-    return [one for one in found if one.kind not in allowed]
+    cycles = cyclic_anomalies(analysis, write_order=write_order, isolated_writes=isolated_writes)
+    return found + [Anomaly(kind, None, text, operations) for kind, text, operations in cycles]
 
 
 def summary(anomalies: Iterable[Anomaly]) -> dict[str, int]:

@@ -7,7 +7,6 @@ was done. The last kind runs over moments, nodes of their own, so that there are
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 
 from .analysis import Analysis
@@ -20,43 +19,42 @@ ORDERS = (("", PLAIN), ("-process", PROCESS), ("-realtime", REALTIME))
 Found = tuple[str, str, tuple[int, ...]]
 
 
-def cyclic_anomalies(analysis: Analysis, *, write_order: bool) -> Iterator[Found]:
+def cyclic_anomalies(analysis: Analysis, *, write_order: bool, isolated_writes: bool) -> Iterator[Found]:
     """The kind of each, a description, and the indexes of its operations: one for each knot of operations."""
-    graph = dependencies(analysis)
-    yield from _family(analysis, graph, "G0", ("ww",), "ww")
+    effective = [one for one in analysis.data if analysis.took_effect(one)]
+    single = [one for one in effective if isolated_writes or sum(map(len, one.writes().values())) < 2]
+    yield from _family(analysis, dependencies(analysis, single), "G0", ("ww",), "ww")
+    graph = dependencies(analysis, effective)
     yield from _family(analysis, graph, "G1c", ("ww", "wr") if write_order else ("wr",), "wr")
 
 
-def dependencies(analysis: Analysis) -> Graph:
-    """Nodes are indexes of completions; moments are negative."""
+def dependencies(analysis: Analysis, effective: Sequence[Operation]) -> Graph:
+    """What these operations depend on. Nodes are indexes of completions; moments are negative."""
     graph = Graph()
-    effective = [one for one in analysis.data if analysis.took_effect(one)]
-    _write_order(analysis, graph)
+    included = {one.index for one in effective}
+    _write_order(analysis, included, graph)
     for sent, readers in analysis.readers.items():
         writer = analysis.writer.get(sent)
-        if writer is not None and analysis.took_effect(writer):
+        if writer is not None and writer.index in included:
             for reader in readers:
-                if reader.type == "ok":
+                if reader.type == "ok" and reader.index in included:
                     graph.add(writer.index, reader.index, "wr")
     _process_order(effective, graph)
     _realtime_order(analysis, effective, graph)
     return graph
 
 
-def _write_order(analysis: Analysis, graph: Graph) -> None:
+def _write_order(analysis: Analysis, included: set[int], graph: Graph) -> None:
     for key, log in analysis.logs.items():
-        # A value that is there again has no second place: that is an anomaly of its own, not a cycle.
-        places = [
-            [value for value in sorted(found) if log.first[value] == position]
-            for position, found in enumerate(log.values)
-        ]
-        places = [found for found in places if found]
-        for earlier, later in itertools.pairwise(places):
-            for value in earlier:
-                for following in later:
-                    one, other = analysis.writer.get((key, value)), analysis.writer.get((key, following))
-                    if one is not None and other is not None:
-                        graph.add(one.index, other.index, "ww")
+        previous: list[int] = []
+        for position, found in enumerate(log.values):
+            # A value that is there again has no second place: that is an anomaly of its own, not a cycle.
+            writers = [analysis.writer.get((key, value)) for value in sorted(found) if log.first[value] == position]
+            present = [one.index for one in writers if one is not None and one.index in included]
+            for earlier in previous:
+                for later in present:
+                    graph.add(earlier, later, "ww")
+            previous = present or previous
 
 
 def _process_order(effective: Sequence[Operation], graph: Graph) -> None:
