@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from chaos.jepsen import FAULTS, PARTITIONS, TOPICS, run
+from chaos.jepsen import FAULTS, PARTITIONS, TOPICS, run, three_nodes
 from support.chaos_cluster import NODES, ChaosCluster
 from support.jepsen.checker import check
 from support.jepsen.operations import read_history
@@ -26,15 +26,9 @@ def test_jepsens_workload_finds_nothing_in_nodes_that_are_killed(
 ) -> None:
     random = Random(7)
     path = tmp_path / "history.jsonl"
-    with ChaosCluster() as chaos, Recorder(path) as recorder:
-        for topic in TOPICS:
-            chaos.cluster.create_topic(topic, partitions=PARTITIONS)
-        workload = Workload(chaos.servers, TOPICS, PARTITIONS, recorder, seed=7)
-        faults = {
-            name: lambda random, strike=strike: strike(chaos, random)
-            for name, strike in FAULTS.items()
-            if is_long or name == "kill"
-        }
+    names = list(FAULTS) if is_long else ["kill"]
+    with three_nodes(names, tmp_path) as (servers, faults), Recorder(path) as recorder:
+        workload = Workload(servers, TOPICS, PARTITIONS, recorder, seed=7)
         anomalies = run(workload, faults, 120 if is_long else 12, random)
     assert anomalies == [], "\n".join(map(str, anomalies))
     counts = workload.counts()

@@ -159,6 +159,22 @@ def forget_a_sync() -> Iterator[None]:
 
 
 @contextmanager
+def acknowledge_before_sync() -> Iterator[None]:
+    """Acknowledge what a sync is owed to at once, except for the metadata, and leave the sync to the background."""
+    right = LogSync.durable
+
+    def durable(sync: LogSync, offset: int) -> asyncio.Future[None]:
+        if sync._log.directory.name.startswith("__cluster_metadata"):
+            return right(sync, offset)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    with patch.object(LogSync, "durable", durable):
+        yield
+
+
+@contextmanager
 def lead_without_an_epoch() -> Iterator[None]:
     """Note a leader's epoch with its first batch, so that a leader of an empty log knows of none."""
 
@@ -298,6 +314,7 @@ VARIANTS = (
     never_sync,
     accept_a_hole,
     trust_an_unheard_leader,
+    acknowledge_before_sync,
     lead_without_an_epoch,
     know_the_last_batches_only,
     let_batches_overtake,

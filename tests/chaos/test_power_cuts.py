@@ -1,0 +1,118 @@
+"""Power cuts on real files: what was acknowledged with a sync stays, and three nodes lose nothing even without one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from chaos.jepsen import PARTITIONS, TOPICS, run, three_nodes
+from penstock.testing import Cluster
+from support.jepsen.recorder import Recorder
+from support.jepsen.workload import Workload
+from support.power.disk import EXT4, POSIX, Rules
+from support.power.machine import Machine, power_missing
+from support.power.probes import Batches, Offsets, Probe, Topics
+from support.processes import eventually
+from support.wire_client import WireClient
+
+NODE_STARTUP = Path(__file__).parent / "node_startup"
+OPERATIONS_MAX = 400
+SETTINGS = {
+    # Snapshots of the metadata and new segments of it come often.
+    "metadata.log.max.record.bytes.between.snapshots": "4000",
+    "offsets.topic.num.partitions": "1",
+    "auto.create.topics.enable": "false",
+}
+
+Figure = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def power() -> None:
+    missing = power_missing()
+    if missing is not None:
+        pytest.skip(missing)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("rules", [POSIX, EXT4], ids=["posix", "ext4"])
+def test_what_one_node_acknowledged_outlives_power_cuts(
+    tmp_path: Path, figure: Figure, is_long: bool, rules: Rules
+) -> None:
+    """The power goes in the middle of whatever the node does with its disk."""
+    random = Random(5)
+    cuts = 25 if is_long else 3
+    lost = 0
+    cluster = Cluster(SETTINGS, data_dir=tmp_path / "cluster")
+    machine = Machine(cluster, tmp_path / "machine", rules=rules)
+    with cluster:
+        topic = cluster.create_topic(configs={"segment.bytes": str(2**20)})
+        probes: list[Probe] = [
+            Batches(cluster.bootstrap_servers, topic),
+            Offsets(cluster.bootstrap_servers, topic),
+            Topics(cluster.bootstrap_servers),
+        ]
+        for _ in range(cuts):
+            for probe in probes:
+                probe.start()
+            time.sleep(random.uniform(0.2, 0.8))
+            machine.cut_after(random.randrange(OPERATIONS_MAX))
+            eventually(lambda: machine.is_cut, 5)
+            loss = machine.lose_power(random)
+            lost += loss.files + loss.names
+            for probe in probes:
+                probe.join()
+            cluster.start()
+            with WireClient(cluster.bootstrap_servers) as client:
+                for probe in probes:
+                    probe.verify(client)
+        assert "Traceback" not in cluster.logs()
+    counts = ", ".join(f"{type(probe).__name__.lower()} {probe.acknowledged}" for probe in probes)
+    figure(f"power cuts of one node, {rules}: {cuts}; acknowledged {counts}; unsynced files and names lost {lost}")
+    assert all(probe.acknowledged > 5 for probe in probes)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("slip", ["acknowledge_before_sync", None])
+def test_a_node_that_acknowledges_before_it_syncs_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slip: str | None
+) -> None:
+    """Nothing is left of what was not synced. An honest build passes this."""
+    monkeypatch.setenv("PYTHONPATH", str(NODE_STARTUP), prepend=os.pathsep)
+    if slip is not None:
+        monkeypatch.setenv("PENSTOCK_CHAOS_BREAK", slip)
+    cluster = Cluster(SETTINGS, data_dir=tmp_path / "cluster")
+    machine = Machine(cluster, tmp_path / "machine")
+    with cluster:
+        topic = cluster.create_topic()
+        batches = Batches(cluster.bootstrap_servers, topic)
+        with WireClient(cluster.bootstrap_servers) as client:
+            for _ in range(20):
+                batches.step(client)
+        machine.lose_power(None)
+        cluster.start()
+        with WireClient(cluster.bootstrap_servers) as client:
+            if slip is None:
+                batches.verify(client)
+            else:
+                with pytest.raises(AssertionError, match="of 20 acknowledged batches 0 are there"):
+                    batches.verify(client)
+
+
+@pytest.mark.timeout(300)
+def test_three_nodes_lose_nothing_when_one_at_a_time_loses_power(tmp_path: Path, figure: Figure, is_long: bool) -> None:
+    """Records are on several machines before they are acknowledged, not on any disk."""
+    with three_nodes(["power"], tmp_path) as (servers, faults), Recorder() as recorder:
+        workload = Workload(servers, TOPICS, PARTITIONS, recorder, seed=3)
+        anomalies = run(workload, faults, 120 if is_long else 12, Random(3))
+    assert anomalies == [], "\n".join(map(str, anomalies))
+    counts = workload.counts()
+    assert counts["send ok"] > 0
+    assert counts["txn ok"] > 0
+    cuts = sum(one.f == "power" for one in recorder.operations)
+    figure(f"power cuts of one of three nodes: {cuts}; {sum(counts.values())} operations, no anomaly")
