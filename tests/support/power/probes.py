@@ -22,14 +22,18 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from penstock.wire.records import split_batches
 from support.wire_client import FETCH_VERSION, WireClient, batch_of, fetch_request, records_in
 
 PATIENCE_S = 20.0
+WAIT_S = 60.0
 GROUP = "probe"
 RECORDS = 3
 # That many batches of a producer are known by their sequences.
 REMEMBERED = 5
 PADDING = b"." * 1000
+KEYS = 5
+KEYED_BYTES = 20_000
 PASSING = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -61,6 +65,16 @@ class Probe:
             return
         except BaseException as error:  # noqa: BLE001 - raised by `join`
             self._error = error
+
+    def wait_for(self, count: int) -> None:
+        """Return when so many more were acknowledged; raises what went wrong."""
+        wanted = self.acknowledged + count
+        deadline = time.monotonic() + WAIT_S
+        while self.acknowledged < wanted:
+            if self._error is not None:
+                raise self._error
+            assert time.monotonic() < deadline, f"{type(self).__name__}: no {count} acknowledgements in {WAIT_S:g} s"
+            time.sleep(0.01)
 
     def join(self) -> None:
         """The broker is gone, so this one has ended; raises what went wrong before."""
@@ -153,6 +167,45 @@ class Offsets(Probe):
         self.acknowledged = found
 
 
+class Keys(Probe):
+    """A compacted topic: of each key the last value that was acknowledged is there, or the one after it."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        super().__init__(address)
+        self._topic = topic
+        self._last: dict[bytes, int] = {}
+        # How many records compaction has removed.
+        self.removed = 0
+
+    def step(self, client: WireClient) -> None:
+        number = self.acknowledged + 1
+        batch = batch_of([b"%d" % number + b"." * KEYED_BYTES], keys=[b"%d" % (number % KEYS)])
+        answer = patiently(lambda: client.produce(self._topic, batch), lambda answer: answer.error_code)
+        assert answer.error_code == ErrorCode.NONE, answer
+        self.acknowledged = number
+        self._last[b"%d" % (number % KEYS)] = number
+
+    def verify(self, client: WireClient) -> None:
+        end = patiently(lambda: client.list_offset(self._topic, -1), lambda answer: answer.error_code).offset
+        found: dict[bytes, int] = {}
+        count = offset = 0
+        while offset < end:
+            data = client.call(fetch_request(self._topic, offset), FETCH_VERSION).responses[0].partitions[0]
+            assert data.error_code == ErrorCode.NONE, f"offset {offset} of {end} cannot be read: {data.error_code}"
+            for record in records_in(data.records):
+                if record.offset >= offset:
+                    assert record.key is not None
+                    found[record.key] = int((record.value or b"").rstrip(b"."))
+                    count += 1
+            assert data.records, f"no record from offset {offset} on, but the log ends at {end}"
+            offset = end_of_batches(bytes(data.records))
+        for key, number in self._last.items():
+            assert found.get(key) in (number, self.acknowledged + 1), f"key {key!r} has {found.get(key)}, not {number}"
+        self.acknowledged = max(self.acknowledged, *found.values())
+        self._last = found
+        self.removed = end - count
+
+
 class Topics(Probe):
     """Topics that come and go."""
 
@@ -203,6 +256,12 @@ def patiently(call: Callable[[], Any], error: Callable[[Any], int]) -> Any:
         if error(answer) not in PASSING or time.monotonic() > deadline:
             return answer
         time.sleep(0.02)
+
+
+def end_of_batches(data: bytes) -> int:
+    """The offset behind the last batch, which may have no records left."""
+    _, header = split_batches(data, len(data))[-1]
+    return header.base_offset + header.last_offset_delta + 1
 
 
 def values_in(client: WireClient, topic: str) -> list[bytes]:
