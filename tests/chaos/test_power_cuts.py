@@ -90,7 +90,10 @@ def test_what_one_node_acknowledged_outlives_power_cuts(
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("slip", ["acknowledge_before_sync", None])
+@pytest.mark.parametrize(
+    "slip",
+    ["acknowledge_before_sync", "never_sync_directories", pytest.param(None, marks=pytest.mark.long_chaos)],
+)
 def test_a_node_that_acknowledges_before_it_syncs_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slip: str | None
 ) -> None:
@@ -99,7 +102,7 @@ def test_a_node_that_acknowledges_before_it_syncs_is_found_out(
     if slip is not None:
         monkeypatch.setenv("PENSTOCK_CHAOS_BREAK", slip)
     cluster = Cluster(SETTINGS, data_dir=tmp_path / "cluster")
-    machine = Machine(cluster, tmp_path / "machine")
+    machine = Machine(cluster, tmp_path / "machine", rules=POSIX)
     with cluster:
         topic = cluster.create_topic()
         batches = Batches(cluster.bootstrap_servers, topic)

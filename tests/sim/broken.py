@@ -31,11 +31,12 @@ from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.replication import follower_fetch
 from penstock.runtime.replication.partition import Partition
 from penstock.storage import recovery
+from penstock.storage.files import OsFilesystem
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
 from penstock.storage.log import Log
 from penstock.storage.producers.recall import RecalledBatches
 from penstock.wire.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from sim.disk import SimFile
+from sim.disk import SimFile, SimFilesystem
 
 
 @contextmanager
@@ -110,6 +111,16 @@ def trust_a_stale_epoch() -> Iterator[None]:
 def never_sync() -> Iterator[None]:
     """Leave everything to the page cache."""
     with patch.object(SimFile, "sync", lambda _: None):
+        yield
+
+
+@contextmanager
+def never_sync_directories() -> Iterator[None]:
+    """Leave new names, renames and removals to the file system."""
+    with (
+        patch.object(SimFilesystem, "sync_directory", lambda *_: None),
+        patch.object(OsFilesystem, "sync_directory", lambda *_: None),
+    ):
         yield
 
 
@@ -312,6 +323,7 @@ VARIANTS = (
     forget_a_vote,
     trust_a_stale_epoch,
     never_sync,
+    never_sync_directories,
     accept_a_hole,
     trust_an_unheard_leader,
     acknowledge_before_sync,
