@@ -119,6 +119,55 @@ def test_a_node_that_acknowledges_before_it_syncs_is_found_out(
                     batches.verify(client)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "rules", [pytest.param(POSIX, id="posix"), pytest.param(EXT4, id="ext4", marks=pytest.mark.long_chaos)]
+)
+def test_metadata_outlives_a_power_cut_of_all_nodes(
+    tmp_path: Path, figure: Figure, is_long: bool, rules: Rules
+) -> None:
+    """Records need a machine that stays up; what the controllers have decided is on the disks of two of three."""
+    cuts = 10 if is_long else 1
+    acknowledged = cut_all(tmp_path, rules, cuts)
+    figure(f"power cuts of all three nodes: {cuts}; acknowledged topics {acknowledged}")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.long_chaos
+def test_controllers_that_count_what_they_have_not_synced_are_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(NODE_STARTUP), prepend=os.pathsep)
+    monkeypatch.setenv("PENSTOCK_CHAOS_BREAK", "vote_before_sync")
+    with pytest.raises(AssertionError, match="topics are gone or others"):
+        cut_all(tmp_path, POSIX, 1)
+
+
+def cut_all(directory: Path, rules: Rules, cuts: int) -> int:
+    """Cut the power of three nodes while topics come and go; returns how many changes were acknowledged."""
+    random = Random(9)
+    cluster = Cluster(SETTINGS, nodes=3)
+    machines = [Machine(cluster, directory / f"machine-{node}", node, rules) for node in cluster.node_ids]
+    with cluster:
+        topics = Topics(cluster.address(1))
+        for number in range(cuts):
+            topics.start()
+            topics.wait_for(4 * ACKNOWLEDGED_MIN)
+            machine = random.choice(machines)
+            machine.cut_after(random.randrange(50))
+            eventually(lambda machine=machine: machine.is_cut, 1)
+            for machine in machines:
+                machine.cut()
+            for machine in machines:
+                # What one node keeps by chance saves the others, so at first there is no chance.
+                machine.lose_power(random if number % 2 else None)
+            topics.join()
+            cluster.start()
+            with WireClient(cluster.address(1)) as client:
+                topics.verify(client)
+    return topics.acknowledged
+
+
 @pytest.mark.timeout(300)
 def test_three_nodes_lose_nothing_when_one_at_a_time_loses_power(tmp_path: Path, figure: Figure, is_long: bool) -> None:
     """Records are on several machines before they are acknowledged, not on any disk."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -169,19 +169,30 @@ def forget_a_sync() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def acknowledge_before_sync() -> Iterator[None]:
-    """Acknowledge what a sync is owed to at once, except for the metadata, and leave the sync to the background."""
+def _durable_at_once(is_metadata: bool) -> AbstractContextManager[object]:
     right = LogSync.durable
 
     def durable(sync: LogSync, offset: int) -> asyncio.Future[None]:
-        if sync._log.directory.name.startswith("__cluster_metadata"):
+        if sync._log.directory.name.startswith("__cluster_metadata") is not is_metadata:
             return right(sync, offset)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_result(None)
         return future
 
-    with patch.object(LogSync, "durable", durable):
+    return patch.object(LogSync, "durable", durable)
+
+
+@contextmanager
+def acknowledge_before_sync() -> Iterator[None]:
+    """Acknowledge records that a sync is owed to at once, and leave the sync to the background."""
+    with _durable_at_once(is_metadata=False):
+        yield
+
+
+@contextmanager
+def vote_before_sync() -> Iterator[None]:
+    """Count metadata as written when it is in the page cache."""
+    with _durable_at_once(is_metadata=True):
         yield
 
 
@@ -327,6 +338,7 @@ VARIANTS = (
     accept_a_hole,
     trust_an_unheard_leader,
     acknowledge_before_sync,
+    vote_before_sync,
     lead_without_an_epoch,
     know_the_last_batches_only,
     let_batches_overtake,

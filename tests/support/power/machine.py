@@ -119,12 +119,16 @@ class Machine:
         """Have the disk stop in the middle of whatever the process does, so many operations from now."""
         self._set(OPERATIONS_LEFT, operations)
 
+    def cut(self) -> None:
+        """Nothing reaches the disk from now on."""
+        self._set(IS_CUT, 1)
+
     def lose_power(self, random: Random | None) -> Loss:
         """Cut the power, unless that has happened; the node is down then, and its disk has what the cut left.
 
         Without chance that is what is durable, and nothing else.
         """
-        self._set(IS_CUT, 1)
+        self.cut()
         deadline = time.monotonic() + SETTLE_S
         while self._get(UNDER_WAY):
             assert time.monotonic() < deadline, "an operation does not end"
