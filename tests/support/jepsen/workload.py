@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
@@ -102,7 +104,7 @@ class Workload:
             thread.stopped.set()
         for thread in self._threads:
             thread.join(STOP_S)
-            assert not thread.is_alive(), f"{thread.name} did not end"
+            assert not thread.is_alive(), f"{thread.name} did not end: {stack(thread)}"
             if thread.error is not None:
                 raise thread.error
 
@@ -137,6 +139,12 @@ class Workload:
         return dict(sorted(Counter(f"{one.f} {one.type}" for one in ended).items()))
 
 
+def stack(thread: threading.Thread) -> str:
+    """Where a thread is."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame is not None else "nowhere"
+
+
 class Process(threading.Thread):
     """A thread that plays one process after the other."""
 
@@ -155,7 +163,8 @@ class Process(threading.Thread):
                 if self.random.random() < CRASH_CHANCE:
                     self.workload.recorder.invoke(self.process, "crash", None)
                     self.end("info", "crash", None)
-                self.step()
+                else:
+                    self.step()
         except BaseException as error:  # noqa: BLE001 - raised by Workload.stop
             self.error = error
         finally:
