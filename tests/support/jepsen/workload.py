@@ -139,6 +139,12 @@ class Workload:
         return dict(sorted(Counter(f"{one.f} {one.type}" for one in ended).items()))
 
 
+def close_consumer(consumer: Consumer) -> None:
+    # What a member that leaves wants to tell the group may fail.
+    with contextlib.suppress(KafkaException):
+        consumer.close()
+
+
 def stack(thread: threading.Thread) -> str:
     """Where a thread is."""
     frame = sys._current_frames().get(thread.ident or 0)
@@ -304,10 +310,11 @@ class Polling(Process):
 
     def close(self) -> None:
         if self._consumer is not None:
-            # What a member that leaves wants to tell the group may fail.
-            with contextlib.suppress(KafkaException):
-                self._consumer.close()
+            # The client's call has no time limit.
+            closing = threading.Thread(target=close_consumer, args=(self._consumer,), daemon=True)
             self._consumer = None
+            closing.start()
+            closing.join(CALL_TIMEOUT_S)
 
     def poll(self, seconds: float = POLL_S) -> Pairs:
         """Poll once; `positions` are then behind what this returns."""
