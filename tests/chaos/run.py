@@ -21,7 +21,7 @@ from support.chaos_security import VARIABLE, prepare
 
 HERE = Path(__file__).parent
 # The other files of this directory are about one node.
-FILES = ("test_cluster_*.py", "test_chaos_*.py")
+FILES = ("test_cluster_*.py", "test_chaos_*.py", "test_power_*.py")
 
 
 def expression(fault: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -31,11 +31,12 @@ from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.replication import follower_fetch
 from penstock.runtime.replication.partition import Partition
 from penstock.storage import recovery
+from penstock.storage.files import OsFilesystem
 from penstock.storage.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET, EndOffset
 from penstock.storage.log import Log
 from penstock.storage.producers.recall import RecalledBatches
 from penstock.wire.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from sim.disk import SimFile
+from sim.disk import SimFile, SimFilesystem
 
 
 @contextmanager
@@ -114,6 +115,16 @@ def never_sync() -> Iterator[None]:
 
 
 @contextmanager
+def never_sync_directories() -> Iterator[None]:
+    """Leave new names, renames and removals to the file system."""
+    with (
+        patch.object(SimFilesystem, "sync_directory", lambda *_: None),
+        patch.object(OsFilesystem, "sync_directory", lambda *_: None),
+    ):
+        yield
+
+
+@contextmanager
 def accept_a_hole() -> Iterator[None]:
     """Let recovery put up with a gap between segments, and sync finished ones only when somebody looks after them."""
     right = LogSync.request
@@ -155,6 +166,33 @@ def forget_a_sync() -> Iterator[None]:
             asyncio.get_running_loop().call_soon(sync._start)
 
     with patch.object(LogSync, "request", request):
+        yield
+
+
+def _durable_at_once(is_metadata: bool) -> AbstractContextManager[object]:
+    right = LogSync.durable
+
+    def durable(sync: LogSync, offset: int) -> asyncio.Future[None]:
+        if sync._log.directory.name.startswith("__cluster_metadata") is not is_metadata:
+            return right(sync, offset)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    return patch.object(LogSync, "durable", durable)
+
+
+@contextmanager
+def acknowledge_before_sync() -> Iterator[None]:
+    """Acknowledge records that a sync is owed to at once, and leave the sync to the background."""
+    with _durable_at_once(is_metadata=False):
+        yield
+
+
+@contextmanager
+def vote_before_sync() -> Iterator[None]:
+    """Count metadata as written when it is in the page cache."""
+    with _durable_at_once(is_metadata=True):
         yield
 
 
@@ -296,8 +334,11 @@ VARIANTS = (
     forget_a_vote,
     trust_a_stale_epoch,
     never_sync,
+    never_sync_directories,
     accept_a_hole,
     trust_an_unheard_leader,
+    acknowledge_before_sync,
+    vote_before_sync,
     lead_without_an_epoch,
     know_the_last_batches_only,
     let_batches_overtake,

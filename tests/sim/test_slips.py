@@ -32,6 +32,7 @@ SEEDS_TO_FIND_MAX = 1_000
 FIRST_SEEDS = {
     "accept_a_hole": 122,
     "trust_an_unheard_leader": 64,
+    "vote_before_sync": 56,
     "lead_without_an_epoch": 1010,
     "know_the_last_batches_only": 153,
     "let_batches_overtake": 25,
