@@ -29,6 +29,8 @@ from mutation.replacement import CodeKey, key_of
 MEMORY_BYTES_MAX = 3 << 30
 FILE_BYTES_MAX = 1 << 30
 PASSED, FAILED = 0, 1
+# What a test may take with a mutant: far more than any of them needs, on a machine that has other things to do.
+TEST_S_MAX = 20
 
 
 class Outcomes:
@@ -116,6 +118,8 @@ def run_items(items: list[pytest.Item], writer: int) -> int:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES_MAX,) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX,) * 2)
+    for item in items:
+        item.add_marker(pytest.mark.timeout(TEST_S_MAX))
     for item, following in zip(items, [*items[1:], None], strict=True):
         # Where a mutant ends the process or never returns, the test is known too.
         os.write(writer, item.nodeid.encode() + b"\n")

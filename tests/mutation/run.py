@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pytest
 
-from mutation.forks import PASSED, in_fork, map_calls, run_items
+from mutation.forks import PASSED, TEST_S_MAX, in_fork, map_calls, run_items
 from mutation.mutants import Mutant, mutants_of
 from mutation.replacement import CodeKey, LoadedFunctions, can_replace, key_of, nested_codes
 
@@ -52,8 +52,6 @@ SIMULATIONS = (
     ("--seeds", "4", "--disks"),
 )
 NOT_SIMULATED = ("core/metrics/", "core/placement/")
-# What a test may take: far more than any of them needs, on a machine that has other things to do.
-TEST_S_MAX = 20
 MAPPING_S_MAX = 1_200
 # Of all tests that call a function, fast ones first, so many seconds' worth.
 TESTS_S_MAX = 120
@@ -295,7 +293,7 @@ def judge_here(given: argparse.Namespace) -> int:
         survivors = {line.removeprefix("SURVIVOR ") for line in lines if line.startswith("SURVIVOR ")}
         chosen = [mutant for mutant in chosen if mutant.name in survivors]
     session = Session(chosen[given.skip :], not given.no_simulations, Path(given.calls))
-    options = (*PYTEST_OPTIONS, "--capture=no", f"--timeout={TEST_S_MAX}", f"--basetemp={tempfile.mkdtemp()}/tests")
+    options = (*PYTEST_OPTIONS, "--capture=no", f"--basetemp={tempfile.mkdtemp()}/tests")
     pytest.main([*options, *TESTS], plugins=[session])
     report(session.verdicts)
     return 0
