@@ -329,3 +329,12 @@ def test_directories_that_an_earlier_incarnation_left_intact_are_not_trusted() -
     world.heartbeats.forget(1)
     world.register(1, intact_broker_epoch=earlier, intact_log_dirs=[world.directory(1)])
     assert world.show().endswith("isr=- elr=2 last=1")
+
+
+def test_partitions_that_are_gone_are_left_out_of_updates() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    topic_id = world.image.topics["t"].topic_id
+    keys = [(bytes(16), 0), (topic_id, 0), (topic_id, 1), (topic_id, 7)]
+    (change,) = elections.leader_and_isr_updates(world.image, keys, world.defaults, removed=1)
+    assert (change.topic_id, change.partition_id, change.leader) == (topic_id, 0, 2)

@@ -132,6 +132,24 @@ def test_letters_are_written_in_order_and_archived() -> None:
     run(body)
 
 
+def test_more_and_more_letters_are_written_at_once_while_that_works() -> None:
+    async def body(env: SystemEnv) -> None:
+        world = World(env, 50)
+        sizes: list[int] = []
+        write = world.topics.write
+
+        async def noting(place: Place, batches: Sequence[bytes]) -> list[ErrorCode]:
+            sizes.append(len(batches))
+            return await write(place, batches)
+
+        world.topics.write = noting  # type: ignore[method-assign]
+        assert await world.carry() == [*range(10, 60)]
+        # One at first: nothing is known of the partition.
+        assert sizes == [1, 2, 4, 8, 16, 16, 3]
+
+    run(body)
+
+
 def test_a_letter_that_is_there_is_not_written_again() -> None:
     async def body(env: SystemEnv) -> None:
         world = World(env, 5)
