@@ -86,3 +86,17 @@ def test_a_transaction_may_commit_without_naming_a_member_and_during_a_rebalance
     rebalancing.transition(ClassicState.COMPLETING_REBALANCE, 0)
     assert commit(rebalancing, "a", 4) is ErrorCode.REBALANCE_IN_PROGRESS
     assert commit(rebalancing, "a", 4, transactional=True) is OK
+
+
+def test_a_leader_is_a_member_that_has_joined_again() -> None:
+    assert not group().elect_joined_leader()
+    members = group("a", "b", "c")
+    assert members.leader == "a"
+    assert not members.elect_joined_leader(), "nobody has joined"
+    members.park_join(members.members["b"], 1)
+    members.park_join(members.members["c"], 2)
+    assert (members.elect_joined_leader(), members.leader) == (True, "b")
+    members.unpark_join(members.members["b"])
+    assert (members.elect_joined_leader(), members.leader) == (True, "c")
+    members.park_join(members.members["b"], 3)
+    assert (members.elect_joined_leader(), members.leader) == (True, "c"), "who leads keeps leading"
