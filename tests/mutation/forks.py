@@ -134,7 +134,8 @@ def map_calls(items: list[pytest.Item], root: Path, code: str, kept: Path, limit
 
     The file `kept` has the records of earlier runs: those of test files that changed, or of other code, are not used.
     """
-    shared = sorted(path for path in root.rglob("*.py") if not path.name.startswith("test_"))
+    own = Path(__file__).parent
+    shared = sorted(path for path in root.rglob("*.py") if not path.name.startswith("test_") and path.parent != own)
     version = _digest(root, shared)
     digests = {path: _digest(root, [root / path]) for path in {_file_of(item.nodeid) for item in items}}
     known = json.loads(kept.read_text()) if kept.exists() else {}
