@@ -287,8 +287,11 @@ def report(verdicts: list[Verdict]) -> None:
 
 def judge_here(given: argparse.Namespace) -> int:
     """Judge a sample of mutants in this tree, whose files change meanwhile."""
-    chosen = choose(ROOT, given.only, given.sample, given.seed)
-    if given.survivors_of:
+    if not given.survivors_of:
+        chosen = choose(ROOT, given.only, given.sample, given.seed)
+    else:
+        # Whatever the sample was: tests were added since, and code may have changed.
+        chosen = choose(ROOT, given.only, sys.maxsize, given.seed)
         lines = Path(given.survivors_of).read_text().splitlines()
         survivors = {line.removeprefix("SURVIVOR ") for line in lines if line.startswith("SURVIVOR ")}
         chosen = [mutant for mutant in chosen if mutant.name in survivors]
