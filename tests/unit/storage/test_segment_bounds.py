@@ -77,8 +77,8 @@ def test_a_log_whose_directory_has_disappeared_accepts_nothing_more(logs: LogMak
     append(log, b"a")
     ticket = log.begin_flush()
     assert ticket is not None
-    ticket.run()
     rmtree(logs.directory)
+    ticket.run()
     with pytest.raises(StorageError, match="has disappeared"):
         log.finish_flush(ticket)
     assert log.is_failed

@@ -211,3 +211,23 @@ def test_a_group_that_wants_no_letters_any_more_has_them_archived() -> None:
         assert await world.carry() == []
 
     run(body)
+
+
+def test_a_share_partition_is_busy_until_its_letters_are_written() -> None:
+    async def body(env: SystemEnv) -> None:
+        world = World(env, 3)
+        busy: list[bool] = []
+        write = world.topics.write
+
+        async def looking(place: Place, batches: Sequence[bytes]) -> list[ErrorCode]:
+            busy.append(world.carrier.is_busy)
+            return await write(place, batches)
+
+        world.topics.write = looking  # type: ignore[method-assign]
+        assert not world.carrier.is_busy
+        await world.carry()
+        assert all(busy)
+        assert busy
+        assert not world.carrier.is_busy
+
+    run(body)
