@@ -338,3 +338,13 @@ def test_partitions_that_are_gone_are_left_out_of_updates() -> None:
     keys = [(bytes(16), 0), (topic_id, 0), (topic_id, 1), (topic_id, 7)]
     (change,) = elections.leader_and_isr_updates(world.image, keys, world.defaults, removed=1)
     assert (change.topic_id, change.partition_id, change.leader) == (topic_id, 0, 2)
+
+
+def test_replicas_are_assigned_to_directories_where_they_are_known_alone() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2))
+    directory = world.directory(1)
+    assert world.assign(1, directory) is ErrorCode.NONE
+    assert world.assign(1, directory, partition=1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.assign(1, directory, partition=-1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.assign(3, world.directory(3)) is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -59,3 +59,21 @@ def test_what_was_copied_and_is_past_the_local_limits_leaves_the_disk(
     tmp_path: Path, copied: int, settings: dict[str, int], first: int
 ) -> None:
     assert first_offset_kept(tmp_path, copied, **settings) == first
+
+
+@pytest.mark.parametrize(("age_ms", "rolls"), [(HOUR_MS + 60_000, True), (HOUR_MS - 60_000, False)])
+def test_a_segment_that_is_to_leave_the_disk_is_rolled_so_that_it_can_be_copied(
+    tmp_path: Path, age_ms: int, rolls: bool
+) -> None:
+    async def work(shell: TransactionShell) -> None:
+        partition = shell.partitions.get(*DATA)
+        assert partition is not None
+        partition.configure(replace(partition.settings, remote_storage_enable=True, local_retention_ms=HOUR_MS))
+        now_ms = shell.env.now_ms()
+        partition.append(bytearray(build_batch([Record(0, now_ms - age_ms, None, b"v")])), now_ms)
+        tier = cast("Any", SimpleNamespace(copied_offset=lambda _: -1))
+        Housekeeping(shell.env, shell.partitions, lambda: shell.settings, tier).retain(partition)
+        assert (partition.log.segment_count == 2) is rolls
+        assert partition.log.local_start_offset == 0
+
+    play(tmp_path, work)
