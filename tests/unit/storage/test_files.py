@@ -225,18 +225,31 @@ def test_what_is_missing_is_no_failure_of_the_disk(tmp_path: Path, action: str) 
         OPERATIONS[action][1](tmp_path / "missing" / "file")
 
 
-def test_a_directory_is_closed_after_its_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def open_count() -> int:
-        return len(os.listdir("/proc/self/fd"))
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_directory_is_closed_after_its_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    closed: list[int] = []
+    synced: list[int] = []
+    close = os.close
 
-    before = open_count()
-    DISK.sync_directory(tmp_path)
-    with monkeypatch.context() as failing:
-        failing.setattr(os, "fsync", fail(errno.EIO))
-        with pytest.raises(StorageError):
+    def noted(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+
+    def sync(descriptor: int) -> None:
+        synced.append(descriptor)
+        if fails:
+            raise OSError(errno.EIO, "refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "close", noted)
+        patched.setattr(os, "fsync", sync)
+        if fails:
+            with pytest.raises(StorageError):
+                DISK.sync_directory(tmp_path)
+        else:
             DISK.sync_directory(tmp_path)
-    DISK.write_file(tmp_path / "file", b"x")
-    assert open_count() == before
+    (descriptor,) = synced
+    assert descriptor in closed
 
 
 @pytest.mark.parametrize(

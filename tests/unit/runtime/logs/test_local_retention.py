@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.core.metadata.image import ResourceType
 from penstock.runtime.logs.housekeeping import Housekeeping
+from penstock.wire.messages.metadata_records import ConfigRecord
 from penstock.wire.records import Record, build_batch
 from support.worlds.transaction_shell import DATA, TransactionShell, play
 
@@ -75,5 +77,21 @@ def test_a_segment_that_is_to_leave_the_disk_is_rolled_so_that_it_can_be_copied(
         Housekeeping(shell.env, shell.partitions, lambda: shell.settings, tier).retain(partition)
         assert (partition.log.segment_count == 2) is rolls
         assert partition.log.local_start_offset == 0
+
+    play(tmp_path, work)
+
+
+def test_a_changed_retention_takes_effect_at_once(tmp_path: Path) -> None:
+    async def work(shell: TransactionShell) -> None:
+        partition = shell.partitions.get(*DATA)
+        assert partition is not None
+        now_ms = shell.env.now_ms()
+        for _ in range(3):
+            partition.append(bytearray(build_batch([Record(0, now_ms - HOUR_MS, None, b"v")])), now_ms)
+            partition.log.roll(now_ms)
+        Housekeeping(shell.env, shell.partitions, lambda: shell.settings).start()
+        assert partition.log.start_offset == 0
+        shell.commit(ConfigRecord(ResourceType.TOPIC, DATA.topic, "retention.ms", str(HOUR_MS // 2)))
+        assert partition.log.start_offset == 3
 
     play(tmp_path, work)
