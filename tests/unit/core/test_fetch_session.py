@@ -127,3 +127,11 @@ def test_a_followers_session_gives_way_when_it_was_quiet_for_so_long() -> None:
         follower = sessions.open(0, INITIAL_EPOCH, [("a", Wanted(0, 100))], [], 0, is_privileged=True)
         assert follower.session_id
         assert bool(begin(sessions, "b", now_ms=quiet_ms).session_id) is gives_way
+
+
+def test_a_session_that_was_used_lately_keeps_its_place() -> None:
+    sessions = cache(1)
+    used = begin(sessions, "a")
+    assert sessions.open(used.session_id, 1, [], [], EVICTION_AGE_MS - 1).error == ErrorCode.NONE
+    assert not begin(sessions, "b", now_ms=EVICTION_AGE_MS + 5).session_id
+    assert begin(sessions, "b", now_ms=2 * EVICTION_AGE_MS).session_id

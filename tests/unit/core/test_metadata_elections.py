@@ -348,3 +348,13 @@ def test_replicas_are_assigned_to_directories_where_they_are_known_alone() -> No
     assert world.assign(1, directory, partition=1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert world.assign(1, directory, partition=-1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert world.assign(3, world.directory(3)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_replica_in_a_directory_that_has_failed_leaves_the_isr_alone() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    failed = world.directory(3, 9)
+    assert world.assign(3, failed, kept_records=True) is ErrorCode.NONE
+    assert world.state().directory(3) == failed
+    assert world.state().in_sync_replicas == (1, 2)
+    assert world.state().leader == 1
