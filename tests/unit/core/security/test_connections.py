@@ -69,14 +69,8 @@ def test_an_address_over_its_rate_is_held_and_does_not_count() -> None:
     assert counted.admit("A", "a", 3000) == ADMITTED
 
 
-def test_an_address_that_keeps_trying_is_held_no_longer_for_it() -> None:
-    def admitted_at_ms(tries: int) -> int:
-        for now_ms in range(0, 10_000, 100):
-            counted = quotas(rate_of_ip=1)
-            assert counted.admit("A", "a", 0) == ADMITTED
-            assert not any(counted.admit("A", "a", 0).is_admitted for _ in range(tries))
-            if counted.admit("A", "a", now_ms) == ADMITTED:
-                return now_ms
-        raise AssertionError("it is held for ever")
-
-    assert admitted_at_ms(0) == admitted_at_ms(1) == admitted_at_ms(20)
+def test_an_address_that_keeps_trying_gets_its_rate_nonetheless() -> None:
+    counted = quotas(rate_of_ip=1)
+    admitted = [counted.admit("A", "a", now_ms).is_admitted for now_ms in range(0, 20_000, 250)]
+    # Held attempts do not count: once held for good, it would be admitted once.
+    assert 8 <= sum(admitted) <= 21
