@@ -46,7 +46,7 @@ sim: dev             ## whole clusters in virtual time, from seeds, with everyth
 chaos: dev           ## three real processes killed, paused, cut off and restarted under load (MINUTES=…, FAULT=…)
 	@$(RUN) -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(foreach fault,$(FAULT),--fault $(fault)) $(ARGS)
 
-mutate: dev          ## one slip at a time in a copy of the code: is it noticed? (SAMPLE=…, SEED=…, ARGS="--only raft")
+mutate: dev          ## one mutation at a time in a copy of the code: does a test fail? (SAMPLE=…, SEED=…, ARGS="--only raft")
 	@$(RUN) -m tests.mutation.run $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: dev           ## Penstock next to its peers, in one run; writes docs/benchmarks.md

@@ -1,8 +1,8 @@
-"""Small slips that somebody could make: every place in a file where one of a chosen list of them fits.
+"""The mutation operators, and every mutant that they make of a file.
 
-A comparison at its edge (`<` for `<=`) or turned round, `and` for `or`, a forgotten `not`, one more or one less, `True`
-for `False`, `min` for `max`, a `return` of nothing, a statement left out. Places where a slip says nothing are left
-alone: assertions, messages of errors and logs, annotations, documentation.
+A comparison that includes or excludes its bound (`<` for `<=`) or is inverted, `and` for `or`, a missing `not`, off by
+one, `True` for `False`, `min` for `max`, `return None`, a missing statement. Assertions, messages of errors and logs,
+annotations and docstrings are not mutated.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotIn: ast.In,
 }
 EXTREMES = {"min": "max", "max": "min"}
-# What is said to people may be said otherwise.
-UNSPOKEN = (ast.Assert, ast.Raise, ast.JoinedStr, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.ClassDef)
-SPEAKERS = ("logger", "logging", "warnings")
+# Text that only people read, and what is evaluated outside of functions.
+NOT_MUTATED = (ast.Assert, ast.Raise, ast.JoinedStr, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.ClassDef)
+LOGGERS = ("logger", "logging", "warnings")
 
 
 class Mutant(NamedTuple):
-    """A file's text with one slip; `line` is where, `source` what that line says."""
+    """A file's text with one mutation in line `line`, which read `source`."""
 
     path: str
     line: int
@@ -40,8 +40,13 @@ class Mutant(NamedTuple):
     source: str
     text: str
 
+    @property
+    def name(self) -> str:
+        """What identifies the mutant for as long as the file does not change."""
+        return f"{self.path}:{self.line}: {self.before} -> {' '.join(self.after.split())}"
+
     def diff(self, original: str) -> str:
-        """What was changed, as people read it."""
+        """The mutation as a unified diff."""
         lines = unified_diff(original.splitlines(), self.text.splitlines(), self.path, self.path, lineterm="", n=1)
         return "\n".join(list(lines)[2:])
 
@@ -53,7 +58,7 @@ def mutants_of(path: str, text: str) -> list[Mutant]:
     for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     found = []
-    for node, replacement in _slips(ast.parse(text)):
+    for node, replacement in _mutations(ast.parse(text)):
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
@@ -65,18 +70,18 @@ def mutants_of(path: str, text: str) -> list[Mutant]:
     return sorted(found, key=lambda mutant: (mutant.line, mutant.before, mutant.after))
 
 
-Slip = tuple[ast.expr | ast.stmt, str]
+Mutation = tuple[ast.expr | ast.stmt, str]
 
 
-def _slips(tree: ast.Module) -> Iterator[Slip]:
-    """What can be replaced, and by what."""
+def _mutations(tree: ast.Module) -> Iterator[Mutation]:
+    """Each node that can be replaced, and its replacement."""
     for function in _functions(tree):
         for statement in function.body:
             yield from _in(statement)
 
 
 def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Every function that is not inside of another: those come with it."""
+    """Every function that is not nested in another function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield child
@@ -84,15 +89,15 @@ def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield from _functions(child)
 
 
-def _in(node: ast.AST) -> Iterator[Slip]:
-    if isinstance(node, UNSPOKEN) or _speaks(node):
+def _in(node: ast.AST) -> Iterator[Mutation]:
+    if isinstance(node, NOT_MUTATED) or _is_text(node):
         return
     if isinstance(node, ast.stmt):
         yield from _of_statement(node)
     elif isinstance(node, ast.expr):
         yield from _of_expression(node)
     for name, value in ast.iter_fields(node):
-        # Annotations, decorators and defaults of inner functions are read when they are defined.
+        # Annotations, decorators and defaults of nested functions are evaluated when these are defined.
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and name != "body":
             continue
         for child in value if isinstance(value, list) else [value]:
@@ -100,17 +105,17 @@ def _in(node: ast.AST) -> Iterator[Slip]:
                 yield from _in(child)
 
 
-def _speaks(node: ast.AST) -> bool:
-    """Documentation, or a call that only tells somebody."""
+def _is_text(node: ast.AST) -> bool:
+    """Whether this is a docstring or a call of a logger."""
     if not isinstance(node, ast.Expr):
         return False
     if isinstance(node.value, ast.Constant):
         return True
     call = node.value.value if isinstance(node.value, ast.Await) else node.value
-    return isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[0] in SPEAKERS
+    return isinstance(call, ast.Call) and ast.unparse(call.func).split(".")[0] in LOGGERS
 
 
-def _of_statement(node: ast.stmt) -> Iterator[Slip]:
+def _of_statement(node: ast.stmt) -> Iterator[Mutation]:
     if isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
         yield node, "return None"
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await):
@@ -121,7 +126,7 @@ def _of_statement(node: ast.stmt) -> Iterator[Slip]:
         yield node, "pass"
 
 
-def _of_expression(node: ast.expr) -> Iterator[Slip]:
+def _of_expression(node: ast.expr) -> Iterator[Mutation]:
     match node:
         case ast.Compare(left=left, ops=[operator], comparators=comparators):
             swapped = ast.Compare(left, [COMPARISONS[type(operator)]()], comparators)

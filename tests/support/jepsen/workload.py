@@ -104,8 +104,8 @@ class Workload:
     def stop(self) -> None:
         """Let every process end its operation, and raise what went wrong in one.
 
-        librdkafka's main thread was seen to hang after a transaction coordinator was killed: then a call of a worker takes
-        longer than its time limit, and the client no longer sends anything. Such an operation has no outcome.
+        librdkafka's main thread was seen to hang after a transaction coordinator was killed: then a call of a worker
+        takes longer than its time limit, and the client no longer sends anything. Such an operation has no outcome.
         """
         for thread in self._threads:
             thread.stopped.set()

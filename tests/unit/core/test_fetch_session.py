@@ -119,3 +119,19 @@ def test_only_news_is_told_and_whoever_had_data_goes_last() -> None:
     assert list(session.partitions) == ["b", "c", "a"]
     assert session.must_include("b", 6, 2, 0, 3), "an error is news"
     assert session.must_include("b", 6, 2, 0, 0), "and so is its end"
+
+
+def test_a_followers_session_gives_way_when_it_was_quiet_for_so_long() -> None:
+    for quiet_ms, gives_way in ((EVICTION_AGE_MS - 1, False), (EVICTION_AGE_MS, True)):
+        sessions = cache(1)
+        follower = sessions.open(0, INITIAL_EPOCH, [("a", Wanted(0, 100))], [], 0, is_privileged=True)
+        assert follower.session_id
+        assert bool(begin(sessions, "b", now_ms=quiet_ms).session_id) is gives_way
+
+
+def test_a_session_that_was_used_lately_keeps_its_place() -> None:
+    sessions = cache(1)
+    used = begin(sessions, "a")
+    assert sessions.open(used.session_id, 1, [], [], EVICTION_AGE_MS - 1).error == ErrorCode.NONE
+    assert not begin(sessions, "b", now_ms=EVICTION_AGE_MS + 5).session_id
+    assert begin(sessions, "b", now_ms=2 * EVICTION_AGE_MS).session_id

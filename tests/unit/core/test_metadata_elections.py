@@ -350,3 +350,32 @@ def test_directories_that_an_earlier_incarnation_left_intact_are_not_trusted() -
     world.heartbeats.forget(1)
     world.register(1, intact_broker_epoch=earlier, intact_log_dirs=[world.directory(1)])
     assert world.show().endswith("isr=- elr=2 last=1")
+
+
+def test_partitions_that_are_gone_are_left_out_of_updates() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    topic_id = world.image.topics["t"].topic_id
+    keys = [(bytes(16), 0), (topic_id, 0), (topic_id, 1), (topic_id, 7)]
+    (change,) = elections.leader_and_isr_updates(world.image, keys, world.defaults, removed=1)
+    assert (change.topic_id, change.partition_id, change.leader) == (topic_id, 0, 2)
+
+
+def test_replicas_are_assigned_to_directories_where_they_are_known_alone() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2))
+    directory = world.directory(1)
+    assert world.assign(1, directory) is ErrorCode.NONE
+    assert world.assign(1, directory, partition=1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.assign(1, directory, partition=-1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.assign(3, world.directory(3)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_replica_in_a_directory_that_has_failed_leaves_the_isr_alone() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1, 2, 3))
+    failed = world.directory(3, 9)
+    assert world.assign(3, failed, kept_records=True) is ErrorCode.NONE
+    assert world.state().directory(3) == failed
+    assert world.state().in_sync_replicas == (1, 2)
+    assert world.state().leader == 1

@@ -42,6 +42,19 @@ def test_openmetrics_declares_counters_without_their_ending_and_says_where_it_en
     assert text(sheet, openmetrics=True) == "# HELP plain Some.\n# TYPE plain counter\nplain_total 1\n# EOF\n"
 
 
+def test_a_summary_has_its_quantiles_sum_and_count() -> None:
+    sheet = Sheet()
+    sheet.summary(QUANTILES, [(0.5, 2.0), (0.99, 7.5)], 12.5, 4, "fetch")
+    assert text(sheet).splitlines() == [
+        "# HELP times_ms Times.",
+        "# TYPE times_ms summary",
+        'times_ms{api="fetch",quantile="0.5"} 2.0',
+        'times_ms{api="fetch",quantile="0.99"} 7.5',
+        'times_ms_sum{api="fetch"} 12.5',
+        'times_ms_count{api="fetch"} 4',
+    ]
+
+
 def test_labels_are_escaped() -> None:
     sheet = Sheet()
     sheet.add(LABELLED, 1, 'say "hi"\\', "two\nlines")

@@ -78,3 +78,12 @@ def test_threads_end_with_workers_that_nobody_closed() -> None:
         assert not thread.is_alive()
 
     asyncio.run(scenario())
+
+
+def test_a_thread_that_has_nothing_to_do_takes_the_next_piece() -> None:
+    async def scenario() -> None:
+        workers = Workers(4, "test")
+        assert len({await workers.run(threading.get_ident) for _ in range(10)}) == 1
+        workers.close()
+
+    asyncio.run(scenario())

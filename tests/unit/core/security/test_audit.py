@@ -172,6 +172,8 @@ def test_texts_of_clients_are_short_and_details_few() -> None:
     rows = details_of({str(number): number for number in range(DETAILS_MAX + 3)})
     assert len(rows) == DETAILS_MAX + 1
     assert rows[-1] == ("…", "3 more")
+    just_fits = {str(number): number for number in range(DETAILS_MAX)}
+    assert details_of(just_fits) == tuple((name, name) for name in just_fits)
 
 
 def test_every_api_that_changes_the_cluster_for_clients_is_audited() -> None:

@@ -67,3 +67,10 @@ def test_an_address_over_its_rate_is_held_and_does_not_count() -> None:
     assert counted.admit("A", "b", 0) == ADMITTED
     # What was refused has not used up its quota either.
     assert counted.admit("A", "a", 3000) == ADMITTED
+
+
+def test_an_address_that_keeps_trying_gets_its_rate_nonetheless() -> None:
+    counted = quotas(rate_of_ip=1)
+    admitted = [counted.admit("A", "a", now_ms).is_admitted for now_ms in range(0, 20_000, 250)]
+    # Held attempts do not count: once held for good, it would be admitted once.
+    assert 8 <= sum(admitted) <= 21

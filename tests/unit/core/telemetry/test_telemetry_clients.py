@@ -174,3 +174,13 @@ def test_good_settings_are_taken() -> None:
         ("metrics", AlterOperation.SET, ""),
     ]
     assert apply_incremental({}, change, ConfigScope.CLIENT_METRICS)["metrics"] == ""
+
+
+def test_a_client_that_describes_itself_differently_gets_the_plan_of_its_new_description() -> None:
+    clients = TelemetryClients(10, 100)
+    clients.subscribe_to({"new": parse_subscription({"metrics": "a", "match": "client_software_version=5.*"})})
+    assert clients.ask(ONE, SHOP, 0).metrics == ()
+    upgraded = SHOP._replace(software_version="5.0.0")
+    assert clients.ask(ONE, upgraded, DEFAULT_INTERVAL_MS).metrics == ("a",)
+    assert clients.ask(ONE, upgraded, 2 * DEFAULT_INTERVAL_MS).metrics == ("a",)
+    assert clients.ask(ONE, SHOP, 3 * DEFAULT_INTERVAL_MS).metrics == ()

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from penstock.core.security.sasl import Identity, InvalidToken
+from penstock.runtime.security import bearer_tokens
 from penstock.runtime.security.bearer_tokens import KeySet, TokenRules, read_key_set, validate
 
 NOW_MS = 1_000_000_000_000
@@ -141,3 +142,17 @@ def test_keys_come_from_a_file(tmp_path: Path) -> None:
 def test_documents_without_keys(text: str) -> None:
     with pytest.raises(ValueError, match="it "):
         KeySet.read(text)
+
+
+@pytest.mark.parametrize("source", ["https://login.example/keys", "file"])
+def test_a_document_of_keys_may_have_a_mebibyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    path = tmp_path / "keys.json"
+    monkeypatch.setattr(bearer_tokens, "urlopen", lambda *_, **__: path.open("rb"))
+    for size, fits in ((2**20, True), (2**20 + 1, False)):
+        path.write_text(DOCUMENT.ljust(size))
+        given = source if source.startswith("https") else str(path)
+        if fits:
+            assert read_key_set(given).find("one") is not None
+        else:
+            with pytest.raises(ValueError, match="larger than 1048576 bytes"):
+                read_key_set(given)

@@ -132,6 +132,24 @@ def test_letters_are_written_in_order_and_archived() -> None:
     run(body)
 
 
+def test_more_and_more_letters_are_written_at_once_while_that_works() -> None:
+    async def body(env: SystemEnv) -> None:
+        world = World(env, 50)
+        sizes: list[int] = []
+        write = world.topics.write
+
+        async def noting(place: Place, batches: Sequence[bytes]) -> list[ErrorCode]:
+            sizes.append(len(batches))
+            return await write(place, batches)
+
+        world.topics.write = noting  # type: ignore[method-assign]
+        assert await world.carry() == [*range(10, 60)]
+        # One at first: nothing is known of the partition.
+        assert sizes == [1, 2, 4, 8, 16, 16, 3]
+
+    run(body)
+
+
 def test_a_letter_that_is_there_is_not_written_again() -> None:
     async def body(env: SystemEnv) -> None:
         world = World(env, 5)
@@ -191,5 +209,25 @@ def test_a_group_that_wants_no_letters_any_more_has_them_archived() -> None:
         world = World(env, 5)
         world.settings = SETTINGS._replace(dead_letter_topic="")
         assert await world.carry() == []
+
+    run(body)
+
+
+def test_a_share_partition_is_busy_until_its_letters_are_written() -> None:
+    async def body(env: SystemEnv) -> None:
+        world = World(env, 3)
+        busy: list[bool] = []
+        write = world.topics.write
+
+        async def looking(place: Place, batches: Sequence[bytes]) -> list[ErrorCode]:
+            busy.append(world.carrier.is_busy)
+            return await write(place, batches)
+
+        world.topics.write = looking  # type: ignore[method-assign]
+        assert not world.carrier.is_busy
+        await world.carry()
+        assert all(busy)
+        assert busy
+        assert not world.carrier.is_busy
 
     run(body)

@@ -12,6 +12,7 @@ import pytest
 from crc32c import crc32c
 
 from penstock.config.node import NodeSettings
+from penstock.core.replica.producer_state import AppendedBatch, ProducerEntry
 from penstock.core.tier.segments import EpochStart, RemotePartition, RemoteSegment, SegmentState
 from penstock.model.errors import ApiError
 from penstock.runtime.env import SystemEnv
@@ -19,7 +20,20 @@ from penstock.runtime.tier.cache import DiskCache
 from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.reader import TierReader
 from penstock.storage.indexes import OffsetIndex, TimeIndex
-from penstock.storage.tier.layout import INDEX, LOG, TIME_INDEX, Manifest, Place, StoredObject
+from penstock.storage.leader_epochs import EpochEntry, LeaderEpochs
+from penstock.storage.producers.snapshot import encode_snapshot
+from penstock.storage.producers.transaction_index import AbortedTransaction, TransactionIndex
+from penstock.storage.tier.layout import (
+    EPOCHS,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    Manifest,
+    Place,
+    StoredObject,
+)
 from penstock.storage.tier.sealing import Seals
 from penstock.wire.records import Record, build_batch, patch, read_header, read_records
 from support.memory_store import MemoryStore
@@ -64,7 +78,9 @@ class World:
             Seals(),
         )
 
-    def add(self, number: int, start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
+    def add(
+        self, number: int, start: int, end: int, *epochs: tuple[int, int], companions: dict[str, bytes] | None = None
+    ) -> RemoteSegment:
         """A segment of the offsets from `start` to before `end`."""
         starts = [EpochStart(*one) for one in epochs or ((0, start),)]
         index, times, log = OffsetIndex(), TimeIndex(), b""
@@ -75,14 +91,14 @@ class World:
                 times.append(1000 + offset + 1, offset + 1 - start)
             log += batch(offset, epoch)
         segment_id = bytes([number]) * 16
-        contents = {LOG: log, INDEX: index.to_bytes(), TIME_INDEX: times.to_bytes()}
+        contents = {LOG: log, INDEX: index.to_bytes(), TIME_INDEX: times.to_bytes(), **(companions or {})}
         stored = {kind: StoredObject(len(content), crc32c(content)) for kind, content in contents.items()}
         manifest = Manifest(PLACE, segment_id, start, end - 1, 999 + end, tuple(starts), 1, 0, stored)
         for kind, content in contents.items():
             self.store.objects[PLACE.object(start, segment_id, kind)] = content
         self.store.objects[PLACE.manifest(start, segment_id)] = manifest.to_bytes()
         segment = RemoteSegment(segment_id, start, end - 1, len(log), 999 + end, tuple(starts))
-        self.remote.begin(replace(segment, has_aborted_transactions=False))
+        self.remote.begin(replace(segment, has_aborted_transactions=TRANSACTION_INDEX in contents))
         self.remote.update(segment_id, SegmentState.COPY_SEGMENT_FINISHED, 1, 1)
         return segment
 
@@ -296,5 +312,52 @@ def test_a_reader_that_gives_up_does_not_stop_others(tmp_path: Path) -> None:
         assert (await waiting)[0] == 20
         # Each object was asked for once.
         assert len([path for path in world.store.reads if path.endswith(".index")]) == 1
+
+    run(tmp_path, work)
+
+
+def test_the_history_of_a_segment_has_its_epochs_and_producers(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        producer = ProducerEntry(9, 2, 0, 1_000, -1, (AppendedBatch(0, 3, 36, 39, 1_000),))
+        epochs = LeaderEpochs()
+        epochs.assign(0, 0)
+        epochs.assign(4, 20)
+        segment = world.add(1, 0, 40, companions={EPOCHS: epochs.to_bytes(), SNAPSHOT: encode_snapshot([producer])})
+        history = await world.reader.history(PLACE, segment)
+        assert list(history.epochs) == [EpochEntry(0, 0), EpochEntry(4, 20)]
+        assert list(history.producers) == [producer]
+
+    run(tmp_path, work)
+
+
+def test_aborted_transactions_of_a_range_are_complete_once_everything_in_it_was_decided(tmp_path: Path) -> None:
+    early, long, late = (
+        AbortedTransaction(5, 2, 9, 10),
+        AbortedTransaction(6, 12, 45, 46),
+        AbortedTransaction(7, 60, 63, 64),
+    )
+
+    def index(*transactions: AbortedTransaction) -> dict[str, bytes]:
+        built = TransactionIndex()
+        return {TRANSACTION_INDEX: b"".join(map(built.append, transactions))}
+
+    async def work(world: World) -> None:
+        world.add(1, 0, 40, companions=index(early))
+        world.add(2, 40, 80, companions=index(long, late))
+        world.add(3, 80, 120)
+        for start, end, expected in (
+            (0, 10, ([early], True)),
+            (0, 20, ([early, long], True)),
+            (10, 12, ([], True)),
+            (10, 13, ([long], True)),
+            (46, 60, ([], True)),
+            (60, 61, ([late], True)),
+            # The log on disk may have markers of transactions that begin here.
+            (64, 80, ([], False)),
+            (0, 80, ([early, long, late], False)),
+            (80, 100, ([], False)),
+        ):
+            found = await world.reader.aborted(PLACE, world.remote, [EpochStart(0, 0)], start, end)
+            assert found == expected, (start, end)
 
     run(tmp_path, work)

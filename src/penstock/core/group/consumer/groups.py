@@ -9,7 +9,6 @@ from penstock.core.group.classic.rebalance import ClassicRebalance, join_refused
 from penstock.core.group.consumer import classic_members as consumer_classic
 from penstock.core.group.consumer import heartbeat as consumer_heartbeat
 from penstock.core.group.consumer.context import (
-    JOIN_TIMER,
     REBALANCE_TIMER,
     ConsumerContext,
     keep_session,
@@ -172,7 +171,7 @@ class ConsumerGroups:
                 downgraded(group, self._rebalance, member_id, effects, now_ms)
             return effects
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
-        if isinstance(group, ConsumerGroup) and member is not None and _is_over(kind, group, member):
+        if isinstance(group, ConsumerGroup) and member is not None and _is_over(kind, member):
             remove_members(self._context, group, [member], effects, now_ms)
         return effects
 
@@ -183,10 +182,8 @@ class ConsumerGroups:
                 group.metadata_is_current = False
 
 
-def _is_over(kind: str, group: ConsumerGroup, member: ConsumerMember) -> bool:
+def _is_over(kind: str, member: ConsumerMember) -> bool:
     if kind == REBALANCE_TIMER:
         # A static member that left temporarily has revoked what it had to; only its session timeout applies.
         return member.state is MemberState.UNREVOKED_PARTITIONS and member.member_epoch >= 0
-    if kind == JOIN_TIMER:
-        group.awaited_joins.discard(member.member_id)
     return True

@@ -1,0 +1,70 @@
+"""A partition that changes roles: what waits for it, and which metadata it takes no notice of."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from replication_world import TOPIC_ID, Cluster, in_cluster, until
+
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.replication.follower_fetch import FollowerFetch
+from penstock.wire.messages.metadata_records import RemoveTopicRecord
+
+
+def test_what_waits_for_a_partition_that_is_deleted_fails_at_once(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2))
+        cluster.refuse_proposals = True
+        await until(lambda: two.partition.log.end_offset == 0)
+        two.fetchers.stop()
+        partition = one.partition
+        waiting = asyncio.ensure_future(one.send(b"x", timeout_ms=60_000))
+        await until(lambda: partition.log.end_offset == 1)
+        start_reached = partition.start_waiters.wait(1, sync=False)
+        cluster.commit(RemoveTopicRecord(topic_id=TOPIC_ID))
+        row = await waiting
+        assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with pytest.raises(ApiError) as failed:
+            await start_reached
+        assert failed.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not partition.is_leader
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_follower_takes_no_notice_of_earlier_leader_epochs(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        await cluster.start(2)
+        cluster.create((1, 2))
+        old = cluster.state
+        cluster.change(leader=2)
+        partition, new = one.partition, cluster.state
+        assert new.leader_epoch > old.leader_epoch
+        assert (partition.leader_id, partition.leader_epoch) == (2, new.leader_epoch)
+        assert partition.make_follower(old) is False
+        assert partition.make_follower(new) is False, "it follows this leader already"
+        assert (partition.leader_id, partition.leader_epoch) == (2, new.leader_epoch)
+        assert partition.make_follower(new._replace(leader_epoch=new.leader_epoch + 1)) is True
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_follower_that_was_answered_is_no_longer_parked(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2))
+        owners = [getattr(listener, "__self__", None) for listener in one.partitions._on_leader]
+        (followers,) = [owner for owner in owners if isinstance(owner, FollowerFetch)]
+        for number in range(3):
+            # It waits for more, and gets it.
+            await until(lambda: any(followers._parked.values()))
+            await one.send(b"%d" % number)
+        await until(lambda: two.partition.log.end_offset == 3)
+        two.fetchers.stop()
+        await until(lambda: not any(followers._parked.values()))
+
+    in_cluster(tmp_path, story)
