@@ -364,12 +364,19 @@ class Partitions(PartitionEvents):
                 await self._make_durable(partition, log, offset, start_offset)
             if completion is not None:
                 completion()
+        except FileNotFoundError as error:
+            missing = StorageError(f"a file of {log.directory} is missing: {error}")
+            self._fail_truncation(partition, log, generation, missing)
+            raise missing from error
         except (ApiError, CorruptBatch) as error:
-            if isinstance(error, StorageError) and log.generation != generation and not log.is_failed:
-                # It is neither what it was nor what it should be, and might be appended to.
-                partition.on_failure(error)
-            self._end_truncation(partition)
+            self._fail_truncation(partition, log, generation, error)
             raise
+        self._end_truncation(partition)
+
+    def _fail_truncation(self, partition: Partition, log: Log, generation: int, error: ApiError) -> None:
+        if isinstance(error, StorageError) and log.generation != generation and not log.is_failed:
+            # It is neither what it was nor what it should be, and might be appended to.
+            partition.on_failure(error)
         self._end_truncation(partition)
 
     def _end_truncation(self, partition: Partition) -> None:
