@@ -1,7 +1,8 @@
 """Background work on logs: retention, flush deadlines, checkpoints, disk space, expired producers.
 
 Each job is one function over all partitions, run at its own interval. Between partitions it yields to the event loop,
-so that ten thousand of them do not hold up a single produce.
+so that ten thousand of them do not hold up a single produce. A log that is being truncated is left alone until that is
+done: its next step counts on the segments that the last one left.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Housekeeping:
 
     async def _each(self, job: Callable[[Partition], object]) -> None:
         for number, partition in enumerate(list(self._partitions)):
-            if self._partitions.get(*partition.name) is partition and not partition.log.is_failed:
+            if self._can_work_on(partition):
                 try:
                     job(partition)
                 except StorageError as error:
@@ -86,6 +87,12 @@ class Housekeeping:
                     self._failed(partition, error)
             if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
+
+    def _is_here(self, partition: Partition) -> bool:
+        return self._partitions.get(*partition.name) is partition
+
+    def _can_work_on(self, partition: Partition) -> bool:
+        return self._is_here(partition) and not partition.log.is_failed and not partition.is_truncating
 
     def _failed(self, partition: Partition, error: StorageError) -> None:
         """A full disk and a damaged segment are seen to at the next interval, a broken disk at once."""
@@ -100,6 +107,8 @@ class Housekeeping:
 
     def retain(self, partition: Partition) -> None:
         """Apply retention to one partition."""
+        if partition.is_truncating:
+            return
         log, settings = partition.log, partition.settings
         now_ms = self._env.now_ms()
         if settings.remote_storage_enable:
@@ -207,7 +216,7 @@ class Housekeeping:
         before = sum(partition.log.size_bytes for partition in here)
         for job in (self._drop_tiered, self.retain):
             for number, partition in enumerate(here):
-                if self._partitions.get(*partition.name) is partition and not partition.log.is_failed:
+                if self._can_work_on(partition):
                     job(partition)
                     partition.log.reap(INT64_MAX)
                 if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
@@ -241,7 +250,7 @@ class Housekeeping:
         self._unnoted_bytes = 0
         for number, partition in enumerate(list(self._partitions)):
             # Also of closed logs: at a shutdown these are the last checkpoints.
-            if self._partitions.get(*partition.name) is partition:
+            if self._is_here(partition):
                 self._partitions.note_progress(partition)
             if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -256,11 +265,15 @@ class Housekeeping:
         return [directory for directory in self._partitions.directories if directory.failure is None]
 
     async def settle_deletions(self, partitions: list[Partition]) -> None:
-        """Make moved log start offsets durable, and delete the segments before them. Raises StorageError."""
-        writers = {id(writer): writer for writer in map(self._partitions.note_progress, partitions)}
+        """Make moved log start offsets durable, and delete the segments before them. Raises StorageError.
+
+        Partitions that were removed meanwhile have nothing to settle.
+        """
+        here = [partition for partition in partitions if self._is_here(partition)]
+        writers = {id(writer): writer for writer in map(self._partitions.note_progress, here)}
         await asyncio.gather(*(writer.write() for writer in writers.values()))
-        for partition in partitions:
-            if self._partitions.get(*partition.name) is partition and not partition.log.is_failed:
+        for partition in here:
+            if self._can_work_on(partition):
                 self.retain(partition)
 
     async def expire_producers(self) -> None:

@@ -364,12 +364,19 @@ class Partitions(PartitionEvents):
                 await self._make_durable(partition, log, offset, start_offset)
             if completion is not None:
                 completion()
+        except FileNotFoundError as error:
+            missing = StorageError(f"a file of {log.directory} is missing: {error}")
+            self._fail_truncation(partition, log, generation, missing)
+            raise missing from error
         except (ApiError, CorruptBatch) as error:
-            if isinstance(error, StorageError) and log.generation != generation and not log.is_failed:
-                # It is neither what it was nor what it should be, and might be appended to.
-                partition.on_failure(error)
-            self._end_truncation(partition)
+            self._fail_truncation(partition, log, generation, error)
             raise
+        self._end_truncation(partition)
+
+    def _fail_truncation(self, partition: Partition, log: Log, generation: int, error: ApiError) -> None:
+        if isinstance(error, StorageError) and log.generation != generation and not log.is_failed:
+            # It is neither what it was nor what it should be, and might be appended to.
+            partition.on_failure(error)
         self._end_truncation(partition)
 
     def _end_truncation(self, partition: Partition) -> None:
@@ -470,14 +477,16 @@ class Partitions(PartitionEvents):
 
     async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
         """Open some replicas off the loop; the metadata may have changed by the time they are open."""
-        stale = [key for key in keys if self._is_stale(*key)]
+        stale: list[tuple[Uuid, int]] = []
         placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]] = {}
         for topic_id, index in keys:
-            if (topic_id, index) in stale:
-                continue
             topic = self.image.topics_by_id[topic_id]
             with self._noting_failure(topic, index):
-                placed[topic_id, index] = self._place(topic, index), log_settings(self.settings_of(topic.name))
+                placement = self._place(topic, index)
+                if placement is None:
+                    stale.append((topic_id, index))
+                else:
+                    placed[topic_id, index] = placement, log_settings(self.settings_of(topic.name))
         if placed:
             await self._open_placed(placed)
         if stale:
@@ -543,12 +552,13 @@ class Partitions(PartitionEvents):
         """Bring one partition in line with the image."""
         if self._is_missing(topic_id, index):
             topic = self.image.topics_by_id[topic_id]
-            if self._is_stale(topic_id, index):
-                self._changed[topic_id, index] = None
-                self._work_on_changes()
-                return
             with self._noting_failure(topic, index):
-                opened = self._place(topic, index).open(log_settings(self.settings_of(topic.name)))
+                placement = self._place(topic, index)
+                if placement is None:
+                    self._changed[topic_id, index] = None
+                    self._work_on_changes()
+                    return
+                opened = placement.open(log_settings(self.settings_of(topic.name)))
                 self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
         partition = self._by_id.get((topic_id, index))
         known = self.state_of("", topic_id, index, by_id=True)
@@ -602,10 +612,15 @@ class Partitions(PartitionEvents):
         else:
             self._unopened.pop(name, None)
 
-    def _place(self, topic: Topic, index: int) -> Placement:
+    def _place(self, topic: Topic, index: int) -> Placement | None:
+        """The location of a replica; None while a checkpoint still has a former one of its name."""
+        if self._is_stale(topic.topic_id, index):
+            return None
         name = TopicPartition(topic.name, index)
         wanted = topic.partitions[index].directory(self.node_id)
-        return self._store.place(name, topic.topic_id, wanted, log_settings(self.settings_of(topic.name)))
+        placement = self._store.place(name, topic.topic_id, wanted, log_settings(self.settings_of(topic.name)))
+        # To find a place for it, what is left of the former one may only just have been removed.
+        return None if placement.is_new and self._is_stale(topic.topic_id, index) else placement
 
     def _add(self, topic: Topic, name: TopicPartition, known: PartitionState, opened: Opened) -> None:
         settings = self.settings_of(topic.name)

@@ -130,9 +130,13 @@ class ReplicaStore:
         home = self._settled_home(name, wanted, settings)
         is_new = home is None
         if home is None:
-            preferred = self._preferred.pop(name, None)
+            preferred = self._preferred.get(name)
             home = self._directory(preferred) or self._directory(wanted) or choose_home(self._env, self.directories)
-            self._checkpoints(home).forget(name)
+            checkpoints = self._checkpoints(home)
+            checkpoints.forget(name)
+            if not checkpoints.has_stale(name):
+                # Otherwise it is placed once more.
+                self._preferred.pop(name, None)
         return Placement(
             self._env,
             name,
