@@ -15,7 +15,9 @@ from penstock.api.context import Handler, RequestContext, settled
 from penstock.wire.apis import ApiKey
 
 # How many rows take a few milliseconds.
-ROWS_MAX = 200
+ROWS_MAX = 100
+# Of groups, whose names may be so long that finding the coordinator of one takes a millisecond.
+GROUPS_MAX = 20
 
 T = TypeVar("T")
 
@@ -37,19 +39,18 @@ PIECES = {
     ApiKey.DESCRIBE_PRODUCERS: Pieces("topics", "topics", "partition_indexes", "partitions"),
     # Each has all settings of a topic or broker.
     ApiKey.DESCRIBE_CONFIGS: Pieces("resources", "results", rows_max=20),
-    # A name of Kafka's greatest length takes a millisecond.
-    ApiKey.FIND_COORDINATOR: Pieces("coordinator_keys", "coordinators", rows_max=20),
-    ApiKey.DESCRIBE_GROUPS: Pieces("groups", "groups", rows_max=50),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
-    ApiKey.SHARE_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
-    ApiKey.STREAMS_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
+    ApiKey.FIND_COORDINATOR: Pieces("coordinator_keys", "coordinators", rows_max=GROUPS_MAX),
+    ApiKey.DESCRIBE_GROUPS: Pieces("groups", "groups", rows_max=GROUPS_MAX),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
+    ApiKey.SHARE_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
     ApiKey.DESCRIBE_TRANSACTIONS: Pieces("transactional_ids", "transaction_states"),
 }
 
 
 async def in_turns(rows: Iterable[T], rows_max: int = ROWS_MAX) -> AsyncIterator[T]:
-    """The rows that there are now; after every `rows_max` of them other clients get their turns."""
-    for number, row in enumerate(list(rows), 1):
+    """The rows; after every `rows_max` of them other clients get their turns."""
+    for number, row in enumerate(rows, 1):
         yield row
         if not number % rows_max:
             await asyncio.sleep(0)

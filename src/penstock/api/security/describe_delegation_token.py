@@ -38,7 +38,7 @@ def make_describe_delegation_token(services: SharedServices) -> Handler:
             owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
         found = [
             _row(token, services.tokens, context)
-            async for token in in_turns(services.image.security.tokens.values())
+            async for token in in_turns([*services.image.security.tokens.values()])
             if (owners is None or token.owner in owners) and may_see(token, context.client)
         ]
         return DescribeDelegationTokenResponse(0, found)
