@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,6 +27,8 @@ ADMIN, EVE, OWNER = "admin", "eve", "owner"
 OWN = "own-"
 TOPIC = f"{OWN}topic"
 REPLY_S = 20.0
+# How often a neighbour asks before there is anything to wait for.
+CALM_REQUESTS = 20
 MB = 2**20
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
     [f'username="{ADMIN}" password="{ADMIN}-secret"', *(f'user_{name}="{name}-secret"' for name in (ADMIN, EVE, OWNER))]
@@ -33,13 +36,25 @@ JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " "
 
 
 class Cost(NamedTuple):
-    """What one request took. `answer` is the reply's size, None if the broker hung up or was silent."""
+    """What one request took. `answer` is the reply's size, None if the broker hung up or was silent.
+
+    `neighbour_s` is the longest that a neighbour waited, `calm_s` and `p99_s` the 99th percentile of its waits before
+    and until the answer; `kept_bytes` is the memory that the broker did not give back.
+    """
 
     loop_s: float
     process_s: float
     answer: int | None
     took_s: float
     neighbour_s: float
+    calm_s: float
+    p99_s: float
+    kept_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """How much longer a neighbour waited than without the request."""
+        return self.p99_s / self.calm_s if self.calm_s else 1.0
 
 
 def settings() -> dict[str, str]:
@@ -113,6 +128,8 @@ class AbusedBroker:
         key = KEYS[type(request).__name__]
         frame = b"".join(encode_request(RequestHeader(key, version, 1, "abuse"), [encode(request, version)]))
         with self.sign_in(user) as client, _Neighbour(self, is_quiet=not has_neighbour) as neighbour:
+            calm_s = neighbour.calm()
+            memory = self.memory_bytes()
             loop_s, process_s, began = self.loop_s(), self.process_s(), time.monotonic()
             client._socket.settimeout(reply_s)
             answer: int | None = None
@@ -122,8 +139,10 @@ class AbusedBroker:
             except (ConnectionError, TimeoutError):
                 pass
             took_s = time.monotonic() - began
-            waited_s = neighbour.stop()
-            return Cost(self.loop_s() - loop_s, self.process_s() - process_s, answer, took_s, waited_s)
+            loop_s, process_s = self.loop_s() - loop_s, self.process_s() - process_s
+            waits = neighbour.stop()
+            kept = self.memory_bytes() - memory
+            return Cost(loop_s, process_s, answer, took_s, max(waits, default=0.0), calm_s, p99(waits), kept)
 
     def ask(self, client: WireClient) -> None:
         """A request that takes next to nothing."""
@@ -156,15 +175,20 @@ class AbusedBroker:
         return self._cluster.logs()
 
 
+def p99(waits: Sequence[float]) -> float:
+    """The 99th percentile; 0 of nothing."""
+    return sorted(waits)[len(waits) * 99 // 100] if waits else 0.0
+
+
 class _Neighbour:
-    """Another user, who asks for little all the time, and how long it waited at most."""
+    """Another user, who asks for little all the time, and how long it waited each time."""
 
     def __init__(self, broker: AbusedBroker, *, is_quiet: bool) -> None:
         self._broker = broker
         self._stopping = threading.Event()
         if is_quiet:
             self._stopping.set()
-        self._longest_s = 0.0
+        self._waits: list[float] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
@@ -180,14 +204,22 @@ class _Neighbour:
         while not self._stopping.is_set():
             began = time.monotonic()
             self._broker.ask(self._client)
-            self._longest_s = max(self._longest_s, time.monotonic() - began)
+            self._waits.append(time.monotonic() - began)
             time.sleep(0.002)
 
-    def stop(self) -> float:
-        """Ask no more; the longest wait, that for what was asked last included."""
+    def calm(self) -> float:
+        """The 99th percentile of the waits before there is anything to wait for."""
+        if not self._stopping.is_set():
+            while len(self._waits) < CALM_REQUESTS and self._thread.is_alive():
+                time.sleep(0.005)
+        waits, self._waits = self._waits, []
+        return p99(waits)
+
+    def stop(self) -> list[float]:
+        """Ask no more; the waits since the last call, that for what was asked last included."""
         self._stopping.set()
         self._thread.join()
-        return self._longest_s
+        return self._waits
 
 
 def _schedule_s(path: str) -> float:

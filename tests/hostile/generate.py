@@ -1,10 +1,11 @@
 """Send a broker the most expensive requests there are, of every API and version, and print what they cost.
 
-    python -m tests.hostile.generate [--all-versions] [--api NAME]… [--slowest N]
+    python -m tests.hostile.generate [--all-versions] [--api NAME]… [--everything]
 
 They come from a user without any rights and from one who owns topics, groups and transactional ids. The columns are the
-work of the event loop, that of all threads, and how long a neighbour waited for a request that takes nothing; at the
-end are memory, disk and descriptors that are still in use.
+how long a neighbour waited for a request that takes nothing, the p99 of that compared with the p99 before, the memory
+that was kept, the work of the event loop, and that of all threads; at the end are memory, disk and descriptors that are
+still in use. Without `--everything` there are only requests above 20 ms or 1 MB.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from penstock.wire.records import Record, build_batch
 LEFT_OUT = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
 LIMITS = RequestLimits()
 REPLY_S = 5.0
+# A wait that is worth showing.
+SHOWN_S = 0.02
 
 
 def all_abuses(prefix: str, apis: Sequence[str] = (), *, all_versions: bool = False) -> Iterator[Abuse]:
@@ -56,7 +59,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--all-versions", action="store_true")
     options.add_argument("--api", action="append", default=[])
-    options.add_argument("--slowest", type=int, default=30)
+    options.add_argument("--everything", action="store_true")
     chosen = options.parse_args()
     costs: list[tuple[Cost, str, Abuse]] = []
     with AbusedBroker() as broker:
@@ -72,11 +75,14 @@ def main() -> None:
         after = broker.memory_bytes(), broker.disk_bytes(), broker.descriptors()
         log = broker.logs()
     costs.sort(key=lambda row: row[0].neighbour_s, reverse=True)
-    lines = ["   waited      loop       all      took  user, API, version, request"]
-    for cost, user, abuse in costs[: chosen.slowest]:
-        times = " ".join(f"{1000 * value:6.0f} ms" for value in (cost.neighbour_s, *cost[:2], cost.took_s))
+    lines = ["   waited  ratio      kept      loop       all      took  user, API, version, request"]
+    for cost, user, abuse in costs:
+        if not chosen.everything and cost.neighbour_s <= SHOWN_S and cost.kept_bytes <= MB:
+            continue
+        times = " ".join(f"{1000 * value:6.0f} ms" for value in (*cost[:2], cost.took_s))
         ended = "" if cost.answer is not None else "  (no answer)"
-        lines.append(f"{times}  {user} {abuse.api} {abuse.version}: {abuse.shape}{ended}")
+        waited, kept = f"{1000 * cost.neighbour_s:6.0f} ms {cost.ratio:6.1f}", f"{cost.kept_bytes / MB:6.1f} MB"
+        lines.append(f"{waited} {kept} {times}  {user} {abuse.api} {abuse.version}: {abuse.shape}{ended}")
     waits = sorted(row[0].neighbour_s for row in costs)
     memory, disk, files = (late - early for late, early in zip(after, before, strict=True))
     lines += [

@@ -76,6 +76,15 @@ LARGE_BETWEEN_NODES: Collection[int] = frozenset(
         ApiKey.ENVELOPE,
     )
 )
+# Those of them that clients send rarely and about little, if at all.
+SMALL_FOR_CLIENTS: Collection[int] = frozenset(LARGE_BETWEEN_NODES) - {
+    ApiKey.API_VERSIONS,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+}
+SMALL_ENTRIES_MAX = 1_000
 UNLIMITED_BYTES = 2**31 - 1
 
 T = TypeVar("T")
@@ -102,6 +111,8 @@ class Route(NamedTuple):
     errors: Finder | None
     # The largest request, except from other nodes.
     bytes_max: int
+    # The most elements in its arrays, except from other nodes.
+    entries_max: int
     # The same for fetches by followers, which have different meaning and timing.
     of_followers: Route | None
 
@@ -190,11 +201,11 @@ class Dispatcher:
             self._check_size(route, len(frame), client)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
         try:
-            request, _ = route.decode(frame, position, self._limits.entries_max)
+            request, _ = route.decode(frame, position, route.entries_max)
         except TooManyEntries:
             if not self._may_be_large(route, client):
                 raise ProtocolError(
-                    f"{APIS[api_key].name} with more than {self._limits.entries_max} elements in its arrays "
+                    f"{APIS[api_key].name} with more than {route.entries_max} elements in its arrays "
                     "(penstock.request.entries.max)"
                 ) from None
             request, _ = route.decode(frame, position, ENTRIES_UNLIMITED)
@@ -312,8 +323,11 @@ class Dispatcher:
             self.counters.api(name),
             None if name in TELLING else errors,
             UNLIMITED_BYTES if api_key == ApiKey.PRODUCE else self._limits.bytes_max,
+            self._limits.entries_max,
             None,
         )
+        if api_key in SMALL_FOR_CLIENTS:
+            route = route._replace(entries_max=min(self._limits.entries_max, SMALL_ENTRIES_MAX))
         if api_key == ApiKey.FETCH:
             counters = self.counters.api(self._followers_fetch)
             followed = route._replace(counters=counters, errors=errors, is_between_brokers=True)

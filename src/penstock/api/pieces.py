@@ -8,24 +8,28 @@ handled in several calls, and their responses put together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.api.context import Handler, RequestContext, settled
 from penstock.wire.apis import ApiKey
 
+# How many rows take a few milliseconds.
+ROWS_MAX = 100
+# Of groups, whose names may be so long that finding the coordinator of one takes a millisecond.
+GROUPS_MAX = 20
+
+T = TypeVar("T")
+
 
 class Pieces(NamedTuple):
-    """The arrays of an API's request and response whose rows correspond, and those within these rows, if any.
-
-    `rows_max` is how many rows take a few milliseconds.
-    """
+    """The arrays of an API's request and response whose rows correspond, and those within these rows, if any."""
 
     asked: str
     answered: str
     asked_inner: str = ""
     answered_inner: str = ""
-    rows_max: int = 200
+    rows_max: int = ROWS_MAX
 
 
 PIECES = {
@@ -35,14 +39,21 @@ PIECES = {
     ApiKey.DESCRIBE_PRODUCERS: Pieces("topics", "topics", "partition_indexes", "partitions"),
     # Each has all settings of a topic or broker.
     ApiKey.DESCRIBE_CONFIGS: Pieces("resources", "results", rows_max=20),
-    # A name of Kafka's greatest length takes a millisecond.
-    ApiKey.FIND_COORDINATOR: Pieces("coordinator_keys", "coordinators", rows_max=20),
-    ApiKey.DESCRIBE_GROUPS: Pieces("groups", "groups", rows_max=50),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
-    ApiKey.SHARE_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
-    ApiKey.STREAMS_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=50),
+    ApiKey.FIND_COORDINATOR: Pieces("coordinator_keys", "coordinators", rows_max=GROUPS_MAX),
+    ApiKey.DESCRIBE_GROUPS: Pieces("groups", "groups", rows_max=GROUPS_MAX),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
+    ApiKey.SHARE_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
     ApiKey.DESCRIBE_TRANSACTIONS: Pieces("transactional_ids", "transaction_states"),
 }
+
+
+async def in_turns(rows: Iterable[T], rows_max: int = ROWS_MAX) -> AsyncIterator[T]:
+    """The rows; after every `rows_max` of them other clients get their turns."""
+    for number, row in enumerate(rows, 1):
+        yield row
+        if not number % rows_max:
+            await asyncio.sleep(0)
 
 
 def in_pieces(handle: Handler, pieces: Pieces) -> Handler:

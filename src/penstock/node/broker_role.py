@@ -293,7 +293,9 @@ class BrokerRole:
 
     def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
-        sessions = SessionCache(settings.max_incremental_fetch_session_cache_slots, env.random)
+        sessions = SessionCache(
+            settings.max_incremental_fetch_session_cache_slots, env.random, settings.penstock_fetch_sessions_bytes_max
+        )
         follower_fetch = FollowerFetch(
             env,
             self.partitions,

@@ -34,7 +34,7 @@ from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable, login_of
 from penstock.runtime.security.tls import TlsUnusable, client_context, distinguished_name, server_context
 from penstock.server.connection import Session
-from penstock.wire.messages.metadata_records import RemoveDelegationTokenRecord
+from penstock.wire.messages.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 
 WATCH_INTERVAL_S = 5.0
 METRICS = "METRICS"
@@ -226,7 +226,9 @@ class NodeSecurity:
         self.access.committed(records)
         self.quotas.committed(records)
         for record in records:
-            if isinstance(record, RemoveDelegationTokenRecord):
+            if isinstance(record, DelegationTokenRecord):
+                self.tokens.learn((record.token_id,))
+            elif isinstance(record, RemoveDelegationTokenRecord):
                 self.tokens.forget(record.token_id)
 
     def start(self, image: Image, unconfirmed: Iterable[Any] = ()) -> None:
@@ -239,6 +241,7 @@ class NodeSecurity:
         self._unconfirmed = _with_changes(image, unconfirmed)
         self.access.load(image)
         self.quotas.load(image)
+        self.tokens.learn(image.security.tokens)
         if self._contexts:
             self._env.spawn(self._watch(), "watch certificates")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.dispatch import Dispatcher, RequestLimits
+from penstock.api.dispatch import SMALL_ENTRIES_MAX, Dispatcher, RequestLimits
 from penstock.api.pieces import PIECES, in_pieces
 from penstock.model.errors import ProtocolError
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class
@@ -32,6 +32,12 @@ from penstock.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.wire.messages.read_share_group_state import (
+    PartitionData,
+    ReadShareGroupStateRequest,
+    ReadShareGroupStateResponse,
+    ReadStateData,
+)
 from penstock.wire.primitives import TooManyEntries
 
 LIMITS = RequestLimits(bytes_max=10_000, entries_max=100)
@@ -78,6 +84,26 @@ def test_nodes_may_send_each_other_more_where_they_share_many_partitions() -> No
     assert send(fetch_of(10_000), "broker")
     with pytest.raises(ProtocolError):
         send(metadata_of(["x"] * 101), "broker")
+
+
+def test_what_nodes_send_each_other_is_small_when_a_client_sends_it() -> None:
+    version = 0
+    dispatcher = Dispatcher(
+        {ApiKey.READ_SHARE_GROUP_STATE: lambda *_: ReadShareGroupStateResponse()},
+        {ApiKey.READ_SHARE_GROUP_STATE: (version, version)},
+        is_exempt=lambda client: client.host == "broker",
+    )
+
+    def send_rows(rows: int, host: str) -> Any:
+        request = ReadShareGroupStateRequest("g", [ReadStateData(partitions=[PartitionData(n) for n in range(rows)])])
+        header = RequestHeader(ApiKey.READ_SHARE_GROUP_STATE, version, 1, "x")
+        frame = b"".join(encode_request(header, [encode(request, version)]))[4:]
+        return dispatcher.answer(bytearray(frame), Client((host, 1), ""))
+
+    assert send_rows(SMALL_ENTRIES_MAX - 1, "client")
+    with pytest.raises(ProtocolError, match=f"more than {SMALL_ENTRIES_MAX} elements"):
+        send_rows(SMALL_ENTRIES_MAX, "client")
+    assert send_rows(40_000, "broker")
 
 
 def test_elements_are_counted_over_all_arrays_before_they_are_read() -> None:

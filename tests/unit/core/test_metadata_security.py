@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import count
 from typing import Any
 
@@ -238,7 +239,13 @@ def test_which_quotas_a_filter_means(components: list[ComponentData], strict: bo
 
 # Tokens.
 
-RULES = TokenRules(1000, 100, lambda token_id: b"secret of " + token_id.encode())
+
+def find(token_ids: Collection[str], secret: bytes) -> str | None:
+    token_id = secret.decode().removeprefix("secret of ")
+    return token_id if token_id in token_ids else None
+
+
+RULES = TokenRules(1000, 100, find)
 
 
 def make(image: Image, token_id: str = "t", now_ms: int = 0, lifetime_ms: int = -1) -> None:

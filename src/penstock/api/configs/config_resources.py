@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from penstock.api.access import check
 from penstock.api.context import RequestContext
+from penstock.api.pieces import in_turns
 from penstock.config.alter import DEAD_LETTER_TOPIC, ConfigScope
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.model.access import CLUSTER_NAME, Operation
@@ -37,7 +38,7 @@ class Altered(NamedTuple):
 async def alter_each(resources: Iterable[Any], alter: Callable[[Any], Awaitable[None]]) -> list[Altered]:
     """Change one resource after the other; an error of one does not affect the others."""
     outcomes = []
-    for resource in resources:
+    async for resource in in_turns(resources):
         code, message = 0, None
         try:
             await alter(resource)

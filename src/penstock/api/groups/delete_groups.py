@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import answer_or
+from penstock.api.pieces import GROUPS_MAX, in_turns
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
@@ -16,7 +17,10 @@ def make_delete_groups(services: BrokerServices) -> Handler:
 
     async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
-            results=[await delete(group, context) for group in dict.fromkeys(request.groups_names)]
+            results=[
+                await delete(group, context)
+                async for group in in_turns(dict.fromkeys(request.groups_names), GROUPS_MAX)
+            ]
         )
 
     async def delete(group: str, context: RequestContext) -> DeletableGroupResult:

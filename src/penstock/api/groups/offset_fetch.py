@@ -9,6 +9,7 @@ from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import caller_of
+from penstock.api.pieces import GROUPS_MAX, in_turns
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
@@ -39,7 +40,9 @@ def make_offset_fetch(services: BrokerServices) -> Handler:
     async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version >= MANY_SINCE:
             ask = fetch_by_id if context.api_version >= TOPIC_IDS_SINCE else fetch
-            return OffsetFetchResponse(groups=[await ask(group, request, context) for group in request.groups])
+            return OffsetFetchResponse(
+                groups=[await ask(group, request, context) async for group in in_turns(request.groups, GROUPS_MAX)]
+            )
         topics = None
         if request.topics is not None:
             topics = [

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
+from penstock.api.pieces import GROUPS_MAX, in_turns
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
@@ -30,7 +31,7 @@ def make_describe_lag(services: BrokerServices) -> Handler:
                 names = access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, everybody)
         except ApiError as error:
             return DescribeLagResponse(error_code=error.code)
-        return DescribeLagResponse(groups=[await measure(name, context) for name in names])
+        return DescribeLagResponse(groups=[await measure(name, context) async for name in in_turns(names, GROUPS_MAX)])
 
     async def measure(name: str, context: RequestContext) -> LagGroup:
         try:

@@ -12,6 +12,7 @@ import logging
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
+from penstock.api.pieces import in_turns
 from penstock.api.records.coordinated_topics import check_deletion
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
@@ -38,9 +39,9 @@ def make_delete_records(services: BrokerServices) -> Handler:
         moved = []
         places: list[tuple[list[DeleteRecordsPartitionResult], int]] = []
         waiting: Waiting = []
-        for topic in request.topics:
+        async for topic in in_turns(request.topics):
             rows = []
-            for wanted in topic.partitions:
+            async for wanted in in_turns(topic.partitions):
                 try:
                     check(services.access, context, Operation.DELETE, ResourceType.TOPIC, topic.name)
                     check_deletion(topic.name)

@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Set
 
 from penstock.api.access import refusal
-from penstock.api.context import Handler, RequestContext
+from penstock.api.context import Client, Handler, RequestContext
 from penstock.api.declaration import Api
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS
 from penstock.core.replica.fencing import check_leader_epoch
 from penstock.core.replica.fetch_session import SessionCache, Wanted
 from penstock.core.replica.replica_selector import choose_replica
-from penstock.model.access import Operation, ResourceType
+from penstock.model.access import ANONYMOUS, Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
@@ -69,7 +69,12 @@ def make_fetch(
         if is_follower(request) and access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
             return followers.fetch(request, context.api_version, context.client)
         session = sessions.open(
-            request.session_id, request.session_epoch, wanted_in(request), forgotten_in(request), env.monotonic_ms()
+            request.session_id,
+            request.session_epoch,
+            wanted_in(request),
+            forgotten_in(request),
+            env.monotonic_ms(),
+            owner=_owner(context.client),
         )
         if session.error:
             failed(session.error)
@@ -227,6 +232,11 @@ def make_fetch(
                 continue
 
     return fetch
+
+
+def _owner(client: Client) -> str:
+    """Whom a session is charged to: one user must not take the sessions of others."""
+    return client.principal if client.principal != ANONYMOUS else client.host
 
 
 def _aborted(partition: Partition, offset: int, data: bytes) -> list[AbortedTransaction]:

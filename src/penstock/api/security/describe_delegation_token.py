@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from penstock.api.context import Client, Handler, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.pieces import in_turns
 from penstock.api.security.delegation_token_requests import check_may_use_tokens, requester_parts, split
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
@@ -25,7 +26,7 @@ from penstock.wire.messages.metadata_records import DelegationTokenRecord
 def make_describe_delegation_token(services: SharedServices) -> Handler:
     """The handler."""
 
-    def describe_delegation_token(
+    async def describe_delegation_token(
         request: DescribeDelegationTokenRequest, context: RequestContext
     ) -> DescribeDelegationTokenResponse:
         try:
@@ -37,7 +38,7 @@ def make_describe_delegation_token(services: SharedServices) -> Handler:
             owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
         found = [
             _row(token, services.tokens, context)
-            for token in services.image.security.tokens.values()
+            async for token in in_turns([*services.image.security.tokens.values()])
             if (owners is None or token.owner in owners) and may_see(token, context.client)
         ]
         return DescribeDelegationTokenResponse(0, found)

@@ -6,6 +6,7 @@ from penstock.api.access import check, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import check_share_protocol
+from penstock.api.pieces import GROUPS_MAX, in_turns
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
@@ -27,7 +28,9 @@ def make_describe_share_group_offsets(services: BrokerServices) -> Handler:
     async def describe_share_group_offsets(
         request: DescribeShareGroupOffsetsRequest, context: RequestContext
     ) -> DescribeShareGroupOffsetsResponse:
-        return DescribeShareGroupOffsetsResponse(groups=[await describe(group, context) for group in request.groups])
+        return DescribeShareGroupOffsetsResponse(
+            groups=[await describe(group, context) async for group in in_turns(request.groups, GROUPS_MAX)]
+        )
 
     async def describe(
         group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext

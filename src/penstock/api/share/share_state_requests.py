@@ -9,6 +9,7 @@ from typing import Any
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
+from penstock.api.pieces import ROWS_MAX
 from penstock.core.share.state import Answer, ShareKey, ShareState
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
@@ -49,14 +50,13 @@ def state_api(
 async def _answer_each(
     services: BrokerServices, request: Any, context: RequestContext, ask: Ask
 ) -> list[tuple[Uuid, list[tuple[int, Answer]]]]:
-    """Ask for every partition of a request, all at once; the answers come by topic and number.
+    """Ask for every partition of a request, many at a time; the answers come by topic and number.
 
     Only brokers ask: it takes CLUSTER_ACTION.
     """
 
     async def one(topic_id: Uuid, row: Any) -> Answer:
         try:
-            check_cluster(services.access, context, Operation.CLUSTER_ACTION)
             if not request.group_id or topic_id == ZERO_UUID or row.partition < 0:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a group, a topic id and a partition must be given")
             return await ask(services.share_states, ShareKey(request.group_id, topic_id, row.partition), row)
@@ -64,7 +64,18 @@ async def _answer_each(
             return Answer(error.code, error.message)
 
     wanted = [(topic.topic_id, row) for topic in request.topics for row in topic.partitions]
-    # A leader mostly asks for one partition, which needs no task.
-    found = [await one(*wanted[0])] if len(wanted) == 1 else await asyncio.gather(*(one(*each) for each in wanted))
+    found: list[Answer]
+    try:
+        check_cluster(services.access, context, Operation.CLUSTER_ACTION)
+    except ApiError as error:
+        found = [Answer(error.code, error.message)] * len(wanted)
+    else:
+        if len(wanted) == 1:
+            # A leader mostly asks for one partition, which needs no task.
+            found = [await one(*wanted[0])]
+        else:
+            found = []
+            for start in range(0, len(wanted), ROWS_MAX):
+                found += await asyncio.gather(*(one(*each) for each in wanted[start : start + ROWS_MAX]))
     answers = iter(found)
     return [(topic.topic_id, [(row.partition, next(answers)) for row in topic.partitions]) for topic in request.topics]

@@ -7,6 +7,7 @@ from collections import Counter
 from penstock.api.access import check
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.pieces import in_turns
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.security.client_quotas import MutationQuota
@@ -29,7 +30,7 @@ def make_create_partitions(services: SharedServices) -> Handler:
         results = []
         is_strict = context.api_version >= STRICT_QUOTA_SINCE
         quota = services.quotas.mutations(context.client, context.client_id, is_strict=is_strict)
-        for topic in {topic.name: topic for topic in request.topics}.values():
+        async for topic in in_turns({topic.name: topic for topic in request.topics}.values()):
             try:
                 if named[topic.name] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names it twice")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.api.access import refusal
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.pieces import in_turns
 from penstock.core.metadata.image import Image, Topic
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
@@ -28,7 +29,7 @@ def make_delete_topics(services: SharedServices) -> Handler:
             wanted = [(name, ZERO_UUID) for name in request.topic_names]
         is_strict = context.api_version >= STRICT_QUOTA_SINCE
         quota = services.quotas.mutations(context.client, context.client_id, is_strict=is_strict)
-        results = [await delete(name, topic_id, quota, context) for name, topic_id in wanted]
+        results = [await delete(*each, quota, context) async for each in in_turns(wanted)]
         return DeleteTopicsResponse(quota.throttle_ms(), results)
 
     async def delete(

@@ -6,8 +6,7 @@ computes for itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from hmac import compare_digest
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from penstock.core.metadata.image import Image
@@ -23,11 +22,12 @@ RENEWERS_BYTES_MAX = 8 * 1024
 
 
 class TokenRules(NamedTuple):
-    """How long tokens live, and how their secrets are computed from their ids."""
+    """How long tokens live, and how they are found by their secrets."""
 
     lifetime_ms_max: int
     renewal_ms: int
-    secret: Callable[[str], bytes]
+    # The id that belongs to a secret, of these ids; None if there is none.
+    find: Callable[[Collection[str], bytes], str | None]
 
 
 def create_token(
@@ -46,8 +46,7 @@ def create_token(
         raise ApiError(
             ErrorCode.POLICY_VIOLATION, f"there are {TOKENS_MAX} delegation tokens: expire some of them first"
         )
-    of_owner = sum(token.owner == owner for token in image.security.tokens.values())
-    if of_owner >= TOKENS_PER_OWNER_MAX:
+    if image.security.tokens_by_owner[owner] >= TOKENS_PER_OWNER_MAX:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,
             f"{owner} has {TOKENS_PER_OWNER_MAX} delegation tokens: expire some of them first",
@@ -99,13 +98,11 @@ def expired_tokens(image: Image, now_ms: int) -> list[RemoveDelegationTokenRecor
 
 def find_token(image: Image, rules: TokenRules, hmac: bytes) -> DelegationTokenRecord:
     """The token that a secret belongs to; raises DELEGATION_TOKEN_NOT_FOUND."""
-    found = None
-    for token in image.security.tokens.values():
-        if compare_digest(rules.secret(token.token_id), hmac):
-            found = token
-    if found is None:
+    tokens = image.security.tokens
+    token_id = rules.find(tokens.keys(), hmac)
+    if token_id is None:
         raise ApiError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "there is no such delegation token")
-    return found
+    return tokens[token_id]
 
 
 def _usable(image: Image, rules: TokenRules, hmac: bytes, principal: str, now_ms: int) -> DelegationTokenRecord:

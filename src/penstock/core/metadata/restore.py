@@ -66,11 +66,12 @@ def restore_topics(
     records: list[object] = []
     outcomes = []
     taken: set[Uuid] = set()
+    names: set[str] = set()
     added: dict[str, str] = {}
     kept_producer_id = image.next_producer_id
     for topic in wanted:
         try:
-            if topic.name in added.values() or topic.topic_id in taken:
+            if topic.name in names or topic.topic_id in taken:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the request names it twice")
             configs = _check(image, topic, added)
             check_configs(configs)
@@ -91,6 +92,7 @@ def restore_topics(
             continue
         records += topic_records(topic.name, topic.topic_id, partitions, configs)
         added[folded(topic.name) or topic.name] = topic.name
+        names.add(topic.name)
         taken.add(topic.topic_id)
         outcomes.append(RestoreOutcome(topic.name, kept_producer_id=kept_producer_id))
     if records and next_producer_id > image.next_producer_id:

@@ -6,6 +6,7 @@ that remove what a new state no longer has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,6 +34,7 @@ class SecurityState:
         self.credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
         self.quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.tokens: dict[str, DelegationTokenRecord] = {}
+        self.tokens_by_owner: Counter[str] = Counter()
 
     def snapshot(self) -> Iterator[Any]:
         """The records that rebuild this state."""
@@ -85,10 +87,19 @@ class SecurityState:
             del self.quotas[entity]
 
     def _token(self, record: DelegationTokenRecord) -> None:
+        self._uncount(self.tokens.get(record.token_id))
         self.tokens[record.token_id] = record
+        self.tokens_by_owner[record.owner] += 1
 
     def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
-        self.tokens.pop(record.token_id, None)
+        self._uncount(self.tokens.pop(record.token_id, None))
+
+    def _uncount(self, token: DelegationTokenRecord | None) -> None:
+        if token is None:
+            return
+        self.tokens_by_owner[token.owner] -= 1
+        if not self.tokens_by_owner[token.owner]:
+            del self.tokens_by_owner[token.owner]
 
 
 REPLAY: dict[type, Callable[[SecurityState, Any], None]] = {

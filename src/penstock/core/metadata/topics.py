@@ -74,7 +74,8 @@ def create_topics(
     """Decide on a CreateTopics request. `place(partitions, replication_factor)` chooses brokers."""
     records: list[object] = []
     times_named = Counter(topic.name for topic in wanted)
-    twice = [name for name, times in times_named.items() if times > 1]
+    # In order, and quick to look up: all may be there twice.
+    twice = dict.fromkeys(name for name, times in times_named.items() if times > 1)
     outcomes = [
         TopicOutcome(name, error=ErrorCode.INVALID_REQUEST, message="the request names it twice") for name in twice
     ]

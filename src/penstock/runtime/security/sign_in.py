@@ -7,7 +7,7 @@ import hmac
 import logging
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -106,13 +106,19 @@ def _plain_users(text: str | None) -> dict[str, str]:
 
 
 class DelegationTokens:
-    """The secrets of delegation tokens; all brokers derive the same from the cluster's key."""
+    """The secrets of delegation tokens; all brokers derive the same from the cluster's key.
+
+    Each is computed once, when its token is committed or first needed: a client must not be able to have it done for
+    all tokens again and again.
+    """
 
     def __init__(
         self, secret_key: str | None, lifetime_ms_max: int = 604_800_000, renewal_ms: int = 86_400_000
     ) -> None:
         self._key = secret_key.encode() if secret_key else None
-        self.rules = TokenTimes(lifetime_ms_max, renewal_ms, self.secret)
+        self.rules = TokenTimes(lifetime_ms_max, renewal_ms, self.find)
+        self._secrets: dict[str, bytes] = {}
+        self._ids: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, int], scram.Credential] = {}
 
     @property
@@ -122,6 +128,28 @@ class DelegationTokens:
 
     def secret(self, token_id: str) -> bytes:
         """The secret that a token's owner gets."""
+        secret = self._secrets.get(token_id)
+        return self._derive(token_id) if secret is None else secret
+
+    def learn(self, token_ids: Iterable[str]) -> None:
+        """These tokens are there."""
+        if not self.are_on:
+            return
+        for token_id in token_ids:
+            if token_id not in self._secrets:
+                secret = self._secrets[token_id] = self._derive(token_id)
+                self._ids[secret] = token_id
+
+    def find(self, token_ids: Collection[str], secret: bytes) -> str | None:
+        """The one of all tokens that a secret belongs to."""
+        token_id = self._ids.get(secret)
+        if token_id is None and len(self._secrets) < len(token_ids):
+            # Some may be decided upon and not committed yet.
+            self.learn(token_ids)
+            token_id = self._ids.get(secret)
+        return token_id if token_id in token_ids else None
+
+    def _derive(self, token_id: str) -> bytes:
         assert self._key is not None
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
@@ -136,6 +164,9 @@ class DelegationTokens:
 
     def forget(self, token_id: str) -> None:
         """The token was removed."""
+        secret = self._secrets.pop(token_id, None)
+        if secret is not None:
+            del self._ids[secret]
         for mechanism in scram.MECHANISMS.values():
             self._credentials.pop((token_id, mechanism.code), None)
 

@@ -12,13 +12,10 @@ from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs.directories import (
     LogDirectory,
     begin_use,
-    forget_partition,
     mark_clean,
     open_directory,
-    raise_recovery_point,
-    write_checkpoints,
 )
-from penstock.storage.checkpoint import RECOVERY_POINTS
+from penstock.storage.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, write_offsets
 from penstock.storage.metadata_files import BootMarker, write_boot_marker
 from penstock.storage.names import deletion_directory_name, future_directory_name
 
@@ -48,31 +45,14 @@ def test_only_directories_of_partitions_are_found_and_only_deleted_ones_removed(
 
 
 def test_checkpoints_are_read_back(tmp_path: Path) -> None:
-    env = SystemEnv()
-    write_checkpoints(env, opened(tmp_path), [(FIRST, 90, 0, 80), (SECOND, 70, 30, 60)])
+    files = SystemEnv().filesystem
+    write_offsets(files, tmp_path / RECOVERY_POINTS, {FIRST: 90, SECOND: 70})
+    write_offsets(files, tmp_path / LOG_START_OFFSETS, {SECOND: 30})
+    write_offsets(files, tmp_path / HIGH_WATERMARKS, {FIRST: 80, SECOND: 60})
     again = opened(tmp_path)
     assert again.recovery_points == {FIRST: 90, SECOND: 70}
     assert again.start_offsets == {SECOND: 30}
     assert again.high_watermarks == {FIRST: 80, SECOND: 60}
-    forget_partition(env, again, FIRST)
-    after = opened(tmp_path)
-    assert (after.recovery_points, after.start_offsets, after.high_watermarks) == (
-        {SECOND: 70},
-        {SECOND: 30},
-        {SECOND: 60},
-    )
-
-
-def test_recovery_points_rise_and_never_fall(tmp_path: Path) -> None:
-    env, directory = SystemEnv(), opened(tmp_path)
-    for flushed in (40, 30, 40):
-        raise_recovery_point(env, directory, FIRST, flushed)
-        assert opened(tmp_path).recovery_points == {FIRST: 40}
-    modified = (tmp_path / RECOVERY_POINTS).stat().st_ino
-    raise_recovery_point(env, directory, FIRST, 40)
-    assert (tmp_path / RECOVERY_POINTS).stat().st_ino == modified
-    raise_recovery_point(env, directory, FIRST, 41)
-    assert opened(tmp_path).recovery_points == {FIRST: 41}
 
 
 def test_a_clean_shutdown_is_good_for_one_start(tmp_path: Path) -> None:

@@ -69,6 +69,12 @@ class World:
     def on_change(self, listener: Callable[[Any], None]) -> None:
         self.listeners["change"] = listener
 
+    def on_unopened(self, listener: Callable[[bytes, int], None]) -> None:
+        self.unopened = listener
+
+    def report_unopened(self) -> None:
+        """All of them are open."""
+
     def on_removed(self, listener: Callable[[Any], None]) -> None:
         self.listeners["removed"] = listener
 

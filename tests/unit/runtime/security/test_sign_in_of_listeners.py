@@ -162,7 +162,7 @@ def test_users_and_tokens_sign_in_with_scram() -> None:
     secret = world.add_token("token", "User:bob", NOW_MS + 5_000)
     assert world.scram("alice", "secret") == Identity("User:alice")
     for mechanism in (scram.SHA_256, scram.SHA_512):
-        signed_in = Identity("User:bob", is_token=True, expires_ms=NOW_MS + 5_000)
+        signed_in = Identity("User:bob", is_token=True, expires_ms=NOW_MS + 5_000, token_id="token")
         # Many clients cannot send the extension that marks a token.
         assert world.scram("token", secret, mechanism=mechanism) == signed_in
         assert world.scram("token", secret, mechanism=mechanism, token=True) == signed_in
