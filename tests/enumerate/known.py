@@ -272,26 +272,6 @@ KNOWN: dict[tuple[str, str], frozenset[str]] = {
     ),
     ("raft-vote", "stall"): frozenset(("loop-stall",)),
     ("raft-reelect", "stall"): frozenset(("loop-stall",)),
-    ("raft-install", "enospc"): frozenset(
-        (
-            "different",
-            "exception",
-            "stuck",
-        )
-    ),
-    ("raft-install", "full"): frozenset(
-        (
-            "different",
-            "stuck",
-        )
-    ),
-    ("raft-install", "emfile"): frozenset(
-        (
-            "different",
-            "exception",
-            "stuck",
-        )
-    ),
     ("raft-install", "stall"): frozenset(("loop-stall",)),
     ("raft-append", "eio"): frozenset(("dropped-pages",)),
     ("raft-append", "enospc"): frozenset(("dropped-pages",)),
