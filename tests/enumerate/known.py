@@ -271,76 +271,7 @@ KNOWN: dict[tuple[str, str], frozenset[str]] = {
         )
     ),
     ("raft-vote", "stall"): frozenset(("loop-stall",)),
-    ("raft-reelect", "eio"): frozenset(
-        (
-            "different",
-            "lost",
-        )
-    ),
-    ("raft-reelect", "broken"): frozenset(
-        (
-            "different",
-            "lost",
-        )
-    ),
-    ("raft-reelect", "enospc"): frozenset(
-        (
-            "different",
-            "lost",
-            "stuck",
-        )
-    ),
-    ("raft-reelect", "full"): frozenset(
-        (
-            "different",
-            "lost",
-            "stuck",
-        )
-    ),
-    ("raft-reelect", "emfile"): frozenset(("stuck",)),
-    ("raft-reelect", "short"): frozenset(("stuck",)),
     ("raft-reelect", "stall"): frozenset(("loop-stall",)),
-    ("raft-install", "eio"): frozenset(
-        (
-            "different",
-            "exception",
-            "lost",
-            "refused",
-            "stuck",
-            "swallowed",
-            "swallowed-read",
-        )
-    ),
-    ("raft-install", "broken"): frozenset(
-        (
-            "different",
-            "refused",
-        )
-    ),
-    ("raft-install", "enospc"): frozenset(
-        (
-            "different",
-            "exception",
-            "lost",
-            "refused",
-            "stuck",
-        )
-    ),
-    ("raft-install", "full"): frozenset(
-        (
-            "different",
-            "refused",
-            "stuck",
-        )
-    ),
-    ("raft-install", "emfile"): frozenset(
-        (
-            "different",
-            "exception",
-            "stuck",
-        )
-    ),
-    ("raft-install", "short"): frozenset(("stuck",)),
     ("raft-install", "stall"): frozenset(("loop-stall",)),
     ("raft-append", "eio"): frozenset(("dropped-pages",)),
     ("raft-append", "enospc"): frozenset(("dropped-pages",)),
@@ -506,15 +437,7 @@ KNOWN: dict[tuple[str, str], frozenset[str]] = {
     ("start-killed", "enospc"): frozenset(("dropped-pages",)),
     ("start-killed", "full"): frozenset(("dropped-pages",)),
     ("start-killed", "stall"): frozenset(("loop-stall",)),
-    ("raft-snapshot", "eio"): frozenset(
-        (
-            "dropped-pages",
-            "exception",
-            "swallowed",
-            "swallowed-read",
-        )
-    ),
-    ("raft-snapshot", "broken"): frozenset(("exception",)),
+    ("raft-snapshot", "eio"): frozenset(("dropped-pages",)),
     ("raft-snapshot", "enospc"): frozenset(("dropped-pages",)),
     ("raft-snapshot", "full"): frozenset(
         (
@@ -522,7 +445,6 @@ KNOWN: dict[tuple[str, str], frozenset[str]] = {
             "refused",
         )
     ),
-    ("raft-snapshot", "emfile"): frozenset(("exception",)),
     ("move", "power"): frozenset(("hole",)),
     ("move", "eio"): frozenset(
         (
@@ -541,11 +463,6 @@ KNOWN: dict[tuple[str, str], frozenset[str]] = {
     ("move", "enospc"): frozenset(("dropped-pages",)),
     ("move", "full"): frozenset(("dropped-pages",)),
     ("move", "stall"): frozenset(("loop-stall",)),
-    ("raft-truncate", "power"): frozenset(("refused",)),
-    ("raft-truncate", "eio"): frozenset(("refused",)),
-    ("raft-truncate", "broken"): frozenset(("refused",)),
-    ("raft-truncate", "emfile"): frozenset(("refused",)),
-    ("raft-truncate", "short"): frozenset(("refused",)),
     ("raft-truncate", "stall"): frozenset(("loop-stall",)),
     ("compact", "eio"): frozenset(
         (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from penstock.core.contract import Effects, Token
 from penstock.core.metadata.image import PartitionState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.internal_topic import InternalTopic
-from penstock.runtime.coordinator.shard_host import ShardHost, ShardT, as_coordinator_error
+from penstock.runtime.coordinator.shard_host import FINAL, ShardHost, ShardT, as_coordinator_error
 from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
@@ -64,15 +64,26 @@ class CoordinatedTopic(Generic[ShardT]):
         return answer
 
     async def read(self, key: str, query: Callable[[ShardT], T]) -> T:
-        """Look something up; the result contains nothing that could still be lost."""
+        """Look something up; the result contains nothing that could still be lost.
+
+        Like the answers of `ask`, one that makes clients give up comes only from a broker that surely leads; another
+        raises NOT_COORDINATOR.
+        """
         host = self._host(key)
-        result = query(host.shard)
+        try:
+            result = query(host.shard)
+        except ApiError as error:
+            if error.code in FINAL:
+                await host.confirm()
+            raise
         settled = host.settled()
         if settled is not None:
             try:
                 await settled
             except ApiError as error:
                 raise as_coordinator_error(error) from error
+        if _is_final(result):
+            await host.confirm()
         return result
 
     def shards(self) -> list[ShardT]:
@@ -92,3 +103,9 @@ class CoordinatedTopic(Generic[ShardT]):
             for host in self.coordinator.hosts():
                 host.perform(work(host.shard, self._env.now_ms()))
                 await asyncio.sleep(0)
+
+
+def _is_final(result: object) -> bool:
+    if isinstance(result, Mapping):
+        return any(isinstance(error, ErrorCode) and error in FINAL for error in result.values())
+    return getattr(result, "error_code", ErrorCode.NONE) in FINAL

@@ -45,7 +45,7 @@ BATCH_OVERHEAD_BYTES = HEADER_SIZE
 RECORD_OVERHEAD_BYTES = 48
 REPLAYS_PER_TURN = 2000
 
-# After these, a member joins anew and a producer gives up.
+# After these, a member joins anew, and a producer gives up or aborts its transaction.
 FINAL = frozenset(
     {
         ErrorCode.FENCED_INSTANCE_ID,
@@ -55,6 +55,7 @@ FINAL = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE,
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.UNRELEASED_INSTANCE_ID,
     }
@@ -240,10 +241,17 @@ class ShardHost(Generic[ShardT]):
         return [reply for reply in replies if reply not in final]
 
     async def _send_final(self, replies: list[Reply]) -> None:
-        if await self._confirm(self._partition) and not self._is_left:
-            self._reply_when_committed(replies)
+        try:
+            await self.confirm()
+        except ApiError as error:
+            _refuse(replies, error)
         else:
-            _refuse(replies, ApiError(ErrorCode.NOT_COORDINATOR, "another broker may be the coordinator by now"))
+            self._reply_when_committed(replies)
+
+    async def confirm(self) -> None:
+        """Return if this broker surely leads; otherwise raise NOT_COORDINATOR."""
+        if not await self._confirm(self._partition) or self._is_left:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "another broker may be the coordinator by now")
 
     def _reply_when_committed(self, replies: list[Reply]) -> None:
         """No reply may contain something that could still be lost."""

@@ -496,7 +496,13 @@ class RaftDriver:
     def _install(self, snapshot: SnapshotId, controls: list[Control], image: Image) -> None:
         """Start again from a leader's snapshot."""
         logger.info("starting again from the leader's snapshot %s", snapshot.file_name)
-        self._log.install(snapshot, controls)
+        try:
+            self._log.install(snapshot, controls)
+        except StorageError as error:
+            # Nor does a full disk leave a log to continue with. Entries must not be added to one that the next start
+            # replaces by this snapshot.
+            self._fail(error)
+            raise
         self._check_voters()
         self._applied.replace(image, snapshot.end_offset)
         self._step(EntriesAppended(snapshot.end_offset))

@@ -30,7 +30,6 @@ from penstock.runtime.raft.metadata_files import (
     SnapshotId,
     check_snapshot,
     decode_batches,
-    put_in_place,
 )
 from penstock.runtime.raft.metadata_log import MetadataLog, UnfitEntries
 from penstock.runtime.raft.transport import Transport
@@ -210,7 +209,7 @@ class Follower:
             controls, image = await self._decode(leader_id, epoch, snapshot, file)
             await self._env.run_blocking(file.sync)
             self._check_still(leader_id, epoch)
-            put_in_place(self._env.filesystem, file, self._log.directory / (name.file_name + PENDING_SUFFIX))
+            self._env.filesystem.rename(part, self._log.directory / (name.file_name + PENDING_SUFFIX))
             self._installed(name, controls, image)
             delay_ms, is_installed = 0, True
         except PeerLost as error:

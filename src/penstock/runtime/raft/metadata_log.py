@@ -298,7 +298,11 @@ class MetadataLog:
         self.log.reap(now_ms)
 
     def install(self, snapshot: SnapshotId, controls: Iterable[Control]) -> None:
-        """Start again from a pending snapshot, which is complete and on disk."""
+        """Start again from a pending snapshot, which is complete and synced.
+
+        After an error, the log may be neither the former one nor the new one, and a restart must finish the change.
+        """
+        self._env.filesystem.sync_directory(self.directory)
         self.log.truncate_fully_and_start_at(snapshot.end_offset, self._env.now_ms())
         self._name_pending(snapshot)
         for old in self.snapshots:

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.core.contract import Caller, Effects
+from penstock.core.contract import Caller, Effects, ProducerIdentity
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.share.runs import RecordState, StateBatch
 from penstock.core.share.state import Change, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator import shards
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.share.states import ShareStates
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSlice
+from penstock.wire.messages.end_txn import EndTxnResponse
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from support.worlds.transaction_shell import TransactionShell, play
+from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
 
 CALLER = Caller("client", "/127.0.0.1", 1)
 SHARE_SETTINGS = {
@@ -165,6 +168,56 @@ def test_nobody_gives_up_because_of_a_coordinator_that_may_have_been_replaced(tm
         assert len(answers) == 50
         # What is written is confirmed by the replicas.
         assert (await shell.end(producer)).error_code == ErrorCode.NONE
+
+    play(tmp_path, story)
+
+
+def test_nobody_gives_up_because_of_what_such_a_coordinator_looks_up(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        asked = shell.partitions.leadership = Asked()  # type: ignore[assignment]
+        producer = await shell.begun()
+        stranger = producer._replace(producer_epoch=producer.producer_epoch + 3)
+
+        async def verify(one: ProducerIdentity, partition: TopicPartition = DATA, name: str = ID) -> ErrorCode:
+            found = await shell.transactions.read(
+                ID, lambda shard: shard.verify_partitions(name, one, [DATA, partition])
+            )
+            return found[partition]
+
+        async def answered(code: ErrorCode) -> ErrorCode:
+            return ErrorCode((await shell.transactions.read(ID, lambda _: EndTxnResponse(error_code=code))).error_code)
+
+        async def raised(code: ErrorCode) -> ErrorCode:
+            def refuse(_: object) -> None:
+                raise ApiError(code, "refused")
+
+            await shell.transactions.read(ID, refuse)
+            return ErrorCode.NONE
+
+        async def outcome(answer: Awaitable[ErrorCode]) -> ErrorCode:
+            try:
+                return await answer
+            except ApiError as error:
+                return error.code
+
+        assert await verify(producer) is ErrorCode.NONE
+        assert await outcome(raised(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        assert await answered(ErrorCode.CONCURRENT_TRANSACTIONS) is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert asked.questions == 0
+        final: list[tuple[Callable[[], Awaitable[ErrorCode]], ErrorCode]] = [
+            (lambda: verify(stranger), ErrorCode.PRODUCER_FENCED),
+            (lambda: verify(producer, TopicPartition("t", 1)), ErrorCode.TRANSACTION_ABORTABLE),
+            (lambda: verify(producer, name="unknown"), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+            (lambda: answered(ErrorCode.UNKNOWN_MEMBER_ID), ErrorCode.UNKNOWN_MEMBER_ID),
+            (lambda: raised(ErrorCode.UNKNOWN_MEMBER_ID), ErrorCode.UNKNOWN_MEMBER_ID),
+        ]
+        for number, (ask, error) in enumerate(final, 1):
+            asked.answer = True
+            assert await outcome(ask()) is error
+            assert asked.questions == 2 * number - 1
+            asked.answer = False
+            assert await outcome(ask()) is ErrorCode.NOT_COORDINATOR
+        assert await verify(producer) is ErrorCode.NONE
 
     play(tmp_path, story)
 

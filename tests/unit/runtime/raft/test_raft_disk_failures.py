@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from raft_world import DATA, FakeNode, World, quorum
 
-from penstock.storage.files import storage_error
+from penstock.runtime.raft.metadata_files import PENDING_SUFFIX
+from penstock.storage.files import StorageError, storage_error
+from penstock.storage.names import TEMPORARY_SUFFIX
 from sim.disk import Directory, Inode, SimFilesystem
 
 
@@ -136,6 +138,38 @@ def test_a_leaders_snapshot_that_cannot_be_stored_fails_the_node_or_is_fetched_l
             world.until(lambda: is_failed(away))
         else:
             world.until(lambda: away.names()[-1:] == names[-1:], 20)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+@pytest.mark.parametrize(
+    ("action", "suffix"),
+    [("open", f".log{TEMPORARY_SUFFIX}"), ("rename", PENDING_SUFFIX), ("delete", ".log")],
+)
+def test_a_log_that_a_leaders_snapshot_replaces_by_halves_is_replaced_by_the_next_start(
+    number: int, action: str, suffix: str
+) -> None:
+    with quorum(observers=1) as world:
+        leader = world.a_leader()
+        world.make_sure(3)
+        away = world.nodes[4]
+        away.crash()
+        for _ in range(2):
+            names = world.make_sure(30)
+            assert leader.raft is not None
+            leader.raft.take_snapshot()
+        world.wait(away.start())
+        failures: list[StorageError] = []
+        assert away.raft is not None
+        away.raft.on_failure = failures.append
+        left = refuse(away, action, lambda path: path.name.endswith(suffix), number, times=1)
+        world.until(lambda: is_failed(away), 20)
+        world.run(5)
+        assert left == [0]
+        assert len(failures) == 1
+        away.crash()
+        world.wait(away.start())
+        names += world.make_sure(1)
+        world.until(lambda: away.names()[-1:] == names[-1:], 20)
 
 
 def test_a_snapshot_that_rots_is_replaced_by_one_of_the_live_image() -> None:
