@@ -24,7 +24,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.node.directories import Directories
 from penstock.node.failures import CannotStart
-from penstock.runtime.logs.cleaner import CLEANER_OFFSETS, Cleaner
+from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.logs.housekeeping import Housekeeping
 from penstock.runtime.raft.driver import DIRECTORY as METADATA
 from penstock.runtime.replication.directory_moves import DirectoryMoves
@@ -34,7 +34,7 @@ from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.replication.tier_start import EARLIEST_LOCAL
 from penstock.runtime.security.access_control import OPEN
-from penstock.storage.checkpoint import RECOVERY_POINTS, CheckpointError, parse_checkpoint
+from penstock.storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, CheckpointError, parse_checkpoint
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.metadata_files import MetadataFileError
@@ -251,7 +251,6 @@ class LeaderLog:
             self.ledger.begun(offset)
         self.fetched, self.fetched_start = offset, wanted.log_start_offset
         self.ledger.written(offset)
-        self.ledger.start_min = max(self.ledger.start_min, wanted.log_start_offset)
         if offset >= self.end:
             self._more.clear()
             try:
@@ -331,9 +330,7 @@ class Broker:
         assignments: Any = SimpleNamespace(
             assign=lambda *args, **options: asyncio.ensure_future(self._assign(*args, **options))
         )
-        self.moves = DirectoryMoves(
-            env, self.partitions, assignments, Throttle(lambda: UNLIMITED), self.housekeeping.checkpoint
-        )
+        self.moves = DirectoryMoves(env, self.partitions, assignments, Throttle(lambda: UNLIMITED))
         self.moves.resume()
         peer: Any = machine.leader
         history = machine.leader.history if machine.leader is not None else None

@@ -103,11 +103,13 @@ class Log:
         now_ms: int,
         start_offset: int = 0,
         lost_power: bool = True,
+        rewrites: bool = False,
     ) -> Log:
         """Open a partition's directory, or create it.
 
         `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last shutdown was clean, `lost_power`
-        whether bytes that were written but never synced may be missing. Raises CorruptLogError, with no record touched,
+        whether bytes that were written but never synced may be missing, `rewrites` whether a sync may have failed
+        since the machine started, so that what was not synced must be written again. Raises CorruptLogError, with no record touched,
         when durable records are too damaged to be skipped.
         """
         loaded = load_log(
@@ -119,6 +121,7 @@ class Log:
             now_ms=now_ms,
             start_offset=start_offset,
             lost_power=lost_power,
+            rewrites=rewrites,
         )
         log = cls(loaded, settings)
         if log.start_offset > log.end_offset:
