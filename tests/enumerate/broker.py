@@ -249,8 +249,8 @@ class LeaderLog:
             if self.ledger.is_cutting and self.ledger.anew is None:
                 self.ledger.cut()
             self.ledger.begun(offset)
+            self.ledger.written(offset)
         self.fetched, self.fetched_start = offset, wanted.log_start_offset
-        self.ledger.written(offset)
         if offset >= self.end:
             self._more.clear()
             try:
@@ -375,6 +375,14 @@ class Broker:
         record = RemoveTopicRecord(TOPIC_ID)
         self.partitions.follow([record])
         self.image.replay(record)
+
+    def accept_interrupted(self) -> None:
+        """The last process died in the middle of a truncation: from now on, what is left of it is the log."""
+        for number, ledger in self.ledgers.items():
+            found = self.found(number)
+            if ledger.is_cutting and not found.problem:
+                ledger.others.append(ledger.history)
+                ledger.history = list(found.rows)
 
     def create_topic(self) -> None:
         """The controller makes it again, under another id."""
@@ -514,7 +522,8 @@ class Broker:
             partition = self.partition(number)
             end = partition.log.end_offset
             await partition.sync.durable(end)
-            self.ledgers[number].synced(end)
+            if not (partition.log.is_failed or partition.is_truncating):
+                self.ledgers[number].synced(end)
 
         return await self.attempt(work)
 

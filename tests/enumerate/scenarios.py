@@ -438,6 +438,8 @@ async def stop(broker: Broker) -> None:
 @scenario("start-moved", some_records, directories=BOTH, ends=KILL, within="move", part=0.8)
 async def start(broker: Broker) -> None:
     """Recovery itself."""
+    broker.accept_interrupted()
     await asyncio.sleep(1.2)
+    broker.accept_interrupted()
     if broker.partition().is_leader:
         await broker.produce(1)

@@ -136,7 +136,7 @@ class _Loader:
         self._list_files()
         if not self.segments:
             self.segments.append(Segment.create(self.home, start_offset, self.now_ms, self.settings))
-        epochs_known = self._read_epochs()
+        epochs_known = self._read_epochs() and not self._epochs_lack_start()
         # A damaged index of a healthy segment is rebuilt by reading the markers again.
         damaged = self.aborted.load(segment.base_offset for segment in self.segments)
         if self.clean and self._find_end():
@@ -222,6 +222,18 @@ class _Loader:
             return False
         return True
 
+    def _epochs_lack_start(self) -> bool:
+        """Whether the checkpoint lacks epochs of records that were deleted, as their deletion was not recorded."""
+        first, entries = self.segments[0], self.epochs.entries
+        if self.settings.tiered or not entries or not first.size or entries[0].start_offset <= first.base_offset:
+            return False
+        try:
+            return header_at(first.file, 0, first.size).base_offset < entries[0].start_offset
+        except CorruptLogError:
+            return False
+        finally:
+            first.release()
+
     def _epochs_reach(self, segment: Segment) -> bool:
         """Whether the checkpoint has the epoch that a segment ends with; a full disk may have prevented that."""
         segment.load_indexes()
@@ -297,6 +309,8 @@ class _Loader:
         self.report.segments_scanned += 1
         if size:
             self.home.await_sync(segment.name, segment.file)
+            # The former process may have created or renamed it, and died before it synced the directory.
+            self.home.await_directory_sync()
         if self.rewrites:
             self._rewrite(segment, valid, checker.next_offset)
         if valid == size and not self._gap_after(number):
