@@ -243,6 +243,9 @@ class LeaderLog:
             common = self._common(offset)
             if not self.ledger.is_cutting and common < self.ledger.end:
                 self.ledger.cutting(common)
+            elif self.ledger.is_cutting:
+                # Another leader before that truncation has ended.
+                self.ledger.kept = {kind: min(end, common) for kind, end in self.ledger.kept.items()}
             await asyncio.sleep(0.001)
             return PartitionData(wanted.partition, diverging_epoch=end, high_watermark=self.end)
         if self.is_sound():
@@ -447,6 +450,8 @@ class Broker:
         producer: tuple[int, ...] | None,
         transactional: bool,
     ) -> None:
+        if (opening := self.partitions.opening(TOPIC, b"", number, by_id=False)) is not None:
+            await opening
         partition = self.partition(number)
         offset, epoch = partition.log.end_offset, partition.leader_epoch
         content = value if value is None else b"%d/%d " % (offset, epoch) + value + bytes(20)

@@ -270,9 +270,9 @@ async def delete_topic(broker: Broker) -> None:
     broker.create_topic()
     for ledger in broker.ledgers.values():
         ledger.deleted()
-    await broker.produce(2)
-    for ledger in broker.ledgers.values():
-        ledger.is_cutting = False
+    if await broker.produce(2):
+        for ledger in broker.ledgers.values():
+            ledger.is_cutting = False
 
 
 # Checkpoints.

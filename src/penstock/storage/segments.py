@@ -131,9 +131,8 @@ class Segments(list[Segment]):
     def _rename_deleted(self, names: Iterable[str], due_ms: int) -> None:
         renamed: list[str] = []
         self._deleted.append((due_ms, renamed))
-        for name in names:
-            if self._home.rename(name, name + DELETED_SUFFIX):
-                renamed.append(name + DELETED_SUFFIX)
+        # One by one: those renamed before an error are removed as well.
+        renamed.extend(name + DELETED_SUFFIX for name in names if self._home.rename(name, name + DELETED_SUFFIX))
 
     def reap(self, now_ms: int) -> int:
         """Remove the files that are due; returns how many."""
