@@ -243,15 +243,17 @@ class LeaderLog:
             common = self._common(offset)
             if not self.ledger.is_cutting and common < self.ledger.end:
                 self.ledger.cutting(common)
+            elif self.ledger.is_cutting:
+                # Another leader before that truncation has ended.
+                self.ledger.kept = {kind: min(end, common) for kind, end in self.ledger.kept.items()}
             await asyncio.sleep(0.001)
             return PartitionData(wanted.partition, diverging_epoch=end, high_watermark=self.end)
         if self.is_sound():
             if self.ledger.is_cutting and self.ledger.anew is None:
                 self.ledger.cut()
             self.ledger.begun(offset)
+            self.ledger.written(offset)
         self.fetched, self.fetched_start = offset, wanted.log_start_offset
-        self.ledger.written(offset)
-        self.ledger.start_min = max(self.ledger.start_min, wanted.log_start_offset)
         if offset >= self.end:
             self._more.clear()
             try:
@@ -331,9 +333,7 @@ class Broker:
         assignments: Any = SimpleNamespace(
             assign=lambda *args, **options: asyncio.ensure_future(self._assign(*args, **options))
         )
-        self.moves = DirectoryMoves(
-            env, self.partitions, assignments, Throttle(lambda: UNLIMITED), self.housekeeping.checkpoint
-        )
+        self.moves = DirectoryMoves(env, self.partitions, assignments, Throttle(lambda: UNLIMITED))
         self.moves.resume()
         peer: Any = machine.leader
         history = machine.leader.history if machine.leader is not None else None
@@ -378,6 +378,14 @@ class Broker:
         record = RemoveTopicRecord(TOPIC_ID)
         self.partitions.follow([record])
         self.image.replay(record)
+
+    def accept_interrupted(self) -> None:
+        """The last process died in the middle of a truncation: from now on, what is left of it is the log."""
+        for number, ledger in self.ledgers.items():
+            found = self.found(number)
+            if ledger.is_cutting and not found.problem:
+                ledger.others.append(ledger.history)
+                ledger.history = list(found.rows)
 
     def create_topic(self) -> None:
         """The controller makes it again, under another id."""
@@ -442,6 +450,8 @@ class Broker:
         producer: tuple[int, ...] | None,
         transactional: bool,
     ) -> None:
+        if (opening := self.partitions.opening(TOPIC, b"", number, by_id=False)) is not None:
+            await opening
         partition = self.partition(number)
         offset, epoch = partition.log.end_offset, partition.leader_epoch
         content = value if value is None else b"%d/%d " % (offset, epoch) + value + bytes(20)
@@ -517,7 +527,8 @@ class Broker:
             partition = self.partition(number)
             end = partition.log.end_offset
             await partition.sync.durable(end)
-            self.ledgers[number].synced(end)
+            if not (partition.log.is_failed or partition.is_truncating):
+                self.ledgers[number].synced(end)
 
         return await self.attempt(work)
 

@@ -101,11 +101,10 @@ class StepFile(SimFile):
             return
         self._torn = False
 
-    def overwrite(self, data: Buffer) -> None:
-        assert len(data) <= self.size
-        self._filesystem.write(self._path, data, 0, in_place=True)
-        self._inode.data[: len(data)] = data
-        self._inode.dirty(0)
+    def overwrite(self, data: Buffer, position: int = 0) -> None:
+        assert position + len(data) <= self.size
+        self._filesystem.write(self._path, data, position, in_place=True)
+        self._inode.overwrite(data, position)
 
     def sync(self) -> None:
         inode = self._inode

@@ -270,9 +270,9 @@ async def delete_topic(broker: Broker) -> None:
     broker.create_topic()
     for ledger in broker.ledgers.values():
         ledger.deleted()
-    await broker.produce(2)
-    for ledger in broker.ledgers.values():
-        ledger.is_cutting = False
+    if await broker.produce(2):
+        for ledger in broker.ledgers.values():
+            ledger.is_cutting = False
 
 
 # Checkpoints.
@@ -438,6 +438,8 @@ async def stop(broker: Broker) -> None:
 @scenario("start-moved", some_records, directories=BOTH, ends=KILL, within="move", part=0.8)
 async def start(broker: Broker) -> None:
     """Recovery itself."""
+    broker.accept_interrupted()
     await asyncio.sleep(1.2)
+    broker.accept_interrupted()
     if broker.partition().is_leader:
         await broker.produce(1)

@@ -46,6 +46,16 @@ class Inode:
         if self.dirty_from is None or position < self.dirty_from:
             self.dirty_from = position
 
+    def overwrite(self, data: Buffer, position: int) -> None:
+        """Write in place. A power failure in the middle of it changes no byte that the disk has already."""
+        end, content = position + len(data), bytes(data)
+        self.data[position:end] = content
+        kept = bytes(self.durable[position:end])
+        if kept != content:
+            pairs = enumerate(zip(kept, content, strict=False))
+            is_longer = content.startswith(kept)
+            self.dirty(position + (len(kept) if is_longer else next(at for at, (a, b) in pairs if a != b)))
+
     def sync(self) -> int:
         """Returns the number of bytes that became durable."""
         start = self.dirty_from
@@ -177,11 +187,10 @@ class SimFile:
         inode.modified_ms = filesystem.now_ms()
         self.size = position + len(data)
 
-    def overwrite(self, data: Buffer) -> None:
-        assert len(data) <= self.size
+    def overwrite(self, data: Buffer, position: int = 0) -> None:
+        assert position + len(data) <= self.size
         self._filesystem.touch("write to", self._path)
-        self._inode.data[: len(data)] = data
-        self._inode.dirty(0)
+        self._inode.overwrite(data, position)
         self._inode.modified_ms = self._filesystem.now_ms()
 
     def read(self, position: int, size: int) -> bytes:

@@ -126,6 +126,7 @@ class Directories:
             self.predecessor = Predecessor(latest, intact)
         for one in working:
             one.lost_power |= one.directory_id not in intact and one.knows_recovery_points
+            one.failed_before |= one.directory_id in failed
         begun = {marker.incarnation_id for marker in found.values()}
         if len(begun) == 1 and (len(working) == len(self._settings.log_dirs) or not is_unclear):
             self.begun_incarnation = begun.pop()
@@ -177,19 +178,28 @@ class Directories:
             epoch = self.predecessor.epoch_in(directory)
             # That another one is not intact must be known also if that cannot be recorded there.
             failed = unsure if epoch >= 0 else ()
-            self._note(directory, BootMarker(epoch, not directory.lost_power, incarnation_id, failed))
+            self._note(directory, BootMarker(epoch, directory.is_checked, incarnation_id, failed))
 
     def note_checked(self, broker_epoch: int) -> None:
-        """Every log was opened: what a power failure may have lost is known, and until the next one nothing is lost."""
+        """Every log was opened: what a power failure may have lost is known, and until the next one nothing is lost.
+
+        Future replicas are opened later, when their moves continue: their directories are checked by the next start.
+        """
         for directory in self._working():
-            directory.lost_power = False
+            if not directory.found_futures:
+                directory.lost_power = directory.failed_before = False
         self.note_epoch(broker_epoch)
 
     def note_epoch(self, broker_epoch: int) -> None:
-        """Record which incarnation uses the directories, and which failed under it, until the machine reboots."""
+        """Record which incarnation uses the directories, and which failed under it, until the machine reboots.
+
+        A directory that failed often still takes the few bytes of its own marker, if only in the page cache. A start
+        must not trust what it reads there: it may never have reached the disk.
+        """
         failed = tuple(self.offline_ids())
-        for directory in self._working():
-            if not self._note(directory, BootMarker(broker_epoch, not directory.lost_power, failed=failed)):
+        for directory in self.log_directories:
+            is_checked = directory.failure is None and directory.is_checked
+            if not self._note(directory, BootMarker(broker_epoch, is_checked, failed=failed)):
                 # From here on the incarnation acts under its epoch: no other process may continue as the same one.
                 remove_boot_marker(self._env.filesystem, directory.path)
 
@@ -199,7 +209,7 @@ class Directories:
     def _note(self, directory: LogDirectory, marker: BootMarker) -> bool:
         try:
             write_boot_marker(self._env.filesystem, directory.path, self._env.boot_id, marker)
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             logger.warning("%s: after a crash it will be unknown whether records were lost: %s", directory.path, error)
             return False
         return True

@@ -97,8 +97,8 @@ class File(Protocol):
         """Write all of `data` at the end, or leave the file as it was and raise `StorageError`."""
         ...
 
-    def overwrite(self, data: Buffer) -> None:
-        """Write over the first bytes of a file that has as many: that needs no space, and works on a full disk."""
+    def overwrite(self, data: Buffer, position: int = 0) -> None:
+        """Write over bytes that the file has already: that needs no space, and works on a full disk."""
         ...
 
     def read(self, position: int, size: int) -> bytes:
@@ -215,10 +215,10 @@ class OsFile:
             raise storage_error("write to", self._path, error) from error
         self.size = size + len(data)
 
-    def overwrite(self, data: Buffer) -> None:
-        assert len(data) <= self.size
+    def overwrite(self, data: Buffer, position: int = 0) -> None:
+        assert position + len(data) <= self.size
         try:
-            written = os.pwrite(self._descriptor, data, 0)
+            written = os.pwrite(self._descriptor, data, position)
         except OSError as error:
             raise storage_error("write to", self._path, error) from error
         if written != len(data):

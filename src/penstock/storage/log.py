@@ -103,12 +103,14 @@ class Log:
         now_ms: int,
         start_offset: int = 0,
         lost_power: bool = True,
+        rewrites: bool = False,
     ) -> Log:
         """Open a partition's directory, or create it.
 
         `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last shutdown was clean, `lost_power`
-        whether bytes that were written but never synced may be missing. Raises CorruptLogError, with no record touched,
-        when durable records are too damaged to be skipped.
+        whether bytes that were written but never synced may be missing, `rewrites` whether a sync may have failed
+        since the machine started, so that what was not synced must be written again. Raises CorruptLogError, with no
+        record touched, when durable records are too damaged to be skipped.
         """
         loaded = load_log(
             filesystem,
@@ -119,6 +121,7 @@ class Log:
             now_ms=now_ms,
             start_offset=start_offset,
             lost_power=lost_power,
+            rewrites=rewrites,
         )
         log = cls(loaded, settings)
         if log.start_offset > log.end_offset:
@@ -470,6 +473,8 @@ class Log:
         """Remove every segment, and continue with an empty one under a temporary name."""
         self._refuse_if_failed()
         segment = Segment.create(self._home, offset, now_ms, self.settings, TEMPORARY_SUFFIX)
+        # From here on the log is not what it was, also if removing the segments stops half-way.
+        self._generation += 1
         self._segments.cut_off(list(self._segments))
         self._active = segment
         self._segments.append(segment)
@@ -523,9 +528,11 @@ class Log:
         if len(doomed) == len(self._segments):
             self.roll(now_ms)
             doomed = [segment for segment in doomed if segment is not self._active]
-        self._segments.set_aside(doomed, now_ms + self.settings.file_delete_delay_ms)
-        if not self.settings.tiered:
-            self.advance_start_offset(self._segments[0].base_offset)
+        try:
+            self._segments.set_aside(doomed, now_ms + self.settings.file_delete_delay_ms)
+        finally:
+            if not self.settings.tiered:
+                self.advance_start_offset(self._segments[0].base_offset)
         return sum(segment.size for segment in doomed)
 
     def reap(self, now_ms: int) -> int:

@@ -82,6 +82,10 @@ class PartitionFiles:
         if self._unsynced is not None:
             self._unsynced = dict.fromkeys(self._unsynced)
 
+    def await_directory_sync(self) -> None:
+        """Have the next sync include the names of all files."""
+        self._changed = True
+
     @property
     def has_unsynced(self) -> bool:
         return self._changed or self._unsynced is not None

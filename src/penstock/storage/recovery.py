@@ -9,6 +9,10 @@ order. After the recovery point every segment ends where the next one begins (a 
 compaction waits until the recovery point has passed what it cleans), so the log ends at the first gap there. If the
 machine stayed up and only the process ended, nothing written can be missing, and gaps are left alone.
 
+After a sync that failed, programs read what the disk never got: the kernel has dropped the pages from what is to be
+written, and has them in its cache. Unless the machine went down since, what is kept after the recovery point is
+therefore written again before anything depends on it.
+
 Damage before the recovery point is different: those bytes were durable, so it is not a torn tail but a failing disk,
 and truncating there would lose acknowledged records after it. Such a batch stays where it is (it is never served, see
 `valid_prefix`). If even its length is lost, the log refuses to open and no record is touched.
@@ -48,7 +52,7 @@ from penstock.storage.producers.snapshot import (
 )
 from penstock.storage.scan import header_at, walk_headers
 from penstock.storage.segment import Segment
-from penstock.storage.segment_check import SegmentChecker
+from penstock.storage.segment_check import CHECK_CHUNK_BYTES, SegmentChecker
 from penstock.storage.settings import LogSettings
 
 
@@ -90,10 +94,12 @@ def load_log(
     now_ms: int,
     start_offset: int,
     lost_power: bool,
+    rewrites: bool,
 ) -> LoadedLog:
     """Read a log's directory, creating it if there is none."""
     home = PartitionFiles(filesystem, path)
-    return _Loader(home, settings, recovery_point, clean, now_ms, lost_power=lost_power).load(start_offset)
+    loader = _Loader(home, settings, recovery_point, clean, now_ms, lost_power=lost_power, rewrites=rewrites)
+    return loader.load(start_offset)
 
 
 class _Loader:
@@ -106,6 +112,7 @@ class _Loader:
         now_ms: int,
         *,
         lost_power: bool,
+        rewrites: bool,
     ) -> None:
         self.home = home
         self.settings = settings
@@ -113,6 +120,7 @@ class _Loader:
         self.now_ms = now_ms
         self.clean = clean
         self.lost_power = lost_power
+        self.rewrites = rewrites
         self.report = RecoveryReport(clean)
         self.segments: list[Segment] = []
         self.snapshots: list[int] = []
@@ -128,7 +136,7 @@ class _Loader:
         self._list_files()
         if not self.segments:
             self.segments.append(Segment.create(self.home, start_offset, self.now_ms, self.settings))
-        epochs_known = self._read_epochs()
+        epochs_known = self._read_epochs() and not self._epochs_lack_start()
         # A damaged index of a healthy segment is rebuilt by reading the markers again.
         damaged = self.aborted.load(segment.base_offset for segment in self.segments)
         if self.clean and self._find_end():
@@ -214,6 +222,18 @@ class _Loader:
             return False
         return True
 
+    def _epochs_lack_start(self) -> bool:
+        """Whether the checkpoint lacks epochs of records that were deleted, as their deletion was not recorded."""
+        first, entries = self.segments[0], self.epochs.entries
+        if self.settings.tiered or not entries or not first.size or entries[0].start_offset <= first.base_offset:
+            return False
+        try:
+            return header_at(first.file, 0, first.size).base_offset < entries[0].start_offset
+        except CorruptLogError:
+            return False
+        finally:
+            first.release()
+
     def _epochs_reach(self, segment: Segment) -> bool:
         """Whether the checkpoint has the epoch that a segment ends with; a full disk may have prevented that."""
         segment.load_indexes()
@@ -289,6 +309,10 @@ class _Loader:
         self.report.segments_scanned += 1
         if size:
             self.home.await_sync(segment.name, segment.file)
+            # The former process may have created or renamed it, and died before it synced the directory.
+            self.home.await_directory_sync()
+        if self.rewrites:
+            self._rewrite(segment, valid, checker.next_offset)
         if valid == size and not self._gap_after(number):
             if number < len(self.segments) - 1:
                 segment.save_indexes()
@@ -299,6 +323,20 @@ class _Loader:
             self.report.bytes_truncated += size - valid
         self._remove_after(number)
         return True
+
+    def _rewrite(self, segment: Segment, size: int, next_offset: int) -> None:
+        """Write what is kept after the recovery point once more, in place.
+
+        A sync that failed leaves pages in the cache which the kernel takes for written. Reading them shows what a power
+        failure would lose, and the next sync would leave them out.
+        """
+        if self.recovery_point >= next_offset:
+            return
+        position = segment.position_of(self.recovery_point) if self.recovery_point > segment.base_offset else 0
+        while position < size:
+            chunk = segment.file.read(position, min(CHECK_CHUNK_BYTES, size - position))
+            segment.file.overwrite(chunk, position)
+            position += len(chunk)
 
     def _gap_after(self, number: int) -> bool:
         """Whether offsets between a segment and the next one were lost.

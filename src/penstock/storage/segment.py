@@ -134,10 +134,14 @@ class Segment:
         return file_name(self.base_offset, suffix) + self.suffix
 
     def rename(self, suffix: str) -> None:
-        """Give all files another suffix, the log first: without it the others are useless."""
-        for kind in SEGMENT_SUFFIXES:
-            self.home.rename(self.file_name(kind), file_name(self.base_offset, kind) + suffix)
-        self.suffix = suffix
+        """Give all files another suffix, the log first: without it the others are useless.
+
+        If the others keep theirs, as StorageError is raised, the log is found all the same, and they are made again.
+        """
+        names = {kind: self.file_name(kind) for kind in SEGMENT_SUFFIXES}
+        for kind, name in names.items():
+            self.home.rename(name, file_name(self.base_offset, kind) + suffix)
+            self.suffix = suffix
 
     def know_times(self, max_timestamp: int, max_timestamp_offset: int) -> None:
         """Set the largest timestamp, known from writing the segment, so that it need not be looked up."""

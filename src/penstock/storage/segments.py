@@ -8,12 +8,12 @@ Compacted ones are replaced; `compaction/swap` describes the order.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
-from penstock.storage.names import DELETED_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
+from penstock.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
 from penstock.storage.producers.history import ProducerHistory
@@ -110,11 +110,15 @@ class Segments(list[Segment]):
             self.remove(segment)
             self.forget_opened(segment)
 
-    def set_aside(self, gone: Collection[Segment], due_ms: int) -> None:
-        """Remove segments from the log; `reap` removes their files once they are due."""
-        names = [name for segment in gone for name in self._let_go(segment)]
-        self._rename_deleted(names, due_ms)
-        self[:] = [segment for segment in self if segment not in gone]
+    def set_aside(self, gone: Iterable[Segment], due_ms: int) -> None:
+        """Remove segments from the log, oldest first; `reap` removes their files once they are due.
+
+        If StorageError is raised, those whose logs could not be renamed are still segments of the log.
+        """
+        for segment in gone:
+            self._rename_deleted([segment.file_name(LOG_SUFFIX)], due_ms)
+            self.remove(segment)
+            self._rename_deleted(self._let_go(segment), due_ms)
 
     def _let_go(self, segment: Segment, *, keep_snapshot: bool = False) -> list[str]:
         """Remove a segment from the log; returns the names of its files."""
@@ -125,8 +129,10 @@ class Segments(list[Segment]):
         return names if keep_snapshot else [*names, *self._history.let_go(segment.base_offset)]
 
     def _rename_deleted(self, names: Iterable[str], due_ms: int) -> None:
-        renamed = [name + DELETED_SUFFIX for name in names if self._home.rename(name, name + DELETED_SUFFIX)]
+        renamed: list[str] = []
         self._deleted.append((due_ms, renamed))
+        # One by one: those renamed before an error are removed as well.
+        renamed.extend(name + DELETED_SUFFIX for name in names if self._home.rename(name, name + DELETED_SUFFIX))
 
     def reap(self, now_ms: int) -> int:
         """Remove the files that are due; returns how many."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.model.ids import TopicPartition
 from penstock.node.directories import Directories, Predecessor
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.storage.files import OsFile, OsFilesystem, StorageError
@@ -192,3 +193,40 @@ def test_logs_that_may_become_replicas_and_lack_records(disks: Path, logs: Seque
     life.serve(9).fail(life.more, 9)
     life.end()
     assert Life(disks).claim == (-1, 9 if trusted else -1, trusted)
+
+
+def test_a_directory_that_failed_is_in_doubt_until_its_logs_were_written_again(disks: Path) -> None:
+    """Also where no other directory could record that, and if the next process is killed before it has checked."""
+    life = Life(disks)
+    life.serve(9)
+    for directory in (life.more, life.data):
+        life.fail(directory, 9)
+    life.end()
+    killed = Life(disks)
+    assert killed.claim == (-1, 9, [])
+    assert (killed.data.failed_before, killed.more.failed_before) == (True, True)
+    killed.directories.note_registering(INCARNATION)
+    killed.directories.note_epoch(11)
+    killed.end()
+    back = Life(disks)
+    assert (back.data.failed_before, back.more.failed_before) == (True, True)
+    back.serve(13).end()
+    checked = Life(disks)
+    assert (checked.data.failed_before, checked.more.failed_before) == (False, False)
+    assert checked.claim == (13, 13, ["data", "more"])
+
+
+def test_a_directory_is_in_doubt_if_its_failure_could_not_be_recorded_there(disks: Path) -> None:
+    life = Life(disks, broken="more")
+    assert life.more.failure is not None
+    life.serve(9).end()
+    assert Life(disks).more.failed_before
+
+
+def test_a_directory_with_a_future_replica_is_checked_by_the_next_start(disks: Path) -> None:
+    """Its move opens it later; until then a start must know what the power failure may have taken."""
+    life = Life(disks)
+    life.more.lost_power, life.more.found_futures = True, {TopicPartition("orders", 0): FUTURE}
+    life.serve(9).end()
+    back = Life(disks)
+    assert (back.data.lost_power, back.more.lost_power) == (False, True)

@@ -105,6 +105,9 @@ class Cleaner:
         if error.is_passing:
             logger.warning("%s: compaction will be retried: %s", partition.name, error.message)
             return
+        if error.is_disk_failure:
+            self._partitions.fail_directory(self._partitions.home(partition), StorageError(error.message))
+            return
         self.uncleanable[partition.name] = error.message
         logger.error("%s is not compacted until the next restart: %s", partition.name, error.message)
 
@@ -146,7 +149,7 @@ class Cleaner:
                 tombstones_expired=horizon_ms is not None and horizon_ms <= now_ms,
             )
         except StorageError as error:
-            self._give_up(partition, CompactionError(error.message, is_passing=error.is_passing))
+            self._give_up(partition, CompactionError.of(error))
             return None
 
     def _clean_offset(self, partition: Partition) -> int | None:
@@ -220,7 +223,7 @@ class Cleaner:
         try:
             facts = log.segment_facts()
         except StorageError as error:
-            raise CompactionError(error.message, is_passing=error.is_passing) from error
+            raise CompactionError.of(error) from error
         return CompactionJob(
             directory=str(log.directory),
             segments=tuple(segment for segment in facts if segment.end_offset <= plan.end_offset),

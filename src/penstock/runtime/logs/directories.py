@@ -25,6 +25,7 @@ from penstock.storage.checkpoint import (
 from penstock.storage.files import DiskSpace, File, StorageError
 from penstock.storage.log import Log
 from penstock.storage.metadata_files import (
+    BOOT_MARKER,
     CLEAN_SHUTDOWN,
     MetadataFileError,
     MetaProperties,
@@ -52,6 +53,8 @@ class LogDirectory:
     clean: bool = False
     # Whether the machine may have gone down since the directory was last used, or the disk, losing unsynced data.
     lost_power: bool = True
+    # Whether a sync may have failed since the machine started: then the page cache has what the disk never got.
+    failed_before: bool = False
     # Whether it is known what was synced. Without that, earlier gaps are unknown as well: better to keep records after
     # one than to truncate acknowledged ones.
     knows_recovery_points: bool = True
@@ -74,6 +77,11 @@ class LogDirectory:
     forecast: DiskForecast = field(default_factory=DiskForecast)
     # When the disk will be full at this rate; None if that is not in sight.
     full_in_ms: int | None = None
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether what may have been lost, or may only seem to be on the disk, has been seen to."""
+        return not (self.lost_power or self.failed_before)
 
     def check_writable(self) -> None:
         """Raises KAFKA_STORAGE_ERROR while writes are not possible."""
@@ -134,6 +142,11 @@ def open_directory(env: Env, path: Path, directory_id: Uuid) -> LogDirectory:
     directory.knows_recovery_points = recovery_points is not None
     directory.recovery_points = recovery_points or {}
     directory.lost_power = directory.knows_recovery_points and (marker is None or not marker.is_checked)
+    if marker is None:
+        # Of another boot, unless it could not be kept up to date.
+        directory.failed_before = not env.boot_id or not filesystem.exists(path / BOOT_MARKER)
+    else:
+        directory.failed_before = not marker.is_checked
     directory.start_offsets = _read_checkpoint(env, path / LOG_START_OFFSETS) or {}
     directory.high_watermarks = _read_checkpoint(env, path / HIGH_WATERMARKS) or {}
     directory.clean_offsets = _read_checkpoint(env, path / CLEANER_OFFSETS) or {}

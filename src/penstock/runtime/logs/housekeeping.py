@@ -295,3 +295,4 @@ class Housekeeping:
                     mark_clean(self._env, directory, broker_epoch)
             except StorageError as error:
                 logger.error("%s could not be marked clean, the next start checks it: %s", directory.path, error)
+                self._partitions.check_disk(error)

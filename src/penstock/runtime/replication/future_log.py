@@ -35,7 +35,7 @@ def open_future(
         filesystem.remove_directory(path)
     is_new = not filesystem.exists(path)
     filesystem.make_directory(path)
-    if is_new:
+    if is_new or home.failed_before:
         write_partition_metadata(filesystem, path, topic_id)
         sync_partition_metadata(filesystem, path)
     return Log.open(
@@ -47,6 +47,7 @@ def open_future(
         now_ms=env.now_ms(),
         start_offset=0 if is_new else home.start_offsets.get(name, 0),
         lost_power=home.lost_power,
+        rewrites=home.failed_before,
     )
 
 

@@ -57,8 +57,11 @@ class Placement(NamedTuple):
     def open(self, settings: LogSettings) -> Opened:
         """Open the log, or create it. Blocks, and may be called in any thread."""
         filesystem, path = self.env.filesystem, self.home.path / str(self.name)
+        # A killed process may have created the directory and died before its first sync.
+        is_durable = not self.is_new and (self.home.clean or self.recovery_point > 0)
         if self.is_new:
             filesystem.make_directory(path)
+        if self.is_new or (self.home.failed_before and not is_durable):
             write_partition_metadata(filesystem, path, self.topic_id)
 
         def owed() -> None:
@@ -73,13 +76,12 @@ class Placement(NamedTuple):
             now_ms=self.env.now_ms(),
             start_offset=self.start_offset,
             lost_power=self.home.lost_power,
+            rewrites=self.home.failed_before,
         )
         # The checkpoint may be past the end of a truncated log, and before the start of one with deleted records.
         high_watermark = max(log.local_start_offset, min(self.high_watermark, log.end_offset))
-        # A killed process may have created the directory and died before its first sync.
-        is_durable = self.home.clean or self.recovery_point > 0
         is_whole = not self.is_new and self.home.knows_recovery_points and log.end_offset >= self.recovery_point
-        return Opened(self.home, log, high_watermark, None if is_durable and not self.is_new else owed, is_whole)
+        return Opened(self.home, log, high_watermark, None if is_durable else owed, is_whole)
 
 
 class ReplicaStore:
@@ -271,6 +273,7 @@ class ReplicaStore:
             now_ms=self._env.now_ms(),
             start_offset=home.start_offsets.get(name, 0),
             lost_power=home.lost_power,
+            rewrites=home.failed_before,
         )
         found = FoundLog(home.directory_id, False, log.epochs.latest, log.end_offset)
         log.close(clean=False)

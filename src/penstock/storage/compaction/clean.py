@@ -42,12 +42,21 @@ _SLOTS_PER_KEY = 4 / 3
 
 
 class CompactionError(Exception):
-    """A cleaning failed; the message says why and what to do. `is_passing`: a retry may succeed."""
+    """A cleaning failed; the message has the reason and the remedy.
 
-    def __init__(self, message: str, *, is_passing: bool = False) -> None:
+    `is_passing`: a retry may succeed. `is_disk_failure`: the disk is broken, so that the directory must not be used.
+    """
+
+    def __init__(self, message: str, *, is_passing: bool = False, is_disk_failure: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.is_passing = is_passing
+        self.is_disk_failure = is_disk_failure
+
+    @classmethod
+    def of(cls, error: StorageError) -> CompactionError:
+        """What an error of the disk means to a cleaning."""
+        return cls(error.message, is_passing=error.is_passing, is_disk_failure=error.is_disk_failure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +118,7 @@ class Compaction:
             # Retention was faster, or the topic was deleted.
             raise CompactionError(f"{error.filename} is gone", is_passing=True) from error
         except StorageError as error:
-            raise CompactionError(error.message, is_passing=error.is_passing) from error
+            raise CompactionError.of(error) from error
         except ApiError as error:
             raise CompactionError(f"a batch is damaged: {error.message}") from error
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.storage.names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX
+from penstock.storage.files import StorageError
+from penstock.storage.names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.segment import Segment
 
@@ -56,7 +57,12 @@ class SegmentSwap:
         if tuple((segment.base_offset, segment.size) for segment in old) != cleaned.replaces:
             swap.abandon()
             return None
-        segment.rename(SWAP_SUFFIX)
+        try:
+            segment.rename(SWAP_SUFFIX)
+        except StorageError:
+            # A start would finish what was decided here, on a log that may be another one by then.
+            swap.abandon()
+            raise
         return swap
 
     def sync(self) -> None:
@@ -65,5 +71,6 @@ class SegmentSwap:
 
     def abandon(self) -> None:
         """Remove the new files: the log has changed meanwhile."""
-        for suffix in SEGMENT_SUFFIXES:
-            self._home.unlink(self.segment.file_name(suffix))
+        for kind in SEGMENT_SUFFIXES:
+            for suffix in (SWAP_SUFFIX, CLEANED_SUFFIX):
+                self._home.unlink(file_name(self.segment.base_offset, kind) + suffix)

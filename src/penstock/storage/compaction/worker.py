@@ -30,6 +30,7 @@ CLEANED = "cleaned"
 REPORT = "report"
 ERROR = "error"
 PASSING = "passing"
+DISK_FAILURE = "diskFailure"
 
 
 class Pacer:
@@ -81,7 +82,7 @@ def decode_answer(line: bytes) -> CleanedSegment | CompactionReport:
         return CleanedSegment(**fields)
     if REPORT in answer:
         return CompactionReport(**answer[REPORT])
-    raise CompactionError(answer[ERROR], is_passing=answer[PASSING])
+    raise CompactionError(answer[ERROR], is_passing=answer[PASSING], is_disk_failure=answer.get(DISK_FAILURE, False))
 
 
 def main() -> None:
@@ -97,7 +98,7 @@ def main() -> None:
             lines.get()
         _say({REPORT: asdict(compaction.report)})
     except CompactionError as error:
-        _say({ERROR: error.message, PASSING: error.is_passing})
+        _say({ERROR: error.message, PASSING: error.is_passing, DISK_FAILURE: error.is_disk_failure})
 
 
 def _listen(lines: SimpleQueue[bytes]) -> None:

@@ -337,6 +337,23 @@ def test_a_passing_problem_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mo
     in_world(tmp_path, test)
 
 
+def test_a_directory_whose_disk_the_cleaner_finds_broken_goes_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(_: CompactionJob) -> None:
+        raise CompactionError.of(StorageError("input/output error", 5))
+
+    async def test(world: World) -> None:
+        partition = world.partitions.add("orders")
+        world.fill(partition, 40)
+        monkeypatch.setattr(cleaner_module, "work", work_that(break_down))
+        assert not await world.cleaner.clean_dirtiest()
+        assert [error.message for error in world.partitions.failures] == ["input/output error"]
+        assert not world.cleaner.uncleanable
+
+    in_world(tmp_path, test)
+
+
 def test_a_process_that_dies_costs_one_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(world: World) -> None:
         partition = world.partitions.add("orders")
