@@ -239,7 +239,7 @@ class SimFile:
 
     def append(self, data: Buffer) -> None:
         filesystem, inode = self._filesystem, self._inode
-        filesystem.touch("write to", self._path, inode)
+        filesystem.touch("write to", self._path)
         filesystem.check_space("write to", self._path)
         position = self.size
         inode.data[position : position + len(data)] = data
@@ -280,7 +280,7 @@ class SimFile:
     def sync(self) -> None:
         filesystem = self._filesystem
         filesystem.on_sync(self._path)
-        filesystem.touch("sync", self._path, self._inode)
+        filesystem.touch("sync", self._path)
         if filesystem.disk.fails_sync:
             raise storage_error("sync", self._path, OSError(errno.EIO, "Input/output error"))
         filesystem.disk.synced_bytes += self._inode.sync()
@@ -302,7 +302,7 @@ class SimFilesystem:
         self.on_sync: Callable[[Path], None] = lambda _: None
         self._locks: dict[str, weakref.ref[SimFile]] = {}
 
-    def touch(self, action: str, path: Path, inode: Inode | None = None) -> None:
+    def touch(self, action: str, path: Path) -> None:
         """Every operation passes here: dead processes stop, and armed crashes happen."""
         if self.dead:
             raise SimCrash(f"{action} {path}")
@@ -312,8 +312,9 @@ class SimFilesystem:
         errors = self.disk.errors
         if errors is not None and errors.strikes(action, path):
             self.disk.has_failed |= errors.number == errno.EIO
-            if errors.number == errno.EIO and inode is not None:
-                inode.fail_sync()
+            found = self._find(path)
+            if errors.number == errno.EIO and action in ("sync", "write to") and isinstance(found, Inode):
+                found.fail_sync()
             raise storage_error(action, path, OSError(errors.number, os.strerror(errors.number)))
         if self.crash_after is not None:
             self.crash_after -= 1
