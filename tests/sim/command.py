@@ -21,6 +21,7 @@ from sim.schedule import (
     draw_tiered,
     draw_transactional,
 )
+from sim.schedule_storage import draw_storage
 from sim.shape import DIMENSIONS, without_dimensions
 from sim.shrink import shrink
 from sim.simulate import Outcome, simulate
@@ -38,6 +39,7 @@ KINDS: dict[str, Callable[[int, int], Plan]] = {
     "moves": draw_moving,
     "disks": draw_failing,
     "stalls": draw_stalled,
+    "storage": draw_storage,
 }
 
 
@@ -63,6 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--moves", action="store_true", help="with two data directories a node, and moves between them")
     parser.add_argument("--disks", action="store_true", help="with a disk that fails and loses its last writes")
     parser.add_argument("--stalls", action="store_true", help="with a disk that stalls for longer than all timeouts")
+    parser.add_argument("--storage", action="store_true", help="with errors of single operations, and damaged files")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
     parser.add_argument(
         "--without",

@@ -10,8 +10,10 @@ Directories keep their changes in order: after a power cut some number of the fi
 from __future__ import annotations
 
 import errno
+import os
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -30,7 +32,7 @@ KEYS_PATH = Path("/keys")
 class Inode:
     """A file's bytes: what programs see, and what is certainly on the disk."""
 
-    __slots__ = ("data", "dirty_from", "durable", "modified_ms", "writes")
+    __slots__ = ("data", "dirty_from", "durable", "is_lossy", "modified_ms", "writes")
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -40,6 +42,8 @@ class Inode:
         # Where each write since the last sync ended.
         self.writes: list[int] = []
         self.modified_ms = 0
+        # Whether a failed write to the disk has lost data that programs still see in the page cache.
+        self.is_lossy = False
 
     def dirty(self, position: int) -> None:
         """Something changed from a position on."""
@@ -65,6 +69,30 @@ class Inode:
         self.dirty_from = None
         self.writes.clear()
         return len(self.data) - start
+
+    def sync_all(self) -> None:
+        """Make all of it durable."""
+        self.dirty(0)
+        self.sync()
+
+    def fail_sync(self) -> None:
+        """Writing back fails: the pages count as clean from now on, and the disk lacks what they have, as on Linux.
+
+        Programs see them until the page cache drops them, which `drop_cache` does.
+        """
+        if self.dirty_from is not None:
+            del self.durable[self.dirty_from :]
+            self.durable.extend(bytes(len(self.data) - len(self.durable)))
+            self.dirty_from = None
+            self.writes.clear()
+            self.is_lossy = True
+
+    def drop_cache(self) -> None:
+        """Programs see what the disk has, and what was written since."""
+        if self.is_lossy:
+            start = len(self.durable) if self.dirty_from is None else self.dirty_from
+            self.data[:start] = self.durable[:start]
+            self.is_lossy = False
 
     def lose_power(self, random: Random) -> None:
         """Keep what was synced and a random part of what came after it."""
@@ -115,6 +143,10 @@ class Directory:
         self.durable = dict(self.entries)
         self.unsynced.clear()
 
+    def drop_cache(self) -> None:
+        for entry in self.entries.values():
+            entry.drop_cache()
+
     def lose_power(self, random: Random) -> None:
         happened = random.choice((0, len(self.unsynced), random.randint(0, len(self.unsynced))))
         for changes in self.unsynced[:happened]:
@@ -123,6 +155,38 @@ class Directory:
         self.unsynced.clear()
         for entry in self.entries.values():
             entry.lose_power(random)
+
+
+@dataclass(slots=True)
+class DiskErrors:
+    """Errors of operations: after `skipped` operations the next `count` fail, in `directory` if it is given.
+
+    Which operations count depends on the error: any may meet a failing block, few need space or a descriptor.
+    """
+
+    number: int
+    skipped: int
+    count: int
+    directory: str | None = None
+
+    def strikes(self, action: str, path: Path) -> bool:
+        """Whether this operation fails."""
+        if self.count <= 0 or (self.directory is not None and path.parts[1] != self.directory):
+            return False
+        if not action.startswith(_STRUCK[self.number]):
+            return False
+        if self.skipped > 0:
+            self.skipped -= 1
+            return False
+        self.count -= 1
+        return True
+
+
+_STRUCK: dict[int, tuple[str, ...]] = {
+    errno.EIO: ("open", "read", "write", "truncate", "sync", "rename", "delete", "list"),
+    errno.ENOSPC: ("write", "rename", "create"),
+    errno.EMFILE: ("open", "list", "sync the directory"),
+}
 
 
 def _apply(entries: dict[str, Inode | Directory], changes: dict[str, Inode | Directory | None]) -> None:
@@ -149,6 +213,13 @@ class SimDisk:
         self.broken_loses_unsynced = False
         self.is_noticed = False
         self.synced_bytes = 0
+        self.errors: DiskErrors | None = None
+        # Whether a program met an input/output error.
+        self.has_failed = False
+
+    def drop_cache(self) -> None:
+        """What a failed sync has lost is gone for programs, too."""
+        self.root.drop_cache()
 
     def lose_power(self, random: Random) -> None:
         """What a power cut does to it."""
@@ -217,6 +288,7 @@ class SimFile:
 
     def sync(self) -> None:
         filesystem = self._filesystem
+        filesystem.on_sync(self._path)
         filesystem.touch("sync", self._path)
         if filesystem.disk.fails_sync:
             raise storage_error("sync", self._path, OSError(errno.EIO, "Input/output error"))
@@ -236,6 +308,7 @@ class SimFilesystem:
         # Counts down to a crash in the middle of whatever the process is doing with its disk.
         self.crash_after: int | None = None
         self.on_crash: Callable[[], None] = lambda: None
+        self.on_sync: Callable[[Path], None] = lambda _: None
         self._locks: dict[str, weakref.ref[SimFile]] = {}
 
     def touch(self, action: str, path: Path) -> None:
@@ -243,8 +316,15 @@ class SimFilesystem:
         if self.dead:
             raise SimCrash(f"{action} {path}")
         if self.disk.broken is not None and self.disk.broken == path.parts[1]:
-            self.disk.is_noticed = True
+            self.disk.is_noticed = self.disk.has_failed = True
             raise storage_error(action, path, OSError(errno.EIO, "Input/output error"))
+        errors = self.disk.errors
+        if errors is not None and errors.strikes(action, path):
+            self.disk.has_failed |= errors.number == errno.EIO
+            found = self._find(path)
+            if errors.number == errno.EIO and action in ("sync", "write to") and isinstance(found, Inode):
+                found.fail_sync()
+            raise storage_error(action, path, OSError(errors.number, os.strerror(errors.number)))
         if self.crash_after is not None:
             self.crash_after -= 1
             if self.crash_after < 0:
@@ -356,6 +436,7 @@ class SimFilesystem:
         self._parent(path).change({path.name: None})
 
     def sync_directory(self, path: Path) -> None:
+        self.on_sync(path)
         self.touch("sync the directory", path)
         self._directory(path).sync()
 

@@ -6,6 +6,7 @@ drawn: a record that every in-sync replica has in its page cache survives the po
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,7 +18,8 @@ from penstock.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest
-from sim.disk import MORE_DATA
+from sim import damage
+from sim.disk import MORE_DATA, DiskErrors
 from sim.machine import DISK_DELAY_US_MAX, Machine
 from sim.network import Link
 from sim.scheduler import SECOND_US
@@ -79,6 +81,7 @@ class Faults:
             machine.clock_offset_ms = 0
             machine.spare()
             machine.resume()
+            self._repair(machine)
 
     def _later(self, delay_s: float, work: Callable[..., None], *args: object) -> None:
         self._kernel.call_later(delay_s, self._unless_over, work, *args)
@@ -260,6 +263,114 @@ class Faults:
         for machine in self._machines(fault):
             machine.stall_disk(fault.duration_s)
 
+    def disk_errors(self, fault: Fault) -> None:
+        """After `amount` operations on the disk the next one meets an input/output error in the second directory.
+
+        The node takes it offline. An operator starts it again, when the page cache no longer has what the disk lacks.
+        """
+        for machine in self._machines(fault):
+            machine.disk.errors = DiskErrors(errno.EIO, fault.amount, 1, MORE_DATA)
+            self._later(fault.duration_s, self._clear_errors, machine, True)
+
+    def no_space(self, fault: Fault) -> None:
+        """After `amount` operations that need space some find none."""
+        self._fail_operations(fault, errno.ENOSPC)
+
+    def no_descriptors(self, fault: Fault) -> None:
+        """After `amount` operations that need a descriptor some find none."""
+        self._fail_operations(fault, errno.EMFILE)
+
+    def _fail_operations(self, fault: Fault, number: int) -> None:
+        for machine in self._machines(fault):
+            machine.disk.errors = DiskErrors(number, fault.amount, self._world.random.randint(1, 4))
+            self._later(fault.duration_s, self._clear_errors, machine, False)
+
+    def _clear_errors(self, machine: Machine, restarts: bool) -> None:
+        machine.disk.errors = None
+        if restarts:
+            machine.kill()
+            self._restart_later(machine, DEAD_S)
+
+    def damage_replica(self, fault: Fault) -> None:
+        """One bit of a replica flips while its node is down, which is started twice; then an operator removes it."""
+        for machine in self._machines(fault):
+            machine.kill()
+            name = damage.flip_a_bit(machine, self._world.random)
+            if name is not None:
+                machine.damaged.add(name)
+                self._world.tell(f"{name} of {machine.name} is damaged")
+            self._restart_later(machine, DEAD_S)
+            self._later(fault.duration_s / 3, machine.kill)
+            self._restart_later(machine, fault.duration_s / 3 + DEAD_S)
+            self._later(fault.duration_s, self._repair, machine)
+
+    def cut_file(self, fault: Fault) -> None:
+        """The newest metadata snapshot, or with an amount of 1 a checkpoint, is cut short while its node is down."""
+        for machine in self._machines(fault):
+            machine.kill()
+            cut = damage.cut_short(machine, self._world.random, snapshot=not fault.amount)
+            if cut is not None and not fault.amount:
+                machine.cut_files.append(cut)
+            self._restart_later(machine, DEAD_S)
+            self._later(fault.duration_s, self._repair, machine)
+
+    def _repair(self, machine: Machine) -> None:
+        """An operator removes damaged replicas and restores files."""
+        if machine.disk.errors is not None:
+            self._clear_errors(machine, machine.disk.errors.number == errno.EIO)
+        if not machine.damaged and not machine.cut_files:
+            return
+        machine.kill()
+        for name in sorted(machine.damaged):
+            damage.remove_replica(machine, name)
+        for inode, content in machine.cut_files:
+            damage.set_content(inode, content)
+        machine.damaged.clear()
+        machine.cut_files.clear()
+        self._restart_later(machine, DEAD_S)
+
+    def reregister(self, fault: Fault) -> None:
+        """A follower is proposed as in sync, the answer is lost, and it comes back with an empty disk.
+
+        While it gets nothing from the leader, this one reaches the controller again, and is killed.
+        """
+        leader = self._world.leader()
+        state = leader.node._raft.image.partition(TOPIC, 0) if leader is not None and leader.node is not None else None
+        if leader is None or state is None:
+            return
+        for node in state.replicas:
+            follower = self._world.machines[node]
+            if follower is leader:
+                continue
+            links = [(leader.name, follower.name), (follower.name, leader.name)]
+            follower.kill()
+            self._later(3.5, leader.lose_proposals, fault.duration_s)
+            self._restart_later(follower, 3.6)
+            # Both times the follower is registered once its former session has ended.
+            empty_s = 3.5 + 0.4 * fault.duration_s
+            self._later(empty_s, self._network.cut, links)
+            self._later(empty_s, self._replace_disk, follower)
+            self._restart_later(follower, empty_s + 0.05)
+            self._later(3.5 + fault.duration_s + 1.5, leader.kill)
+            self._restart_later(leader, 3.5 + fault.duration_s + 4.5)
+            self._later(3.5 + fault.duration_s + 5.0, self._network.heal, links)
+
+    @staticmethod
+    def _replace_disk(machine: Machine) -> None:
+        machine.kill()
+        machine.replace_disk()
+
+    def reconnect(self, fault: Fault) -> None:
+        """Streams between a node and the others break every `amount` milliseconds."""
+        for number in range(int(fault.duration_s * 1000 / fault.amount)):
+            self._later(number * fault.amount / 1000, self._break_streams, fault)
+
+    def _break_streams(self, fault: Fault) -> None:
+        for machine in self._machines(fault):
+            for end in list(machine.host.ends):
+                if end.peer.host.name[0] == "n":
+                    end.break_off()
+
     def store_away(self, fault: Fault) -> None:
         """Nodes get no answer from the object store."""
         self._world.store.faults.away_from |= {f"n{node}" for node in fault.nodes}
@@ -325,6 +436,13 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "fail_directory",
         "slow_disk",
         "stall_disk",
+        "disk_errors",
+        "no_space",
+        "no_descriptors",
+        "damage_replica",
+        "cut_file",
+        "reregister",
+        "reconnect",
         "clock",
         "store_away",
         "store_slow",

@@ -6,6 +6,7 @@ leader-behind      the newest leader's log ends before what was committed
 different-logs     replicas disagree about what lies below the high watermark
 different-metadata nodes disagree about a partition in one partition epoch
 two-decisions      a transaction was committed here and aborted there
+too-many-watchers  a leader keeps sessions of followers that have ended
 deleted-early      retention deleted what it had to keep
 """
 
@@ -67,6 +68,19 @@ class Watch:
                 self._look_at_quorum(machine, machine.node)
                 self._look_at_image(machine, machine.node)
                 self._look_at_partitions(machine, machine.node)
+
+    def look_at_sessions(self) -> None:
+        """Once all is quiet, what leaders keep for their followers is bounded by the number of brokers."""
+        followers_max = 2 * self._world.shape.nodes
+        for machine in self._world.machines.values():
+            if machine.state != "up" or machine.node is None:
+                continue
+            for partition in partitions_of(machine.node):
+                if len(partition.watchers) > followers_max:
+                    self._report(
+                        "too-many-watchers",
+                        f"{machine.name} has {len(partition.watchers)} watchers of {partition.name}",
+                    )
 
     def _report(self, kind: str, text: str) -> None:
         self._found.setdefault(kind, Anomaly(kind, f"[{self._world.now_s:.3f}] {text}"))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from penstock.config.broker import examine
 from penstock.config.node import NodeSettings
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.node import CannotStart, Node
 from penstock.runtime.env import Network
 from penstock.runtime.raft.metadata_files import DamagedMetadata
@@ -19,7 +20,8 @@ from penstock.storage.files import File, Filesystem, StorageError
 from penstock.storage.metadata_files import MetadataFileError, MetaProperties, write_meta_properties
 from penstock.storage.names import parse_partition_directory
 from penstock.storage.tier.sealing import KEY_BYTES
-from sim.disk import DATA, KEYS_PATH, Directory, SimDisk, SimFilesystem
+from penstock.wire.messages.alter_partition import AlterPartitionRequest
+from sim.disk import DATA, KEYS_PATH, Directory, Inode, SimDisk, SimFilesystem
 from sim.listener import SimListener
 from sim.network import Host, SimNetwork
 from sim.scheduler import SECOND_US, Scheduler, SimCrash, SimLoop
@@ -30,6 +32,8 @@ T = TypeVar("T")
 CLUSTER_ID = "c2ltdWxhdGVkY2x1c3Rlcg"
 WALL_START_MS = 1_760_000_000_000
 DISK_DELAY_US_MAX = 2_000
+QUORUM_STATE = "quorum-state"
+METADATA_DIRECTORY = "__cluster_metadata-0"
 
 
 class HostNetwork:
@@ -58,6 +62,8 @@ class SimEnv:
         self.open_logs_max = 2
         self._machine = machine
         self._loop = loop
+        self._is_in_worker = False
+        filesystem.on_sync = self._look_at_sync
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def now_ms(self) -> int:
@@ -80,12 +86,25 @@ class SimEnv:
     def _work(self, work: Callable[[], T], future: asyncio.Future[T], duration_us: int) -> None:
         if future.cancelled():
             return
+        self._is_in_worker = True
         try:
             result = work()
         except Exception as error:  # noqa: BLE001
             self._loop.call_later(duration_us / SECOND_US, self._finish, future.set_exception, error, future)
         else:
             self._loop.call_later(duration_us / SECOND_US, self._finish, future.set_result, result, future)
+        finally:
+            self._is_in_worker = False
+
+    def _look_at_sync(self, path: Path) -> None:
+        """A sync on the event loop stops the node for as long as its disk stalls.
+
+        Votes are the exception: a node that cannot store its vote takes no part in elections.
+        """
+        if path.name.startswith(QUORUM_STATE) or path.name == METADATA_DIRECTORY:
+            return
+        if self._machine.state == "up" and self._machine.stalled_us and not self._is_in_worker:
+            self._loop.scheduler.errors.append(f"{self._machine.name} syncs {path} on the event loop")
 
     @staticmethod
     def _finish(finish: Callable[[Any], None], value: Any, future: asyncio.Future[Any]) -> None:
@@ -137,6 +156,9 @@ class Machine:
         self.clock_offset_ms = 0
         self.slow_disk_us_max = DISK_DELAY_US_MAX
         self._stalled_until_us = 0
+        # The replicas that an operator has to remove, and the files that one has to restore.
+        self.damaged: set[str] = set()
+        self.cut_files: list[tuple[Inode, bytes]] = []
         # Why the node would not start, when it would not.
         self.refusal = ""
         self.refused_s = 0.0
@@ -165,6 +187,10 @@ class Machine:
         lines = (f"key-{number}={base64.b64encode(bytes([number]) * KEY_BYTES).decode()}\n" for number in numbers)
         SimFilesystem(self.disk, self.now_ms).replace_file(KEYS_PATH, "".join(lines).encode())
         self.disk.is_full = is_full
+
+    def filesystem(self) -> SimFilesystem:
+        """A way to the disk of its own."""
+        return SimFilesystem(self.disk, self.now_ms)
 
     @property
     def is_running(self) -> bool:
@@ -200,7 +226,8 @@ class Machine:
         self.state = "starting"
         self.refusal = ""
         self._loop = SimLoop(self._scheduler, f"{self.name}.{self.incarnation}")
-        self._filesystem = SimFilesystem(self.disk, self.now_ms)
+        self.disk.drop_cache()
+        self._filesystem = self.filesystem()
         self._filesystem.on_crash = self.kill
         self._env = SimEnv(self, self._loop, self._filesystem, Random(self._random.getrandbits(64)))
         examination = examine(self._properties)
@@ -210,6 +237,7 @@ class Machine:
     async def _start(self, settings: NodeSettings) -> None:
         try:
             self.node = Node(settings, self._env, self._make_listener)
+            self.node.on_doom = self._doomed
             await self.node.start()
         except (CannotStart, DamagedMetadata, MetadataFileError, StorageError) as error:
             self.refusal, self.refused_s = str(error), self._loop.time()
@@ -219,6 +247,12 @@ class Machine:
             return
         if self.state == "starting":
             self.state = "up"
+
+    def _doomed(self) -> None:
+        """The node gives up, which only a disk that fails may lead to."""
+        if not self.disk.has_failed:
+            self._scheduler.errors.append(f"{self.name} gives up although its disk works")
+        self.run_soon(self.stop)
 
     def _make_listener(
         self,
@@ -258,6 +292,27 @@ class Machine:
     def mend_directory(self) -> None:
         """It works again."""
         self.disk.mend(self._random)
+
+    def lose_proposals(self, seconds: float) -> None:
+        """Have the node's proposals of in-sync replicas get lost, and nothing else."""
+        if self.state != "up" or self.node is None or self.node._broker is None:
+            return
+        client: Any = self.node._broker._proposals
+        right, until_us = client._try, self.now_us + int(seconds * SECOND_US)
+
+        async def attempt(request: Any, left_ms: int) -> Any:
+            if isinstance(request, AlterPartitionRequest) and self.now_us < until_us:
+                raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the request is lost")
+            return await right(request, left_ms)
+
+        client._try = attempt
+
+    def replace_disk(self) -> None:
+        """The machine gets an empty disk, which is formatted."""
+        assert not self.is_running
+        self.disk = SimDisk()
+        self.lacking.clear()
+        self._format()
 
     def lose_power(self) -> None:
         """The process is gone, and so is what was not synced."""

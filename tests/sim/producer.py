@@ -78,6 +78,8 @@ class Producer:
         self.keys = 1
         # Which part of them share groups get later.
         self.delayed_part = 0.0
+        # How much older than their batches they are.
+        self.record_age_ms = 0
         self._key_random = Random(f"{name} keys")
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -170,7 +172,7 @@ class Producer:
         asyncio.get_running_loop().create_task(self._await_answer(lane, batch, wire, sent))
 
     def _request(self, lane: Lane, batch: Batch) -> ProduceRequest:
-        now_ms = self._now_ms()
+        now_ms = self._now_ms() - self.record_age_ms
         records = [
             Record(
                 index, now_ms, (operation.record_key or "").encode(), operation.value.encode(), self._headers(operation)

@@ -58,7 +58,7 @@ class Plan:
     excused: frozenset[str] = frozenset()
 
 
-def _keeping_everything(shape: Shape, **changes: Any) -> Shape:
+def keeping_everything(shape: Shape, **changes: Any) -> Shape:
     """A shape whose records are neither compacted nor deleted, and whose brokers are the controllers, with changes."""
     return replace(
         shape,
@@ -75,8 +75,8 @@ def draw_transactional(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan
     """The plan of a seed with transactional clients; one node loses power at most."""
     random = Random(f"{seed} transactional plan")
     dimensions = Random(f"{seed} transactional dimensions")
-    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
-    shape = _keeping_everything(
+    shape = draw_dimensions(dimensions, usual_shape(random, nodes))
+    shape = keeping_everything(
         shape,
         guarded=_is_guarded(seed),
         producers=random.randint(0, 1),
@@ -131,7 +131,7 @@ def draw_failing(seed: int, nodes: int = 3) -> Plan:
         Fault(at_s + 1.0, "fail_directory", (failing,), 2.0, 1),
         Fault(at_s + 2.5, "kill", (whole,), 4.0),
     )
-    shape = _keeping_everything(
+    shape = keeping_everything(
         plan.shape,
         replication_factor=3,
         min_insync_replicas=2,
@@ -147,8 +147,8 @@ def draw_stalled(seed: int, nodes: int = 3) -> Plan:
     without the one that has everything.
     """
     random = Random(f"{seed} stalled plan")
-    shape = _keeping_everything(
-        _draw_shape(random, nodes), replication_factor=3, min_insync_replicas=2, members=0, admin_pause_s=0.3
+    shape = keeping_everything(
+        usual_shape(random, nodes), replication_factor=3, min_insync_replicas=2, members=0, admin_pause_s=0.3
     )
     away, stalled, whole = random.sample(range(1, nodes + 1), 3)
     at_s, stall_s = round(random.uniform(QUIET_S, 4.0), 3), round(random.uniform(1.0, 6.0), 3)
@@ -166,8 +166,8 @@ def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     """The plan of a seed with workers of a share group on one partition; clocks are right, one node loses power."""
     random = Random(f"{seed} shared plan")
     dimensions = Random(f"{seed} shared dimensions")
-    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
-    shape = _keeping_everything(
+    shape = draw_dimensions(dimensions, usual_shape(random, nodes))
+    shape = keeping_everything(
         shape,
         partitions=1,
         members=0,
@@ -200,7 +200,7 @@ def draw_tiered(seed: int, nodes: int = 3, seconds: float = 12.0) -> Plan:
     """The plan of a seed with old segments in object storage, which fails in ways of its own; no clock jumps."""
     random = Random(f"{seed} tiered plan")
     dimensions = Random(f"{seed} tiered dimensions")
-    shape = draw_dimensions(dimensions, _draw_shape(random, nodes))
+    shape = draw_dimensions(dimensions, usual_shape(random, nodes))
     segment_bytes = random.choice((400, 900, 2_000))
     is_trimmed = random.random() < 0.3
     encryption = Random(f"{seed} encryption")
@@ -282,7 +282,7 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
     if nodes > 1 and random.random() < 0.1:
         return _draw_storm(random, seed, nodes, seconds)
     dimensions = Random(f"{seed} dimensions")
-    shape = replace(draw_dimensions(dimensions, _draw_shape(random, nodes)), guarded=_is_guarded(seed))
+    shape = replace(draw_dimensions(dimensions, usual_shape(random, nodes)), guarded=_is_guarded(seed))
     everybody = list(range(1, nodes + 1)) + list(range(101, 101 + shape.controllers))
     blackout = nodes > 1 and random.random() < 0.1
     faults: list[Fault] = []
@@ -319,7 +319,7 @@ def draw(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
 
 def _draw_storm(random: Random, seed: int, nodes: int, seconds: float) -> Plan:
     """A quorum of five on a slow network that is hardly left alone long enough to elect anybody."""
-    shape = replace(_draw_shape(random, nodes), controllers=5, members=0, producers=1, delay_ms_max=30)
+    shape = replace(usual_shape(random, nodes), controllers=5, members=0, producers=1, delay_ms_max=30)
     shape = replace(shape, guarded=_is_guarded(seed))
     faults = []
     at_s = QUIET_S
@@ -330,7 +330,7 @@ def _draw_storm(random: Random, seed: int, nodes: int, seconds: float) -> Plan:
     return Plan(seed, shape, tuple(faults), seconds)
 
 
-def _draw_shape(random: Random, nodes: int) -> Shape:
+def usual_shape(random: Random, nodes: int) -> Shape:
     replicas = min(3, nodes)
     return Shape(
         nodes=nodes,

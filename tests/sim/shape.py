@@ -100,6 +100,9 @@ class Shape:
     # How they are compressed there, and whether they are encrypted.
     tier_compression: str = "none"
     tier_encrypts: bool = False
+    # How much older than their batches records are, as when a history is copied, and when idle producers are forgotten.
+    record_age_ms: int = 0
+    producer_expiration_ms: int | None = None
     # Whether nodes have two data directories, and how long somebody waits between two moves of replicas.
     moves_pause_s: float | None = None
 
@@ -121,6 +124,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "late": ("reset_part",),
     "security": ("guarded",),
     "moves": ("moves_pause_s",),
+    "ages": ("record_age_ms", "producer_expiration_ms"),
 }
 
 
@@ -165,6 +169,8 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         **_given(
             {
                 "group.consumer.session.timeout.ms": None if shape.default_times else shape.session_ms,
+                "producer.id.expiration.ms": shape.producer_expiration_ms,
+                "producer.id.expiration.check.interval.ms": shape.producer_expiration_ms and 500,
                 "log.cleaner.backoff.ms": shape.cleaner_pause_ms,
                 "log.retention.check.interval.ms": 300
                 if shape.policy != KEEP or shape.local_bytes is not None
@@ -226,7 +232,7 @@ def topic_settings(shape: Shape) -> dict[str, str]:
             "min.insync.replicas": shape.min_insync_replicas,
             "flush.ms": shape.flush_ms,
             "cleanup.policy": policies[shape.policy],
-            "retention.ms": shape.retention_ms,
+            "retention.ms": -1 if shape.record_age_ms else shape.retention_ms,
             "retention.bytes": shape.retention_bytes,
             "segment.ms": shape.segment_ms,
             "index.interval.bytes": shape.index_interval_bytes,

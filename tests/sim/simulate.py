@@ -128,6 +128,7 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
     if world.office is not None and not world.call(world.office.read_letters(), READ_S):
         return [Anomaly("unavailable", f"the dead letters could not be read {READ_S} s later: {world.states()}")]
     watch.run(1.0)
+    watch.look_at_sessions()
     return [
         *(world.jobs.check(world.values()) if world.office is not None else ()),
         *(world.guard.look_at(world.machines.values()) if world.guard is not None else ()),

@@ -16,6 +16,7 @@ from sim.schedule import (
     draw_tiered,
     draw_transactional,
 )
+from sim.schedule_storage import draw_storage
 from sim.simulate import simulate
 
 FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
@@ -25,6 +26,7 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a replica that stayed where it was, announced in a directory that failed": (draw_moving, 208),
     "a disk that failed and came back without its last writes": (draw_failing, 17),
     "an acknowledgement of the quorum that was on no disk": (draw_stalled, 4),
+    "a directory taken offline for a lack of descriptors": (draw_storage, 1),
     "a disk that failed under a move alone": (draw_failing, 47),
     "a replica that came back before its former log was removed": (draw_moving, 730049),
     "a broker distrusted as a whole because of one disk": (draw_moving, 712055),

@@ -26,6 +26,7 @@ TRANSACTIONAL_SEEDS = 70
 SHARED_SEEDS = 25
 TIERED_SEEDS = 50
 MOVING_SEEDS = 25
+STORAGE_SEEDS = 32
 
 
 def test_a_single_node_keeps_its_promises() -> None:
@@ -66,8 +67,9 @@ def test_a_single_node_keeps_its_promises_about_tiered_storage() -> None:
         ("--shares", "--seeds", str(SHARED_SEEDS)),
         ("--tier", "--seeds", str(TIERED_SEEDS)),
         ("--moves", "--seeds", str(MOVING_SEEDS)),
+        ("--storage", "--seeds", str(STORAGE_SEEDS)),
     ],
-    ids=["plain", "transactional", "shared", "tiered", "moving"],
+    ids=["plain", "transactional", "shared", "tiered", "moving", "storage"],
 )
 def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
     """Clusters of three nodes, over all cores."""

@@ -12,6 +12,7 @@ from sim.broken import SECURITY_VARIANTS, TRANSACTIONAL_VARIANTS, VARIANTS
 from sim.broken_moves import FAILING_VARIANTS, MOVING_VARIANTS
 from sim.broken_quorum import STALLED_VARIANTS
 from sim.broken_shares import SHARED_VARIANTS
+from sim.broken_storage import STORAGE_VARIANTS
 from sim.broken_tier import TIERED_VARIANTS
 from sim.schedule import (
     Plan,
@@ -23,6 +24,7 @@ from sim.schedule import (
     draw_tiered,
     draw_transactional,
 )
+from sim.schedule_storage import STORIES, draw_storage
 from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
 
@@ -48,7 +50,16 @@ FIRST_SEEDS = {
     "follow_what_is_gone": 700017,
     "distrust_who_stayed": 208,
     "distrust_intact_disks": 712055,
+    "fail_directories_without_descriptors": 1,
+    "drop_refused_logs_from_checkpoints": 2,
+    "cut_durable_records": 2,
+    "keep_sessions_of_closed_connections": 5,
+    "age_producers_by_their_records": 6,
+    "sync_checkpoints_on_the_loop": 7,
 }
+
+# The story of `draw_storage` in which a mutation shows.
+STORY_OF = {name: FIRST_SEEDS[name] % len(STORIES) for name in (one.__name__ for one in STORAGE_VARIANTS)}
 
 # What a run must have for a slip to show at all: others are not worth their time.
 PROMISING: dict[str, Callable[[Plan], bool]] = {
@@ -96,6 +107,13 @@ def test_slips_with_stalling_disks_are_found(slip: Callable[[], AbstractContextM
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
+@pytest.mark.parametrize("slip", STORAGE_VARIANTS, ids=[slip.__name__ for slip in STORAGE_VARIANTS])
+def test_mutations_of_storage_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
+    find(slip, lambda seed: draw_storage(STORY_OF[slip.__name__] + seed * len(STORIES)), first=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("slip", SECURITY_VARIANTS, ids=[slip.__name__ for slip in SECURITY_VARIANTS])
 def test_slips_in_security_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, draw)
@@ -132,9 +150,11 @@ def unguarded(plan: Plan) -> Plan:
     return replace(plan, shape=without_dimensions(plan.shape, ["security"]))
 
 
-def find(slip: Callable[[], AbstractContextManager[None]], plan_of: Callable[[int], Plan]) -> None:
+def find(
+    slip: Callable[[], AbstractContextManager[None]], plan_of: Callable[[int], Plan], first: int | None = None
+) -> None:
     """Look for a seed that fails with the slip; it is the slip that was found only where the seed is fine without."""
-    first = FIRST_SEEDS.get(slip.__name__, 0)
+    first = FIRST_SEEDS.get(slip.__name__, 0) if first is None else first
     is_promising = PROMISING.get(slip.__name__, lambda _: True)
     for plan in filter(is_promising, map(plan_of, range(first, first + SEEDS_TO_FIND_MAX))):
         with slip():

@@ -205,6 +205,7 @@ class World:
             producer = Producer(name, self._cluster(name), self.history, TOPIC, shape.partitions, self.now_ms)
             producer.keys = shape.keys
             producer.delayed_part = shape.delayed_part
+            producer.record_age_ms = shape.record_age_ms
             self.producers.append(producer)
             self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
         for number in range(shape.consumers):

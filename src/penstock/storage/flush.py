@@ -68,6 +68,6 @@ class FlushTicket:
         try:
             self._home.replace(name, content)
         except StorageError as error:
-            if not error.is_disk_full:
+            if not error.is_passing:
                 raise
             self.epochs_unsaved = True

@@ -202,7 +202,7 @@ class Log:
                 segment = self._roll(next_base_offset(self.end_offset, first_offset, last_offset), now_ms)
             segment.append(headers, data, settings.index_interval_bytes)
         except StorageError as error:
-            if not error.is_disk_full:
+            if not error.is_passing:
                 self.fail(error)
             raise
         self.end_offset = last_offset + 1

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from faulty_filesystem import FaultyFilesystem
 from log_support import LogMaker, append, read_all
 
 from penstock.model.errors import ErrorCode
-from penstock.storage.files import StorageError
+from penstock.storage.files import OsFile, StorageError, storage_error
 
 
 @pytest.fixture
@@ -80,6 +82,33 @@ def test_a_disk_full_while_rolling_leaves_the_log_as_it_was(logs: LogMaker, disk
         disk.heal()
         values.append(value)
     assert log.segment_count > 5
+    assert [record.value for record in read_all(log)] == values
+    assert [record.value for record in read_all(logs.crash(log))] == values
+
+
+def test_a_lack_of_descriptors_while_rolling_leaves_the_log_as_it_was(logs: LogMaker) -> None:
+    """Each file that a roll opens is refused once; the log accepts the same records afterwards."""
+    log = logs.open()
+    values, refused = [], 0
+    right = FaultyFilesystem._open
+    for number in range(60):
+        value = b"%03d" % number + b"." * 200
+        allowed = iter(range(number % 4))
+
+        def scarce(filesystem: FaultyFilesystem, path: Path, flags: int, allowed: Iterator[int] = allowed) -> OsFile:
+            if next(allowed, None) is None:
+                raise storage_error("open", path, OSError(errno.EMFILE, "Too many open files"))
+            return right(filesystem, path, flags)
+
+        try:
+            with patch.object(FaultyFilesystem, "_open", scarce):
+                append(log, value)
+        except StorageError:
+            refused += 1
+            append(log, value)
+        values.append(value)
+    assert refused
+    assert not log.is_failed
     assert [record.value for record in read_all(log)] == values
     assert [record.value for record in read_all(logs.crash(log))] == values
 

@@ -45,7 +45,7 @@ def replicate(partition: Partition, data: memoryview, now_ms: int, start_offset:
     try:
         log.append(headers, data[first:end], now_ms)
     except StorageError as error:
-        if not error.is_disk_full:
+        if not error.is_passing:
             partition.on_failure(error)
         raise
     if log.advance_start_offset(start_offset):

@@ -468,7 +468,7 @@ class Partition:
         try:
             log.append((header,), data, now_ms)
         except StorageError as error:
-            if not error.is_disk_full:
+            if not error.is_passing:
                 self.on_failure(error)
             raise
         self.appended_bytes += len(data)

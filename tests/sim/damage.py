@@ -1,0 +1,90 @@
+"""What happens to the files of a node that is down: bits flip, files are cut short, directories are removed."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from random import Random
+
+from penstock.storage.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
+from penstock.storage.names import LOG_SUFFIX, offset_of, parse_partition_directory
+from sim.disk import DATA, MORE_DATA, Directory, Inode
+from sim.machine import METADATA_DIRECTORY, Machine
+from sim.world import TOPIC
+
+SNAPSHOT_SUFFIX = ".checkpoint"
+CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS)
+# Where a batch has its length.
+_LENGTH_AT = 8
+
+
+def _data_directory(machine: Machine, name: str = DATA) -> Directory:
+    found = machine.disk.root.entries[name]
+    assert isinstance(found, Directory)
+    return found
+
+
+def flip_a_bit(machine: Machine, random: Random) -> str | None:
+    """Damage the length of a durable batch where recovery reads it; returns the replica, None if there is none.
+
+    What was never durable is left alone: that a disk loses it while its machine stays up is no promise of this code.
+    """
+    filesystem = machine.filesystem()
+    try:
+        recovery_points = read_offsets(filesystem, Path("/") / DATA / RECOVERY_POINTS)
+    except FileNotFoundError:
+        return None
+    found = []
+    for name, entry in sorted(_data_directory(machine).entries.items()):
+        partition = parse_partition_directory(name)
+        if partition is None or partition.topic != TOPIC or not isinstance(entry, Directory):
+            continue
+        recovery_point = recovery_points.get(partition, 0)
+        bases = sorted(base for file in entry.entries if (base := offset_of(file, LOG_SUFFIX)) is not None)
+        # Recovery begins with the last segment that begins at or before the recovery point.
+        bases = [base for base in bases if base < recovery_point]
+        if not bases or not recovery_point:
+            continue
+        log = entry.entries[f"{bases[-1]:020d}{LOG_SUFFIX}"]
+        if isinstance(log, Inode) and len(log.data) > _LENGTH_AT + 4:
+            found.append((name, log))
+    if not found:
+        return None
+    name, log = random.choice(found)
+    (length,) = struct.unpack_from(">i", log.data, _LENGTH_AT)
+    for data in (log.data, log.durable):
+        if len(data) > _LENGTH_AT + 4:
+            struct.pack_into(">i", data, _LENGTH_AT, length ^ (1 << random.choice((12, 20, 30))))
+    return name
+
+
+def remove_replica(machine: Machine, name: str) -> None:
+    """Remove a replica's directory, as an operator does whose replica cannot be opened."""
+    for parent in (DATA, MORE_DATA):
+        directory = _data_directory(machine, parent)
+        if name in directory.entries:
+            directory.change({name: None})
+            directory.sync()
+
+
+def cut_short(machine: Machine, random: Random, *, snapshot: bool) -> tuple[Inode, bytes] | None:
+    """Cut the newest metadata snapshot or a checkpoint file; returns it with what it had, None if there is none."""
+    directory = _data_directory(machine)
+    if snapshot:
+        metadata = directory.entries.get(METADATA_DIRECTORY)
+        assert isinstance(metadata, Directory)
+        names = [name for name in metadata.entries if name.endswith(SNAPSHOT_SUFFIX)]
+        found = metadata.entries[max(names)] if names else None
+    else:
+        found = directory.entries.get(random.choice(CHECKPOINTS))
+    if not isinstance(found, Inode) or not found.data:
+        return None
+    whole = bytes(found.data)
+    set_content(found, whole[: random.randrange(len(whole))])
+    return found, whole
+
+
+def set_content(inode: Inode, content: bytes) -> None:
+    """Give a file durable content."""
+    inode.data[:] = content
+    inode.sync_all()
