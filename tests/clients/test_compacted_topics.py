@@ -248,7 +248,7 @@ def compact(log: Log) -> None:
 
 # What the tool remarks on any compacted log, Kafka's own included: gaps, and empty batches that keep their timestamp.
 EXPECTED_REMARKS = re.compile(
-    r"Non-consecutive offsets in .*|  \d+ is followed by \d+|Found timestamp mismatch in .*|"
+    r"Non-consecutive offsets in .*|  -?\d+ is followed by \d+|Found timestamp mismatch in .*|"
     r"  Index timestamp: \d+, log timestamp: -1|"
 )
 
