@@ -116,7 +116,9 @@ class ShardHost(Generic[ShardT]):
         self._has_deltas = has_deltas
         self._partition = partition
         self._on_failure = on_failure
-        self._records: list[Encoded] = []
+        # By decision, so that none is written by halves.
+        self._records: list[list[Encoded]] = []
+        self._records_count = 0
         self._replies: list[Reply] = []
         self._scheduled: asyncio.Handle | None = None
         # Completes when the last batch is committed.
@@ -147,11 +149,13 @@ class ShardHost(Generic[ShardT]):
         if effects.producer is not None:
             self._perform_in_transaction(effects, encoded, effects.producer)
             return
-        offset = self._partition.log.end_offset + len(self._records)
+        offset = self._partition.log.end_offset + self._records_count
         for record in records:
             self.shard.replay(record.key, record.value, offset)
             offset += 1
-        self._records += encoded
+        if encoded:
+            self._records.append(encoded)
+            self._records_count += len(encoded)
         self._replies += effects.replies
         self._schedule(self._linger_ms if gather else 0)
 
@@ -207,7 +211,7 @@ class ShardHost(Generic[ShardT]):
         offset = self._partition.log.end_offset
         try:
             self._check_here()
-            next_offset = self._append(encoded, producer)
+            next_offset = self._append([encoded], producer)
         except ApiError as error:
             if self._partition.log.end_offset != offset:
                 self._fail(effects.replies, error)
@@ -351,6 +355,7 @@ class ShardHost(Generic[ShardT]):
         _refuse(self._replies, _left())
         self._cancel_flush()
         self._records.clear()
+        self._records_count = 0
         self._replies.clear()
         self.is_loaded = False
 
@@ -369,7 +374,7 @@ class ShardHost(Generic[ShardT]):
 
     def _flush(self) -> None:
         self._cancel_flush()
-        records, self._records = self._records, []
+        records, self._records, self._records_count = self._records, [], 0
         replies, self._replies = self._replies, []
         if not records:
             _send(replies)
@@ -382,11 +387,11 @@ class ShardHost(Generic[ShardT]):
         self._committing = self._partition.committed(next_offset)
         self._reply_when_committed(replies)
 
-    def _append(self, records: list[Encoded], producer: ProducerIdentity | None = None) -> int:
+    def _append(self, decisions: list[list[Encoded]], producer: ProducerIdentity | None = None) -> int:
         now_ms = self._env.now_ms()
         self._partition.check_enough_replicas()
         next_offset = self._partition.log.end_offset
-        for portion in _portions(records, min(BATCH_BYTES_MAX, self._partition.settings.max_message_bytes)):
+        for portion in _portions(decisions, self._partition.settings.max_message_bytes):
             rows = [Record(number, now_ms, key, value) for number, (key, value) in enumerate(portion)]
             if producer is None:
                 batch = build_batch(rows, compression=Compression.NONE)
@@ -431,17 +436,30 @@ def _size_of(record: Encoded) -> int:
     return RECORD_OVERHEAD_BYTES + len(key) + len(value or b"")
 
 
-def _portions(records: list[Encoded], size_max: int) -> Iterator[list[Encoded]]:
-    """The records of each batch, in order; one that is larger by itself has a batch of its own."""
+def _portions(decisions: list[list[Encoded]], size_max: int) -> Iterator[list[Encoded]]:
+    """The records of each batch, in order.
+
+    A leader may die after any batch. So the records of a decision are in one, unless they are larger than a batch may
+    be; a record that is larger by itself has a batch of its own.
+    """
     portion: list[Encoded] = []
     size = BATCH_OVERHEAD_BYTES
-    for record in records:
-        added = _size_of(record)
-        if portion and size + added > size_max:
+    for decision in decisions:
+        decision_size = sum(map(_size_of, decision))
+        if portion and size + decision_size > min(BATCH_BYTES_MAX, size_max):
             yield portion
             portion, size = [], BATCH_OVERHEAD_BYTES
-        portion.append(record)
-        size += added
+        if size + decision_size <= size_max:
+            portion += decision
+            size += decision_size
+            continue
+        for record in decision:
+            added = _size_of(record)
+            if portion and size + added > size_max:
+                yield portion
+                portion, size = [], BATCH_OVERHEAD_BYTES
+            portion.append(record)
+            size += added
     if portion:
         yield portion
 
