@@ -148,7 +148,7 @@ class Consumer(Closing, Generic[V]):
     ) -> None:
         """Read these topics; a name that starts with `^` is a pattern. The functions are called from `poll`.
 
-        >>> with Consumer(group="billing") as consumer:
+        >>> with Consumer(group="invoices") as consumer:
         ...     consumer.subscribe(["orders"])
         """
         self._topics = [topics] if isinstance(topics, str) else list(topics)

@@ -67,7 +67,7 @@ class Consumer(AsyncClosing, Generic[V]):
         """Read these topics. The functions are called in another thread.
 
         >>> async def main():
-        ...     async with penstock.aio.Consumer(group="billing") as consumer:
+        ...     async with penstock.aio.Consumer(group="invoices") as consumer:
         ...         await consumer.subscribe(["orders"])
         >>> asyncio.run(main())
         """
