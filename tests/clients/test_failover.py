@@ -141,7 +141,8 @@ def send_with_java(servers: str, topic: str, stopped: threading.Event, sent: Sen
             process.terminate()
 
         threading.Thread(target=watch, daemon=True).start()
-        for line in process.stdout:
+        # Besides its reports the tool prints what it thinks of its options.
+        for line in filter(lambda printed: printed.startswith("{"), process.stdout):
             told = json.loads(line)
             if told["name"] == "producer_send_success":
                 sent.note(told["value"], None)

@@ -352,7 +352,6 @@ SECURITY_VARIANTS = (
 # acknowledgement, the second a marker that arrives after its producer's next transaction has begun.
 UNSEEN = (forget_a_sync, take_late_markers)
 TRANSACTIONAL_VARIANTS = (
-    take_late_markers,
     mark_before_decision,
     ignore_last_stable_offset,
     fence_nobody,

@@ -42,7 +42,6 @@ FIRST_SEEDS = {
     "keep_what_is_revoked": 19,
     "grant_what_a_snapshot_revoked": 318,
     "mark_before_decision": 346,
-    "take_late_markers": 1103558,
     "write_anonymous_letters": 19,
     "archive_before_the_letter": 12,
     "answer_before_durable": 3,
