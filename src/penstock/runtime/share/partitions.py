@@ -93,7 +93,8 @@ class SharePartitions:
         loading = self._loading.get(name)
         if loading is None:
             loading = self._loading[name] = asyncio.get_running_loop().create_future()
-            self._env.spawn(self._load(key, partition, loading, offset_reset), f"load share state of {partition.name}")
+            work = self._load(key, partition, partition.leader_epoch, loading, offset_reset)
+            self._env.spawn(work, f"load share state of {partition.name}")
         return loading
 
     def check_surely_led(self, led: LedSharePartition) -> None:
@@ -112,10 +113,10 @@ class SharePartitions:
         self,
         key: ShareKey,
         partition: Partition,
+        epoch: int,
         loading: asyncio.Future[LedSharePartition],
         offset_reset: OffsetReset | None,
     ) -> None:
-        epoch = partition.leader_epoch
         try:
             led = await self._read(key, partition, epoch, offset_reset or OffsetReset(LATEST))
         except ApiError as error:
