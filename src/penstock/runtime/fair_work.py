@@ -89,6 +89,6 @@ class FairWork:
             else:
                 done.set_exception(error)
         else:
-            # The requester has gone, and nobody else asks how it ended.
+            # The requester has gone, and no other caller looks at the outcome.
             ended.exception()
         self._start()

@@ -141,7 +141,7 @@ class RateMeter:
 
     def __init__(self, windows: Windows) -> None:
         self._windows, self._window_ms = windows
-        # Set by whoever throttles by this rate.
+        # Set by the code that throttles by this rate.
         self.throttled_until_ms = 0.0
         # Each window's start and sum, the oldest first.
         self._samples: deque[list[float]] = deque()

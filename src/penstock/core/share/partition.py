@@ -60,7 +60,7 @@ class SharePartition:
         now_ms: int = 0,
         incarnation: int = ANY_INCARNATION,
     ) -> None:
-        """Go on where `batches`, in order, left off; what they leave out from `start` on was never delivered.
+        """Resume where `batches`, in order, left off; what they leave out from `start` on was never delivered.
 
         `incarnation` is a number that no other leader, and no earlier load of this one, has for the share-partition.
         """

@@ -95,7 +95,7 @@ def truncation(partition: Partition, offset: int, now_ms: int) -> Iterator[int]:
 def starting_again(partition: Partition, offset: int, now_ms: int) -> Iterator[int]:
     """The steps that delete everything: the leader's log begins after our end."""
     for step in partition.log.restart(offset, now_ms):
-        # A tiered log would go on to start where it did.
+        # A tiered log would keep its former start.
         partition.log.advance_start_offset(offset)
         _state(partition).high_watermark = offset
         yield step

@@ -121,7 +121,7 @@ class SharePartitions:
             led = await self._read(key, partition, epoch, offset_reset or OffsetReset(LATEST))
         except ApiError as error:
             loading.set_exception(as_client_error(error))
-            # Nobody may be waiting any more.
+            # There may be no request left that waits for it.
             loading.exception()
         else:
             if partition.leader_epoch == epoch and partition.is_leader:
