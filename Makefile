@@ -9,6 +9,9 @@ RUN := .venv/bin/python
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 SIDE_BY_SIDE = $(RUN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# In CI a test that fails is run again alone, and that decides; the log has both results (docs/flaky.md).
+ALONE = $(if $(CI),|| $(RUN) -m pytest --last-failed --last-failed-no-failures none -p scripts.alone)
+
 .PHONY: help up demo test test-long spark-test lint fuzz sim chaos mutate bench docs format clean gateway dev
 
 help:                ## what there is
@@ -22,11 +25,11 @@ demo:                ## a shop's evening on three nodes and Spark, audited and d
 	@$(RUN) -m penstock demo $(ARGS)
 
 test: dev            ## every test but the long ones; names what this machine could not run
-	@$(SIDE_BY_SIDE) $(or $(ARGS),-m "not slow" --ignore=tests/spark)
+	@$(SIDE_BY_SIDE) $(or $(ARGS),-m "not slow" --ignore=tests/spark) $(ALONE)
 
 test-long: dev       ## the rest: whole clusters under faults, the simulator, the pipeline on Spark
-	@$(SIDE_BY_SIDE) -m slow --ignore=tests/spark
-	@$(RUN) -m pytest -m "not heavy" tests/spark
+	@$(SIDE_BY_SIDE) -m slow --ignore=tests/spark $(ALONE)
+	@$(RUN) -m pytest -m "not heavy" tests/spark $(ALONE)
 
 spark-test: dev      ## every test of the pipeline on Spark, the long ones too: real Spark clusters, kills at random
 	@$(RUN) -m pytest tests/spark $(ARGS)

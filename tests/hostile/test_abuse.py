@@ -6,6 +6,7 @@ What is asserted is work, bytes and counts; `python -m tests.hostile.generate` p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from abused_broker import EVE, MB, OWN, OWNER, AbusedBroker
@@ -28,6 +29,13 @@ QUICK = ("Metadata", "FindCoordinator", "DescribeConfigs", "CreateDelegationToke
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[AbusedBroker]:
+    with abused_broker() as abused:
+        yield abused
+
+
+@contextmanager
+def abused_broker() -> Iterator[AbusedBroker]:
+    """A broker whose log has nothing at the end that should not be there."""
     with AbusedBroker() as abused:
         yield abused
         log = abused.logs()
@@ -106,6 +114,8 @@ def test_records_that_take_long_to_compress_do_not_occupy_the_loop(broker: Abuse
 @pytest.mark.slow
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize(("user", "prefix"), [(EVE, "x-"), (OWNER, OWN)])
-def test_the_largest_requests_of_every_api_cost_little(broker: AbusedBroker, user: str, prefix: str) -> None:
+def test_the_largest_requests_of_every_api_cost_little(user: str, prefix: str) -> None:
     served = [APIS[key].name for key in BROKER_VERSIONS if key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)]
-    assert check(broker, user, prefix) >= len(served)
+    # A broker each: the owner may create topics, and a broker is busy with those for a while.
+    with abused_broker() as broker:
+        assert check(broker, user, prefix) >= len(served)
