@@ -211,7 +211,7 @@ def _request_costs(results: Results) -> list[str]:
     rows += [[cost["name"], f"{cost['median']:.0f}", f"{cost['fastest']:.0f}"] for cost in costs]
     told = (
         "Processor time of everything in Penstock between the socket's read and write, file system included, in one "
-        "process without sockets (`python -m bench.micro`; with `--profile 20` it says where the time goes). acks=1."
+        "process without sockets (`python -m bench.micro`; with `--profile 20` it shows where time goes). acks=1."
     )
     return [f"## What a request costs inside Penstock\n\n{told}\n\n{markdown_table(rows)}"]
 
