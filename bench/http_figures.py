@@ -20,7 +20,7 @@ def section(raw: dict[str, Any]) -> str:
         "",
         f"Measured by `python -m bench.http` in a run of its own ({raw['date']}): one node, one gateway and wrk with "
         f"{raw['connections']} connections share this machine's cores; one record of {raw['value_bytes']} B a request, "
-        "each answered when it is on disk. CPU is microseconds a request. Medians of the runs in which nobody else "
+        "each answered when it is on disk. CPU is microseconds a request. Medians of the runs in which nothing else "
         f"used more than {OTHERS_SHARE_MAX:.0%} of the machine.",
         "",
         "| | requests/s | p50 ms | p99 ms | gateway CPU | broker CPU | wrk's CPU |",

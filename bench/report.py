@@ -61,7 +61,7 @@ SECTIONS = (
         "brackets the ratio to Apache Kafka, more is better. Every record was acknowledged and counted in the log "
         "afterwards. acks=all is the idempotent producer; `synced` sets `flush.messages=1`, so that each "
         "acknowledgement waits for the disk; 16 KB batches are what Java clients send by default. Peers with another "
-        "protocol run under their own tool, as told above.",
+        "protocol run under their own tool, as described above.",
     ),
     (
         Kind.CONSUME,
@@ -84,7 +84,8 @@ SECTIONS = (
         Kind.REQUESTS,
         "One-record requests",
         "Produce requests with one 100-byte record each, one in flight per connection, from one epoll loop in C. "
-        "Nothing is batched: this is what a request costs. Peers with another protocol: their own tool, as told above.",
+        "Nothing is batched: this is what a request costs. Peers with another protocol: their own tool, as described "
+        "above.",
     ),
 )
 
@@ -210,7 +211,7 @@ def _request_costs(results: Results) -> list[str]:
     rows += [[cost["name"], f"{cost['median']:.0f}", f"{cost['fastest']:.0f}"] for cost in costs]
     told = (
         "Processor time of everything in Penstock between the socket's read and write, file system included, in one "
-        "process without sockets (`python -m bench.micro`; with `--profile 20` it says where the time goes). acks=1."
+        "process without sockets (`python -m bench.micro`; with `--profile 20` it shows where time goes). acks=1."
     )
     return [f"## What a request costs inside Penstock\n\n{told}\n\n{markdown_table(rows)}"]
 

@@ -7,6 +7,7 @@ workers spend, for they share the cores with the broker and with whatever else r
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import sys
@@ -104,7 +105,7 @@ def main(arguments: list[str]) -> int:
         spark.stop()
     raw = {"spark": version, "connector": connector, "cores": len(os.sched_getaffinity(0)), "runs": runs}
     raw |= {"repetitions": 1 if options.quick else REPETITIONS, "warm_up": WARM_UP}
-    raw |= {"load_before": before, "load_after": os.getloadavg()[0]}
+    raw |= {"load_before": before, "load_after": os.getloadavg()[0], "date": datetime.date.today().isoformat()}
     if not options.quick:
         options.output.write_text(json.dumps(raw, indent=1) + "\n")
     print(section(raw))

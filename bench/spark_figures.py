@@ -16,9 +16,10 @@ def section(raw: dict[str, Any]) -> str:
     lines = [
         "## Spark reading a topic",
         "",
-        f"Measured by `python -m bench.spark` in a run of its own (median of {raw['repetitions']} turns after "
-        f"{raw['warm_up']} to warm Java up): Spark {raw['spark']} in one process with {raw['cores']} cores reads a "
-        "topic of four partitions on a Penstock broker into `noop`, with the format `penstock` and with Spark's own "
+        f"Measured by `python -m bench.spark` in a run of its own ({raw['date']}, median of "
+        f"{raw['repetitions']} turns after {raw['warm_up']} to warm Java up): Spark {raw['spark']} in one process with "
+        f"{raw['cores']} cores reads a topic of four partitions on a Penstock broker into `noop`, "
+        "with the format `penstock` and with Spark's own "
         f"Kafka connector ({raw['connector']}), taking turns. CPU is that of Spark and its Python workers; the broker "
         "has the same cores, and is not counted. In brackets the ratio to Spark's connector.",
         "",

@@ -31,10 +31,10 @@ def section(raw: dict[str, Any]) -> str:
     lines = [
         "## Three nodes, three replicas",
         "",
-        f"Measured by `python -m bench.cluster` in a run of its own (median of {raw['repetitions']}): three nodes, "
-        "each broker and controller, three replicas, `min.insync.replicas=2`, an idempotent producer with acks=all. "
-        "All nodes and the load share this machine's cores, so the figures compare; they are not what three machines "
-        "would do. In brackets the ratio to Apache Kafka.",
+        f"Measured by `python -m bench.cluster` in a run of its own ({raw['machine']['date'][:10]}, median of "
+        f"{raw['repetitions']}): three nodes, each broker and controller, three replicas, `min.insync.replicas=2`, an "
+        "idempotent producer with acks=all. All nodes and the load share this machine's cores, so the figures compare; "
+        "they are not what three machines would do. In brackets the ratio to Apache Kafka.",
         "",
         "| what | Penstock | Apache Kafka |",
         "|---|---:|---:|",

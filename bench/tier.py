@@ -13,6 +13,7 @@ have a core of their own, and Spark has the others, as if each had a machine of 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import multiprocessing
 import os
@@ -308,7 +309,7 @@ def main(arguments: list[str]) -> int:
     repetitions = 1 if options.quick else REPETITIONS
     megabytes = 100 if options.quick else 500
     raw: dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "repetitions": repetitions}
-    raw |= {"load_before": os.getloadavg()[0], "megabytes": megabytes}
+    raw |= {"date": datetime.date.today().isoformat(), "load_before": os.getloadavg()[0], "megabytes": megabytes}
     raw["consumers"] = measure_consumers(megabytes, repetitions) if options.only != "spark" else []
     raw["spark"] = measure_spark(megabytes, repetitions) if options.only != "consumers" else []
     raw["load_after"] = os.getloadavg()[0]

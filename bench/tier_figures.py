@@ -10,7 +10,7 @@ from tests.support.tools import REPOSITORY
 
 RAW = REPOSITORY / "bench" / "results" / "tier.json"
 STORES = {"directory": "a directory", "s3": "S3 (moto's server)"}
-PHASES = {"idle": "nobody reads", "brokers": "Spark through the broker", "tier": "Spark past the broker"}
+PHASES = {"idle": "no reader", "brokers": "Spark through the broker", "tier": "Spark past the broker"}
 MEGABYTE = 1_000_000
 
 Run = dict[str, Any]
@@ -21,8 +21,8 @@ def section(raw: Run) -> str:
     lines = [
         "## Old records from object storage",
         "",
-        f"Measured by `python -m bench.tier` in a run of its own (medians of {raw['repetitions']} turns, "
-        f"{raw['megabytes']} MB a partition, records of 1 KB, {raw['cores']} cores for everything). A consumer "
+        f"Measured by `python -m bench.tier` in a run of its own ({raw['date']}, medians of {raw['repetitions']} "
+        f"turns, {raw['megabytes']} MB a partition, records of 1 KB, {raw['cores']} cores for everything). A consumer "
         "(librdkafka) reads through a broker whose cache is empty; next to it one reader gets the same objects with "
         "obstore.",
         "",
@@ -36,7 +36,7 @@ def section(raw: Run) -> str:
         lines.append(f"| {title} | {through:,.0f} | {alone:,.0f} | {ratio:.2f} |")
     lines += [
         "",
-        "Spark (the format `penstock`, two partitions in a directory), while somebody writes a record at a time to "
+        "Spark (the format `penstock`, two partitions in a directory), while a client writes a record at a time to "
         "another topic; the broker and the writer have one core, Spark has the others:",
         "",
         "| | rows a CPU second of Spark and the broker | the broker's CPU, s | a write, p50 ms | p99 ms |",

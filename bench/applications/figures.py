@@ -23,7 +23,7 @@ NAMES = {
 # What no benchmark measures, by program and framework.
 REMARKS = {
     "retries": {
-        "penstock": ("others go on, its key waits", "goes on where each record was"),
+        "penstock": ("others continue, its key waits", "resumes where each record was"),
         "aiokafka": ("everything waits", "repeats the batch"),
         "quix": ("everything waits", "repeats since the last commit"),
         "faststream": ("its partition waits", "repeats one record: it commits each by itself"),
@@ -34,7 +34,7 @@ REMARKS = {
         "aiokafka": ("stops the application",),
     },
     "queue": {
-        "penstock": ("put aside with the reason", "comes back at once"),
+        "penstock": ("dead-lettered with the reason", "comes back at once"),
         "celery": ("is dropped, with a line in the log", "comes back after an hour (`visibility_timeout`)"),
     },
 }

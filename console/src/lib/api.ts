@@ -36,7 +36,7 @@ async function call<T>(method: string, path: string, body?: string, signal?: Abo
     })
   } catch (error) {
     if (signal?.aborted) throw error
-    if (limit.aborted) throw new ApiError(0, `no answer within ${TIMEOUT_MS / 1000} s`, 'it is asked again')
+    if (limit.aborted) throw new ApiError(0, `no answer within ${TIMEOUT_MS / 1000} s`, 'it is retried')
     throw new ApiError(0, 'the gateway does not answer', 'check that it runs')
   }
   if (response.status === 401) session.expired()
@@ -59,7 +59,7 @@ async function call<T>(method: string, path: string, body?: string, signal?: Abo
 export const get = <T>(path: string, query?: Query, signal?: AbortSignal) =>
   call<T>('GET', address(path, query), undefined, signal)
 export const post = <T>(path: string, body: unknown) => call<T>('POST', path, JSON.stringify(body))
-/** Sends JSON text as it is: what somebody typed must not lose digits on its way through JavaScript's numbers. */
+/** Sends JSON text as it is: what a user typed must not lose digits on its way through JavaScript's numbers. */
 export const postText = <T>(path: string, text: string) => call<T>('POST', path, text)
 export const put = <T>(path: string, body: unknown) => call<T>('PUT', path, JSON.stringify(body))
 export const remove = <T>(path: string) => call<T>('DELETE', path)

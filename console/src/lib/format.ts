@@ -74,7 +74,7 @@ export function pretty(text: string | null): string {
   return written
 }
 
-/** Why a text is not JSON; empty where it is. What it says is never used: JavaScript's numbers would change it. */
+/** Why a text is not JSON; empty where it is. Its value is never used: JavaScript's numbers would change it. */
 export function notJson(text: string): string {
   try {
     JSON.parse(text)
@@ -85,7 +85,7 @@ export function notJson(text: string): string {
 }
 
 const DAY_MS = 86_400_000
-/** A duration in milliseconds, as people say it; empty where it is no duration. */
+/** A duration in milliseconds, in readable form; empty where it is no duration. */
 export function span(text: string): string {
   const ms = Number(text)
   if (!Number.isFinite(ms) || ms < 1000) return ''

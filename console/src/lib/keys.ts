@@ -14,7 +14,7 @@ export const PLACES: Record<string, [string, string]> = {
 }
 const CHORD_MS = 1200
 
-/** Keys that work everywhere unless somebody is typing. Rows are whatever has `data-row`. */
+/** Keys that work everywhere unless a field has the focus. Rows are whatever has `data-row`. */
 export function listen(help: () => void): () => void {
   let prefix = 0
   const onKey = (event: KeyboardEvent) => {

@@ -2,7 +2,7 @@ type Answer = { required: boolean; user?: string | null; token?: string; message
 
 const PATH = '/console/session'
 
-/** Who uses the console, where the gateway asks for that. */
+/** The user of the console, where the gateway requires a sign-in. */
 class Session {
   state = $state<'asking' | 'open' | 'out' | 'in'>('asking')
   user = $state('')
@@ -14,11 +14,11 @@ class Session {
     return this.#token ? { 'X-CSRF-Token': this.#token } : {}
   }
 
-  async begin(): Promise<void> {
+  async start(): Promise<void> {
     try {
-      this.#take(await ask('GET'))
+      this.#take(await send('GET'))
     } catch {
-      // The pages themselves show that the gateway does not answer, and ask again.
+      // The pages themselves show that the gateway does not answer, and try again.
       this.state = 'open'
     }
   }
@@ -27,7 +27,7 @@ class Session {
   async signIn(username: string, password: string): Promise<string> {
     let answer: Answer
     try {
-      answer = await ask('POST', JSON.stringify({ username, password }))
+      answer = await send('POST', JSON.stringify({ username, password }))
     } catch {
       return 'The gateway does not answer. Check that it runs.'
     }
@@ -37,11 +37,11 @@ class Session {
   }
 
   async signOut(): Promise<void> {
-    await ask('DELETE').catch(() => undefined)
+    await send('DELETE').catch(() => undefined)
     this.#leave('You have signed out.')
   }
 
-  /** A request was refused because nobody is signed in (any more). */
+  /** A request was refused because no user is signed in (any more). */
   expired(): void {
     if (this.state === 'in') this.#leave('Your session has ended. Please sign in again.')
     else if (this.state === 'open') this.#leave('')
@@ -62,7 +62,7 @@ class Session {
   }
 }
 
-async function ask(method: string, body?: string): Promise<Answer> {
+async function send(method: string, body?: string): Promise<Answer> {
   const headers = { ...session.headers, ...(body === undefined ? {} : { 'Content-Type': 'application/json' }) }
   const response = await fetch(PATH, { method, headers, body })
   const text = await response.text()
@@ -72,8 +72,8 @@ async function ask(method: string, body?: string): Promise<Answer> {
 
 function sentences(answer: Answer, status: number): string {
   const fix = answer.fix ?? ''
-  const said = (answer.message ?? `the gateway answered ${status}`).replace(fix ? `; ${fix}` : '', '')
-  return [said, fix].filter(Boolean).map((part) => `${part[0].toUpperCase()}${part.slice(1)}.`).join(' ')
+  const message = (answer.message ?? `the gateway answered ${status}`).replace(fix ? `; ${fix}` : '', '')
+  return [message, fix].filter(Boolean).map((part) => `${part[0].toUpperCase()}${part.slice(1)}.`).join(' ')
 }
 
 export const session = new Session()

@@ -136,7 +136,7 @@ export interface Message {
   headers: (Decoded & { name: string })[]
   origin?: Origin
 }
-/** What a dead letter's headers say of the place it came from. */
+/** The origin of a dead letter, according to its headers. */
 export interface Origin {
   topic: string | null
   partition: number | null

@@ -4,15 +4,16 @@ A request comes with a token. The core answers with `Effects`: records to append
 by token, and timers to set. A reply may come at once, or with a later event: a JoinGroup is answered when the whole
 rebalance is, so one event can answer many tokens.
 
-The shell appends the records first. It then calls `replay` with each of them, in order, which is the only thing that
-changes durable state, and sends the replies once the records are committed. If the append fails, the shell drops the
-whole shard and loads it again, so the core need not undo anything.
+The shell calls `replay` with each of the records at once, in order, which is the only thing that changes durable state.
+It appends them at the end of the loop's turn, with those of other events, and sends the replies once they are
+committed. If the append fails, the shell drops the whole shard and loads it again, so the core need not undo anything.
 
 Soft state (which requests are parked in a rebalance, session deadlines) lives in the core and is not replayed: a
 coordinator that takes over starts with none of it, and members that are still alive rejoin on their own.
 
-Records of one event may be part of a producer's transaction (`Effects.producer`). The shell then appends them in a
-transactional batch of that producer, and replays them with its id: they take effect when the transaction's marker does.
+Records of one event may be part of a producer's transaction (`Effects.producer`). The shell then appends them first,
+in a transactional batch of that producer, which the log may reject, and replays them with its id: they take effect when
+the transaction's marker does.
 """
 
 from __future__ import annotations
