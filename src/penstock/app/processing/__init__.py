@@ -1,1 +1,1 @@
-"""From reading records to committing that they are done: the lines of a worker."""
+"""Processes subscriptions in a worker: reads records, calls handlers, sends their results, commits offsets."""
