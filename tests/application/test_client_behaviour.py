@@ -1,4 +1,4 @@
-"""Producer, Consumer, ShareConsumer and Admin against a broker: order, transactions, queues, and the texts of errors."""
+"""Producer, Consumer, ShareConsumer and Admin against a broker: order, transactions, queues, and error texts."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _add_query(sheet: Sheet, pipeline: str, query: QueryStatus) -> None:
 
 
 @contextmanager
-def served(latest: Callable[[], PipelineStatus], host: str, port: int) -> Iterator[str]:
+def serve_metrics(latest: Callable[[], PipelineStatus], host: str, port: int) -> Iterator[str]:
     """Serve a pipeline's metrics until the block ends; yields the address. Raises PortTaken if it is taken.
 
     `latest` is called from the server's own thread.

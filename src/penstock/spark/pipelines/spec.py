@@ -108,7 +108,7 @@ class Pipeline:
         return {"bootstrap.servers": self.bootstrap, **self.properties}
 
     @property
-    def checkpoint_place(self) -> str:
+    def checkpoint_directory(self) -> str:
         """The directory of the checkpoints, without a trailing slash."""
         return self.path(self.checkpoint.rstrip("/"))
 

@@ -15,7 +15,7 @@ from penstock.spark.pipelines.progress import PipelineStatus, QueryStatus
 
 STOP_TIMEOUT_SECONDS = 60.0
 # Zombie and dead: the process has ended, but its parent has not collected it yet.
-ENDED_STATES = "ZX"
+EXITED_STATES = "ZX"
 
 
 def state_directory() -> Path:
@@ -76,7 +76,7 @@ def process_started(pid: int) -> int | None:
     """When a live process started, in kernel ticks: distinguishes it from an earlier process with the same pid."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] in ENDED_STATES else int(fields[19])
+        return None if fields[0] in EXITED_STATES else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
 
