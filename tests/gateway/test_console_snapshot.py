@@ -1,4 +1,4 @@
-"""The cluster at a glance: who the controller is, whatever brokers tell their clients."""
+"""The cluster snapshot: the controller is the quorum's leader, whatever Metadata responses contain."""
 
 from __future__ import annotations
 

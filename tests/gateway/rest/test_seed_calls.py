@@ -69,7 +69,7 @@ def test_a_message_from_publisher_to_subscriber(curl: Curl, topic: str) -> None:
     status, acknowledged = curl("-X", "POST", f"/topics/{topic}/ack", *JSON, "-d", body)
     assert (status, acknowledged["acknowledged"]) == (200, True)
 
-    # The group gets the one after it, and then nothing more (204) until somebody publishes.
+    # The group gets the one after it, and then nothing more (204) until the next publish.
     status, following = curl(f"/topics/{topic}/subscribe?group=billing-{topic}")
     assert following["value"] == "second"
     assert curl(f"/topics/{topic}/subscribe?group=billing-{topic}&timeout=300") == (204, None)

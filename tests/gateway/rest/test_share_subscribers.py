@@ -72,7 +72,7 @@ def say(gateway: httpx.Client, topic: str, verb: str, message: Any, **more: Any)
     return gateway.post(f"/topics/{topic}/{verb}", json={"messageId": message["messageId"], **more})
 
 
-def test_any_gateway_settles_what_another_delivered(
+def test_any_gateway_settles_messages_of_another(
     gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -88,7 +88,7 @@ def test_any_gateway_settles_what_another_delivered(
     assert say(two, topic, "nack", second).json()["deadLetter"] is False
     again = receive(two, topic, group)
     assert (again["value"], again["attempt"]) == ("b", 2)
-    # What is settled, and what has become another attempt, cannot be settled again.
+    # A settled message, and an earlier attempt of a redelivered one, cannot be settled again.
     for gateway in gateways:
         for message, why in ((first, "settled already"), (second, "delivered again")):
             for verb in ("ack", "nack", "extend"):
@@ -99,7 +99,7 @@ def test_any_gateway_settles_what_another_delivered(
     assert receive(one, topic, group, 300) is None
 
 
-def test_no_request_has_to_come_back_to_the_same_gateway(
+def test_requests_of_one_client_may_go_to_any_gateway(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], group: str
 ) -> None:
     topic = cluster.create_topic(partitions=2)
@@ -161,7 +161,7 @@ def answers(client: httpx.Client) -> bool:
         return False
 
 
-def test_a_lock_that_ends_is_another_attempt(
+def test_expired_lock_leads_to_another_attempt(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -177,7 +177,7 @@ def test_a_lock_that_ends_is_another_attempt(
     assert say(one, topic, "ack", second).status_code == 200
 
 
-def test_the_records_of_a_killed_gateway_come_back(
+def test_records_locked_by_a_killed_gateway_are_redelivered(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, _ = gateways
@@ -193,7 +193,7 @@ def test_the_records_of_a_killed_gateway_come_back(
     assert {(each["value"], each["attempt"]) for each in back} == {(value, 2) for value in expected}
 
 
-def test_a_message_becomes_a_dead_letter(
+def test_rejected_message_is_dead_lettered(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -231,7 +231,7 @@ def test_a_message_becomes_a_dead_letter(
     ]
 
 
-def test_everybody_who_waits_gets_another_record(
+def test_each_waiting_caller_gets_a_different_record(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], group: str
 ) -> None:
     topic = cluster.create_topic(partitions=3)
@@ -264,7 +264,7 @@ def test_a_record_arrives_at_once(gateways: tuple[httpx.Client, httpx.Client], t
     assert min(waits_s) <= 0.3
 
 
-def test_a_record_is_not_kept_for_a_caller_that_has_gone(
+def test_no_record_is_locked_for_a_disconnected_caller(
     gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -314,7 +314,7 @@ def test_the_console_shows_share_groups(gateways: tuple[httpx.Client, httpx.Clie
     assert two.get(f"/api/v1/consumer-groups/{group}-not").status_code == 404
 
 
-def test_what_is_no_delivery_cannot_be_settled(
+def test_invalid_message_ids_cannot_be_settled(
     gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 Headers = Sequence[tuple[str, bytes | None]]
-# The names by which topics for dead letters are known, whoever writes them.
+# Names of dead-letter topics by common convention.
 TOPIC_NAMES = re.compile(r"(^|[._-])(dlq|dlt|dead[._-]?letters?)([._-]|$)", re.IGNORECASE)
 NUMBER_SIZES = (4, 8)
 DIGITS_MAX = 19
@@ -28,14 +28,14 @@ class Family:
     offset: str
     reasons: tuple[str, ...]
     binary: bool = False
-    # Only Penstock and share groups name the group, and count deliveries.
+    # Only Penstock and share groups have the group and the number of deliveries.
     group: str = ""
     attempts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a record was first written; fields are None if the headers do not tell."""
+    """Where a record was first written; fields that the headers lack are None."""
 
     topic: str | None
     partition: int | None

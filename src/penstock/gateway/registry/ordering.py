@@ -1,4 +1,4 @@
-"""Which records of `_schemas` count, when several gateways write concurrently without a leader.
+"""Which records of `_schemas` are accepted, when several gateways write concurrently without a leader.
 
 A gateway decides from what it has read and appends the outcome with the offset of the last record it had read. The
 record counts only if nothing came in between, which every reader can tell from the log alone: the partition's leader

@@ -39,7 +39,7 @@ class ContestedLog:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.setattr(service, "SchemaLog", ContestedLog)
-    monkeypatch.setattr(service, "MEETING_PAUSE_MAX_S", 0.001)
+    monkeypatch.setattr(service, "CONFLICT_BACKOFF_S_MAX", 0.001)
     return Registry({}, WorkerPool("schemas", DEFAULT_BUDGETS), random_source=Random(1))
 
 
@@ -47,12 +47,12 @@ def decide(_: RegistryState) -> Decision:
     return Decision((RECORD,), "written")
 
 
-def test_a_writer_that_lost_many_times_gets_through(registry: Registry) -> None:
+def test_writer_succeeds_after_many_conflicts(registry: Registry) -> None:
     ContestedLog.meetings = 40
     assert asyncio.run(registry.write(decide)) == "written"
 
 
-def test_a_writer_that_always_loses_learns_that_time_is_up(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_with_endless_conflicts_times_out(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "WRITE_TIMEOUT_S", 0.05)
     ContestedLog.meetings = 10**9
     with pytest.raises(Problem, match="timed out"):
