@@ -66,7 +66,7 @@ def test_documented_autoscaler_examples_read_the_group_lag(servers: str) -> None
                 producer.send(subscription.topics[0], str(number), {"n": number})
     reader, prometheus = trigger("metrics-api"), trigger("prometheus")
 
-    async def look() -> tuple[int, httpx.Response, str]:
+    async def read_lag() -> tuple[int, httpx.Response, str]:
         supervisor = Supervisor(app, "shop:app", Bounds(1, 8, lag_records=20))
         pages = make_pages(app, supervisor, "127.0.0.1", 0)
         await pages.start()
@@ -78,7 +78,7 @@ def test_documented_autoscaler_examples_read_the_group_lag(servers: str) -> None
         await pages.stop()
         return found
 
-    status_before, answer, scrape = asyncio.run(look())
+    status_before, answer, scrape = asyncio.run(read_lag())
     assert status_before == 503, "KEDA must not take a lag that is not known for none"
     assert answer.status_code == 200
     value = answer.json()

@@ -1,4 +1,4 @@
-"""How a handler is called, from its signature: values, records, batches, Arrow tables, DataFrames, dependencies."""
+"""Binds a handler's parameters by its signature: values, records, batches, Arrow tables, DataFrames, dependencies."""
 
 from __future__ import annotations
 

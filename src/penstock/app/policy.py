@@ -1,4 +1,4 @@
-"""What happens to a record that fails: how often and when it is tried again, and where it is dead-lettered."""
+"""The policy for a record that fails: how often and when it is tried again, and where it is dead-lettered."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What the chart shows."""
+    """The data of the chart."""
 
     title: str
     subtitle: str

@@ -67,7 +67,7 @@ LATE_SHARE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a customer bought."""
+    """One customer's purchase of one product."""
 
     id: str
     customer: str

@@ -121,7 +121,7 @@ class Demo:
         self._ledger.countries = shop.newest_countries(records)
         people = sorted({key for key, _ in records})
         gone = len(people) - len(self._ledger.countries)
-        self._screen.message(f"{len(people):,} customers, some of whom moved; {gone} asked to be forgotten")
+        self._screen.message(f"{len(people):,} customers, some of whom moved; {gone} requested deletion")
         return people
 
     def _pipeline(self) -> Pipeline:

@@ -38,7 +38,7 @@ CALLER_READERS_IDLE_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What all callers share: the registry, workers, limits."""
+    """The parts that all callers share: the registry, workers, limits."""
 
     settings: GatewaySettings
     cluster_id: str

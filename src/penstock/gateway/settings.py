@@ -41,7 +41,7 @@ class SettingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings(NamedLimits):
-    """What a gateway is started with. Port 0 is any free port."""
+    """The settings that a gateway is started with. Port 0 is any free port."""
 
     bootstrap_servers: str
     host: str = "127.0.0.1"

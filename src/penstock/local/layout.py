@@ -71,7 +71,7 @@ def free_ports(
 
 
 def held_ports(owner: object, count: int) -> tuple[list[int], Callable[[], object]]:
-    """Free ports that are held for `owner`, until the function is called or `owner` is gone."""
+    """Free ports that are held for `owner`, until the function is called or `owner` is garbage-collected."""
     held: list[socket.socket] = []
     return free_ports(count, held=held), finalize(owner, _close_sockets, held)
 

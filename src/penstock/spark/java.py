@@ -26,7 +26,7 @@ exec "{java}" "$@"
 
 
 class JavaMissing(RuntimeError):
-    """No Java that Spark runs on was found; the message says what to install."""
+    """No Java that Spark runs on was found; the message names what to install."""
 
 
 def java_home() -> Path:

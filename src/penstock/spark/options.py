@@ -148,7 +148,7 @@ def _subscription(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None
     chosen = [name for name in ("subscribe", "subscribepattern", "assign") if name in given]
     if len(chosen) != 1:
         found = "none of them is" if not chosen else f"{' and '.join(chosen)} are"
-        raise ValueError(f"one of subscribe, subscribePattern and assign says which topics to read: {found} set")
+        raise ValueError(f"exactly one of subscribe, subscribePattern and assign must be set: {found} set")
     text = given[chosen[0]].strip()
     if not text:
         raise ValueError(f"{chosen[0]} is empty; name at least one topic")

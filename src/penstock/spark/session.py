@@ -47,7 +47,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 
 
 class SparkMissing(RuntimeError):
-    """PySpark is not installed; the message says how to install it."""
+    """PySpark is not installed; the message has the command to install it."""
 
 
 def session(

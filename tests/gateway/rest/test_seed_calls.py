@@ -64,7 +64,7 @@ def test_a_message_from_publisher_to_subscriber(curl: Curl, topic: str) -> None:
     assert message["value"] == "two widgets"
     assert message["headers"] == {"trace_id": "abc123"}
 
-    # Say that it is done:              POST /topics/{topic}/ack   {messageId}
+    # Acknowledge it:                   POST /topics/{topic}/ack   {messageId}
     body = json.dumps({"messageId": message["messageId"]})
     status, acknowledged = curl("-X", "POST", f"/topics/{topic}/ack", *JSON, "-d", body)
     assert (status, acknowledged["acknowledged"]) == (200, True)

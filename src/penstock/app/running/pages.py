@@ -1,4 +1,4 @@
-"""What `penstock app run` serves over HTTP: metrics, health, lag for autoscalers, and the AsyncAPI document."""
+"""The HTTP endpoints of `penstock app run`: metrics, health, lag for autoscalers, and the AsyncAPI document."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class BrokerSignIn:
         return await self._first([Credentials(OAUTHBEARER, name, token)], address)
 
     async def verify(self, credentials: Credentials) -> None:
-        """Raises Rejected if they are not accepted any more, and Problem (503) if no broker answers."""
+        """Raises Rejected if they are no longer accepted, and Problem (503) if no broker answers."""
         await self._first([credentials])
 
     async def delegation_token(self, principal: str) -> DelegationToken:

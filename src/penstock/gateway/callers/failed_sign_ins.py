@@ -23,7 +23,7 @@ class FailedSignIns:
         self._limits = (per_user_max, per_address_max)
         # When the window of an (address, user) started, and its failures; "" stands for all users of the address.
         self._counts: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
-        # Sign-ins under way, by the same keys: each of them may fail.
+        # Sign-ins in progress, by the same keys: each of them may fail.
         self._under_way: Counter[tuple[str, str]] = Counter()
 
     def check(self, address: str, user: str, now: float) -> None:
@@ -57,7 +57,7 @@ class FailedSignIns:
         return True
 
     def end(self, address: str, user: str) -> None:
-        """A sign-in is no longer under way."""
+        """Note that a sign-in is no longer in progress."""
         for key in ((address, user), (address, "")):
             self._under_way[key] -= 1
             if not self._under_way[key]:

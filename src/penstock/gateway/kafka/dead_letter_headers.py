@@ -1,4 +1,5 @@
-"""Where a dead letter came from and why, from the headers of Penstock, share groups, Kafka Streams, Connect and Spring.
+"""The origin of a dead letter and the reason, from the headers of Penstock, share groups, Kafka Streams, Connect and
+Spring.
 
 Penstock and Kafka write numbers as text (KIP-1191, KIP-1034, Kafka Connect's error context). Spring writes them as
 big-endian binary.

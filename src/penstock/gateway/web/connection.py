@@ -177,7 +177,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
             self.scope[CERTIFICATE_KEY] = self._certificate  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header. Trailers are ignored, because they would be taken for headers."""
+        """A header. Trailers are ignored, because they would be treated as headers."""
         if self._reading is Reading.HEAD:
             super().on_header(name, value)
 

@@ -81,7 +81,7 @@ def _add_query(sheet: Sheet, pipeline: str, query: QueryStatus) -> None:
 
 @contextmanager
 def serve_metrics(latest: Callable[[], PipelineStatus], host: str, port: int) -> Iterator[str]:
-    """Serve a pipeline's metrics until the block ends; yields the address. Raises PortTaken if it is taken.
+    """Serve a pipeline's metrics while the block runs; yields the address. Raises PortTaken if it is in use.
 
     `latest` is called from the server's own thread.
     """

@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.spark.pipelines.progress import PipelineStatus, QueryStatus
 
 STOP_TIMEOUT_SECONDS = 60.0
-# Zombie and dead: the process has ended, but its parent has not collected it yet.
+# Zombie and dead: the process has exited, but its parent has not collected it yet.
 EXITED_STATES = "ZX"
 
 
@@ -27,7 +27,7 @@ def state_directory() -> Path:
 
 @contextmanager
 def state_file(status: PipelineStatus) -> Iterator[None]:
-    """Keep a state file until the block ends."""
+    """Keep a state file while the block runs."""
     write_state(status)
     try:
         yield
@@ -60,14 +60,14 @@ def running() -> list[PipelineStatus]:
 
 
 def stop(name: str, timeout_seconds: float = STOP_TIMEOUT_SECONDS) -> bool:
-    """Ask a running pipeline to end; False if there is none of that name, raises TimeoutError if it does not end."""
+    """Terminate a running pipeline; False if there is none of that name, raises TimeoutError if it does not exit."""
     chosen = [status for status in running() if status.name == name]
     for status in chosen:
         os.kill(status.pid, signal.SIGTERM)
         deadline = time.monotonic() + timeout_seconds
         while process_started(status.pid) == status.process_started:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} (pid {status.pid}) did not end within {timeout_seconds:.0f} s")
+                raise TimeoutError(f"{name} (pid {status.pid}) did not exit within {timeout_seconds:.0f} s")
             time.sleep(0.1)
     return bool(chosen)
 

@@ -16,7 +16,7 @@ def names() -> list[str]:
 
 
 def summary(template: str) -> str:
-    """What a template is for, in one line."""
+    """The purpose of a template, in one line."""
     first = (DIRECTORY / f"{template}.yaml").read_text("utf-8").partition("\n")[0]
     return first.removeprefix("# ")
 

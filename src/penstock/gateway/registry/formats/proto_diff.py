@@ -1,4 +1,4 @@
-"""The changes between two .proto files, field by field, to tell whether one reads data written with the other.
+"""The changes between two .proto files, field by field, to decide whether one reads data written with the other.
 
 A change whose kind is not in HARMLESS makes the newer file misread or reject old data. The names are those that
 Confluent's registry reports.

@@ -192,13 +192,13 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
         raise Problem(40001, f"a reset to {to} needs a value", "add an integer as `value`")
     value = int(body.get("value") or 0)
     keys = [(topic, number) for number in numbers]
-    begins = await groups.offsets(keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    starts = await groups.offsets(keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     ends = await groups.offsets(keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    missing = [number for key, number in zip(keys, numbers, strict=True) if key not in begins or key not in ends]
+    missing = [number for key, number in zip(keys, numbers, strict=True) if key not in starts or key not in ends]
     if missing:
         raise Problem(50301, f"the offsets of {topic} {missing[:5]} are not available", "try again in a moment")
     if to == "earliest":
-        return begins
+        return starts
     if to == "latest":
         return ends
     if to == "time":
@@ -207,5 +207,5 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
         timed = await groups.offsets(keys, checked_call(OffsetSpec.for_timestamp, value))
         return {key: timed[key] if timed.get(key, -1) >= 0 else ends[key] for key in keys}
     committed = await groups.committed(name) if to == "shift" else {}
-    wanted = {key: committed.get(key, begins[key]) + value if to == "shift" else value for key in keys}
-    return {key: min(max(offset, begins[key]), ends[key]) for key, offset in wanted.items()}
+    wanted = {key: committed.get(key, starts[key]) + value if to == "shift" else value for key in keys}
+    return {key: min(max(offset, starts[key]), ends[key]) for key, offset in wanted.items()}

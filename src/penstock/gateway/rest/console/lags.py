@@ -44,14 +44,14 @@ async def group_lags(
     counts = await asyncio.gather(*(_partition_count(admin, topic) for topic in topics))
     partitions = {(topic, number) for topic, count in zip(topics, counts, strict=True) for number in range(count)}
     partitions |= {*committed, *assigned}
-    ends, begins = await asyncio.gather(
+    ends, starts = await asyncio.gather(
         groups.offsets(sorted(partitions), OffsetSpec.latest()),  # type: ignore[no-untyped-call]
         groups.offsets(sorted(partitions - committed.keys()), OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
     )
     found = []
     for topic, partition in sorted(partitions):
         offset, end = committed.get((topic, partition)), ends.get((topic, partition))
-        start = begins.get((topic, partition)) if offset is None else offset
+        start = starts.get((topic, partition)) if offset is None else offset
         lag = max(0, end - start) if end is not None and start is not None else None
         found.append(PartitionLag(topic, partition, offset, end, lag))
     return found

@@ -76,7 +76,7 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
         if partitions is None:
             raise Problem(40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
         keys = [(name, index) for index in range(len(partitions))]
-        begins, ends, sizes = await asyncio.gather(
+        starts, ends, sizes = await asyncio.gather(
             _offsets(groups, keys, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
             _offsets(groups, keys, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
             _sizes(snapshot, wire, name, len(partitions)),
@@ -87,7 +87,7 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
                 "leader": partition.leader,
                 "replicas": partition.replicas,
                 "in_sync": partition.in_sync_replicas,
-                "beginning": begins.get((name, index)),
+                "beginning": starts.get((name, index)),
                 "end": ends.get((name, index)),
                 "size_bytes": sizes.get((index, partition.leader)),
             }
@@ -146,15 +146,15 @@ async def counts(groups: Groups, snapshot: ClusterSnapshot, names: list[str]) ->
         for index, partition in enumerate(snapshot.topics[name])
         if partition.leader >= 0
     ]
-    begins, ends = await asyncio.gather(
+    starts, ends = await asyncio.gather(
         _offsets(groups, keys, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
         _offsets(groups, keys, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
     )
     found: dict[str, dict[str, int]] = {}
     for key, end in ends.items():
-        if key in begins:
+        if key in starts:
             row = found.setdefault(key[0], {"records": 0, "written": 0})
-            row["records"] += end - begins[key]
+            row["records"] += end - starts[key]
             row["written"] += end
     return found
 

@@ -162,7 +162,8 @@ def v2_consumer_operations(
             await instances.check_readable(found)
             shown = await codec.v2(found, form)
         except Problem:
-            # These records are not lost: they come again until the caller seeks past them or reads them as binary.
+            # These records are not lost: they are returned again until the caller seeks past them or reads them as
+            # binary.
             await instances.use(instance, lambda consumer: consumer.put_back(found))
             raise
         if found and instance.options["auto_commit"]:

@@ -114,7 +114,7 @@ def _show_bytes(data: bytes | None, wanted: str, schemas: Schemas, budgets: Budg
         try:
             form = "json" if _may_be_json(text_found) and is_json(text_found) else "text"
         except RecursionError:
-            shown["note"] = "it is nested too deeply to tell whether it is JSON"
+            shown["note"] = "it is nested too deeply to detect whether it is JSON"
     return {**shown, "format": form, **_cut(text_found)}
 
 

@@ -31,7 +31,7 @@ from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 
 CONVERSION = 42203
-# What a worker gets at a time.
+# The largest chunk of work for a worker.
 CHUNK_RECORDS_MAX = 500
 CHUNK_BYTES_MAX = 1024 * 1024
 # If a chunk fails, its items are tried one by one with this deadline, until this many have failed.
@@ -149,7 +149,7 @@ class SchemaCodec:
         how: tuple[Any, ...],
         on_failure: Callable[[ReadRecord, str], Shown],
     ) -> list[Shown]:
-        """What a function makes of each record, in a worker if it could take a while."""
+        """The results of a function for each record, computed in a worker if it could take a while."""
         if self._is_small(records):
             return convert(list(records), *how)
 
