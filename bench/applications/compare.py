@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.applications import celery_queue
 from bench.applications.figures import keep
-from penstock.app.lines.kafka import share_lag
+from penstock.app.processing.kafka import share_lag
 from penstock.client.application.admin import Admin
 from penstock.client.application.consumer import Consumer
 from penstock.client.application.producer import Producer

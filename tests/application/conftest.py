@@ -15,9 +15,9 @@ from support.gateway_process import GatewayProcess
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Cluster]:
     settings = {"num.partitions": "1", "offsets.topic.num.partitions": "4"}
-    # For a test that waits until a lock has ended.
+    # For a test that waits until a lock has expired.
     settings["group.share.min.record.lock.duration.ms"] = "1000"
-    # For the examples of access rules. Everybody here may do everything.
+    # For the examples of ACLs. Every client here is a super user.
     settings["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     settings["super.users"] = "User:ANONYMOUS"
     with Cluster(settings=settings) as cluster:

@@ -1,4 +1,4 @@
-"""The AsyncAPI document of an application: what it reads, sends, answers and puts aside, with the types."""
+"""The AsyncAPI document of an application: topics read, sent to, replied to and dead-lettered to, with their types."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resolve(document: dict[str, Any], reference: str) -> Any:
     return found
 
 
-def test_the_document_has_everything_that_is_read_and_sent() -> None:
+def test_document_lists_all_received_and_sent_channels() -> None:
     document = describe(shop())
     assert (document["asyncapi"], document["info"]) == ("3.0.0", {"title": "Billing <b>", "version": "2.1.0"})
     assert document["servers"]["cluster"] == {"host": "broker:9092", "protocol": "kafka"}
@@ -73,7 +73,7 @@ def test_the_document_has_everything_that_is_read_and_sent() -> None:
     assert operations["answer.questions"]["bindings"]["kafka"]["groupId"]["const"] == "answers"
 
 
-def test_payloads_are_the_types() -> None:
+def test_payload_schemas_are_those_of_the_types() -> None:
     channels = describe(shop())["channels"]
 
     def payload(topic: str) -> Any:
@@ -86,7 +86,7 @@ def test_payloads_are_the_types() -> None:
     assert payload("questions") == {"type": "string"}
 
 
-def test_the_page_shows_it_and_escapes_what_it_shows() -> None:
+def test_page_lists_subscriptions_and_escapes_html() -> None:
     text = page(shop())
     assert "Billing &lt;b&gt;" in text
     assert "Billing <b>" not in text
@@ -94,7 +94,7 @@ def test_the_page_shows_it_and_escapes_what_it_shows() -> None:
         assert shown in text
 
 
-def test_describe_prints_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_command_prints_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "described.py").write_text(
         "import penstock\napp = penstock.App('billing')\n@app.subscribe('orders')\ndef bill(order: dict) -> None: ...\n"
     )

@@ -1,4 +1,4 @@
-"""What autoscalers read, by the examples in docs/app.md: each is tried on the real endpoint."""
+"""The autoscaler examples in docs/app.md, each run against the real endpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import httpx
 import yaml
 
 import penstock
-from penstock.app.counters import LineCounters
+from penstock.app.counters import SubscriptionCounters
 from penstock.app.running.pages import make_pages
 from penstock.app.running.scaling import Bounds
 from penstock.app.running.supervisor import Supervisor
@@ -21,7 +21,7 @@ from penstock.testing import AppHarness
 
 PAGE = (Path(__file__).parents[2] / "docs" / "app.md").read_text()
 BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# The one form that the page uses: for each subscription what any pod says, and their sum.
+# The one form that the page uses: each subscription's lag as any pod reports it, summed over subscriptions.
 QUERY = re.compile(r'sum\(max by \((?P<by>\w+)\) \((?P<metric>\w+)\{(?P<label>\w+)="(?P<value>[^"]*)"\}\)\)')
 SAMPLE = re.compile(r"^(\w+)\{([^}]*)\} (\S+)$", re.MULTILINE)
 RECORDS = 25
@@ -50,7 +50,7 @@ def ask_prometheus(query: str, scrapes: list[str]) -> float:
     return sum(highest.values())
 
 
-def test_the_examples_read_the_lag_of_the_group(servers: str) -> None:
+def test_documented_autoscaler_examples_read_the_group_lag(servers: str) -> None:
     name = uuid.uuid4().hex[:8]
     app = penstock.App("billing", servers)
     for label, topic in (("bill", f"orders-{name}"), ("refund", f"returns-{name}")):
@@ -66,7 +66,7 @@ def test_the_examples_read_the_lag_of_the_group(servers: str) -> None:
                 producer.send(subscription.topics[0], str(number), {"n": number})
     reader, prometheus = trigger("metrics-api"), trigger("prometheus")
 
-    async def look() -> tuple[int, httpx.Response, str]:
+    async def read_lag() -> tuple[int, httpx.Response, str]:
         supervisor = Supervisor(app, "shop:app", Bounds(1, 8, lag_records=20))
         pages = make_pages(app, supervisor, "127.0.0.1", 0)
         await pages.start()
@@ -78,7 +78,7 @@ def test_the_examples_read_the_lag_of_the_group(servers: str) -> None:
         await pages.stop()
         return found
 
-    status_before, answer, scrape = asyncio.run(look())
+    status_before, answer, scrape = asyncio.run(read_lag())
     assert status_before == 503, "KEDA must not take a lag that is not known for none"
     assert answer.status_code == 200
     value = answer.json()
@@ -92,8 +92,8 @@ def test_the_examples_read_the_lag_of_the_group(servers: str) -> None:
     assert 'penstock_app_workers_wanted{app="billing"} 3' in scrape
 
 
-def test_a_record_that_waits_for_its_next_try_is_the_only_lag(servers: str) -> None:
-    """What was done behind it cannot be committed past it, and wants no more workers."""
+def test_delayed_record_is_the_only_lag(servers: str) -> None:
+    """Records finished behind it cannot be committed yet, but do not scale the workers out."""
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     app = penstock.App(topic, servers)
 
@@ -119,8 +119,8 @@ def test_a_record_that_waits_for_its_next_try_is_the_only_lag(servers: str) -> N
         assert asyncio.run(lag()) == 0
 
 
-def test_a_work_queue_has_ages_too() -> None:
-    """--lag-seconds looks at them."""
+def test_share_group_subscription_reports_record_age() -> None:
+    """`--lag-seconds` needs it."""
     app = penstock.App("packing")
 
     @app.subscribe("orders", share=True)
@@ -131,5 +131,5 @@ def test_a_work_queue_has_ages_too() -> None:
     with AppHarness(app) as harness:
         harness.send("orders", None, "tea")
         harness.run()
-    counters: LineCounters = app.counters["pack"]
+    counters: SubscriptionCounters = app.counters["pack"]
     assert counters.age.count == 1

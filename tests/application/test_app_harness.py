@@ -54,7 +54,7 @@ def test_values_by_type_and_results_by_key(opened: Open, name: str) -> None:
     assert by_key == {"customer-0": [0, 6, 12], "customer-1": [3, 9, 15]}
 
 
-def test_a_poison_pill_is_tried_delayed_and_put_aside_while_the_rest_flows(opened: Open, name: str) -> None:
+def test_poison_pill_is_retried_and_dead_lettered_while_others_are_processed(opened: Open, name: str) -> None:
     app = App(name)
     tries: list[str] = []
 
@@ -91,7 +91,7 @@ def test_a_poison_pill_is_tried_delayed_and_put_aside_while_the_rest_flows(opene
     assert (origin.topic, origin.reason) == (orders(name), "ValueError: this cannot be billed")
 
 
-def test_records_of_a_key_wait_behind_a_failed_one_and_no_others(opened: Open, name: str) -> None:
+def test_only_records_with_the_key_of_a_failed_one_wait(opened: Open, name: str) -> None:
     app = App(name)
     done: list[tuple[str | None, int]] = []
 
@@ -112,7 +112,7 @@ def test_records_of_a_key_wait_behind_a_failed_one_and_no_others(opened: Open, n
         assert [n for found, n in done if found == key] == [0, 1, 2, 3]
 
 
-def test_what_cannot_be_read_is_not_tried_again(opened: Open, name: str) -> None:
+def test_undecodable_value_is_dead_lettered_without_retries(opened: Open, name: str) -> None:
     app = App(name)
     seen: list[str] = []
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_read_is_not_tried_again(opened: Open, name: str) -> None
     assert "SerializationFailed" in letter.reason
 
 
-def test_nothing_is_sent_by_a_handler_that_fails(opened: Open, name: str) -> None:
+def test_failed_handler_sends_nothing(opened: Open, name: str) -> None:
     app = App(name)
 
     @app.subscribe(orders(name), retries=1, delay_s=1, guarantee="exactly-once")
@@ -151,7 +151,7 @@ def test_nothing_is_sent_by_a_handler_that_fails(opened: Open, name: str) -> Non
         assert harness.values(f"invoices-{name}", str) == ["tea"]
 
 
-def test_a_batch_loses_only_its_poison(opened: Open, name: str) -> None:
+def test_only_the_poison_pill_of_a_batch_is_dead_lettered(opened: Open, name: str) -> None:
     app = App(name)
     sizes: list[int] = []
     items: list[str] = []
@@ -203,7 +203,7 @@ def test_lifespan_dependencies_and_middleware(opened: Open, name: str) -> None:
     assert events == ["open", "before 1", 21, "closed"]
 
 
-def test_a_work_queue(opened: Open, name: str) -> None:
+def test_share_group_subscription_retries_and_dead_letters(opened: Open, name: str) -> None:
     app = App(name)
     deliveries: list[tuple[str, int]] = []
 
@@ -245,7 +245,7 @@ def test_traces_and_replies(opened: Open, name: str) -> None:
     assert answered.header("correlation-id") == b"7"
 
 
-def test_functions_of_one_group_read_topics_of_their_own(opened: Open, name: str) -> None:
+def test_subscriptions_of_one_group_read_different_topics(opened: Open, name: str) -> None:
     app = App(name)
     done: list[str] = []
 
@@ -269,14 +269,14 @@ def test_functions_of_one_group_read_topics_of_their_own(opened: Open, name: str
     assert done == ["tea"]
 
 
-def test_handlers_that_cannot_work_are_refused_when_they_are_written() -> None:
+def test_invalid_handlers_are_rejected_when_subscribed() -> None:
     app = App("refused")
     with pytest.raises(penstock.PenstockError, match="takes no record"):
 
         @app.subscribe("orders")
         def nothing() -> None: ...
 
-    with pytest.raises(penstock.PenstockError, match="nobody provides it"):
+    with pytest.raises(penstock.PenstockError, match="nothing provides it"):
 
         @app.subscribe("orders")
         def more(order: Order, price: int) -> None: ...
@@ -289,7 +289,7 @@ def test_handlers_that_cannot_work_are_refused_when_they_are_written() -> None:
         def both(order: Order) -> None: ...
 
 
-def test_batches_keep_the_order_of_a_key_behind_a_failure(opened: Open, name: str) -> None:
+def test_batches_keep_order_within_a_key_after_a_failure(opened: Open, name: str) -> None:
     app = App(name)
     done: list[tuple[str | None, str]] = []
     failures = ["not yet"]
@@ -348,7 +348,7 @@ def test_async_middleware_wraps_handlers_of_either_kind_and_batches(is_async: bo
     assert sorted(wrapped) == [(1, "1 orders"), (1, "tea")]
 
 
-def test_middleware_that_could_not_wait_for_a_handler_is_refused(name: str) -> None:
+def test_plain_middleware_around_an_async_handler_is_rejected(name: str) -> None:
     app = App(name)
 
     @app.subscribe("orders")
@@ -363,7 +363,7 @@ def test_middleware_that_could_not_wait_for_a_handler_is_refused(name: str) -> N
 
 
 @pytest.mark.parametrize("source", [memory.MemorySource, memory.MemoryShare])
-def test_what_a_thread_has_read_and_not_handed_over_is_waited_for(
+def test_harness_waits_for_records_that_the_reader_has_not_handed_over(
     name: str, source: type[memory.MemorySource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = source.read

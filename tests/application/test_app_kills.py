@@ -1,4 +1,4 @@
-"""Applications while workers and brokers are killed: nothing is lost, exactly once is once, poison is put aside."""
+"""Applications while workers and brokers are killed: no loss, exactly once is once, poison pills are dead-lettered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.app.lines.kafka import share_lag
+from penstock.app.processing.kafka import share_lag
 from penstock.local.layout import free_ports
 from penstock.testing import Cluster
 from support.processes import eventually
@@ -29,8 +29,8 @@ OPTIONS = {
     "exactly-once": (2, 'guarantee="exactly-once"'),
     "queue": (4, "share=True"),
 }
-# Killed workers are missed after seconds, not after 45.
-SOON_MISSED = {
+# Killed workers' sessions expire after seconds, not after 45.
+SHORT_SESSIONS = {
     f"group.{kind}.{name}": value
     for kind in ("consumer", "share")
     for name, value in (
@@ -60,7 +60,7 @@ def children(pid: int) -> list[int]:
 
 
 def read_all(servers: str, topic: str) -> list[penstock.Record[str]]:
-    """Every committed record of a topic that nobody writes to any more."""
+    """Every committed record of a topic that has no more writers."""
     found = []
     with (
         penstock.Admin(servers) as admin,
@@ -77,12 +77,12 @@ def read_all(servers: str, topic: str) -> list[penstock.Record[str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("guarantee", OPTIONS)
-def test_workers_and_brokers_are_killed(guarantee: str, tmp_path: Path) -> None:
+def test_applications_survive_killed_workers_and_brokers(guarantee: str, tmp_path: Path) -> None:
     retries, options = OPTIONS[guarantee]
     program = PROGRAM.format(guarantee=guarantee, poison=POISON, retries=retries, options=options)
     (tmp_path / "copying.py").write_text(program)
     chance = random.Random(7)
-    with Cluster(SOON_MISSED, nodes=3) as cluster:
+    with Cluster(SHORT_SESSIONS, nodes=3) as cluster:
         servers = cluster.bootstrap_servers
         with penstock.Admin(servers) as admin:
             for topic in ("in", f"out-{guarantee}", "dlq.in"):
@@ -146,7 +146,7 @@ def knows_lag(address: str) -> bool:
     return True
 
 
-def test_a_run_serves_pages_and_stops_gracefully(servers: str, tmp_path: Path) -> None:
+def test_app_run_serves_pages_and_stops_gracefully(servers: str, tmp_path: Path) -> None:
     topic = f"pages-{tmp_path.name}"
     (tmp_path / "pages.py").write_text(
         f"import penstock\napp = penstock.App('{topic}')\n"

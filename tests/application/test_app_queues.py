@@ -17,8 +17,8 @@ import pytest
 
 import penstock
 from penstock import App
-from penstock.app.lines.kafka import share_lag
-from penstock.app.lines.share_group import BACKOFF_MAX_MS, BACKOFF_MS, DELIVERIES_MAX, prepare_share_group
+from penstock.app.processing.kafka import share_lag
+from penstock.app.processing.share_group import BACKOFF_MAX_MS, BACKOFF_MS, DELIVERIES_MAX, prepare_share_group
 from penstock.testing import AppHarness, Cluster
 from support.processes import eventually
 
@@ -27,7 +27,7 @@ JOBS = 50
 
 
 def poll_all(servers: str, group: str, topic: str, count: int) -> list[str]:
-    """What another worker of the group gets, until it has so many."""
+    """The records that another worker of the group receives, until there are so many."""
     found: list[str] = []
     with penstock.ShareConsumer(servers, group=group, value=str) as consumer:
         consumer.subscribe(topic)
@@ -41,8 +41,8 @@ def poll_all(servers: str, group: str, topic: str, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("retries", [0, 5, 8])
-def test_a_job_has_all_its_tries_and_ends_in_the_dead_letters(retries: int, opened: Open, name: str) -> None:
-    """Brokers give a record up after five deliveries, unless they are told otherwise."""
+def test_share_group_record_has_all_tries_and_is_dead_lettered(retries: int, opened: Open, name: str) -> None:
+    """Brokers archive a record after five deliveries by default."""
     app = App(name)
     tries: Counter[str] = Counter()
 
@@ -61,7 +61,7 @@ def test_a_job_has_all_its_tries_and_ends_in_the_dead_letters(retries: int, open
     assert letter.record.header("penstock.dlq.attempts") == str(retries + 1).encode()
 
 
-def test_more_tries_than_brokers_allow_end_in_the_dead_letters_too(
+def test_retries_beyond_the_delivery_limit_are_dead_lettered(
     servers: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(name, servers)
@@ -78,7 +78,7 @@ def test_more_tries_than_brokers_allow_end_in_the_dead_letters_too(
     assert "tries records 10 times, not 31" in caplog.text
 
 
-def test_pauses_are_the_brokers(servers: str, name: str) -> None:
+def test_retry_backoff_is_set_in_the_share_group_configuration(servers: str, name: str) -> None:
     app = App(name, servers)
 
     @app.subscribe("jobs", share=True, retries=3, delay_s=2, delay_s_max=30)
@@ -89,13 +89,13 @@ def test_pauses_are_the_brokers(servers: str, name: str) -> None:
         prepare_share_group(app.connection, app.subscriptions[0], has_pauses=True)
         found = admin.group_config(name)
         assert (found[BACKOFF_MS], found[BACKOFF_MAX_MS], found[DELIVERIES_MAX]) == ("2000", "30000", "5")
-        # A limit that somebody has raised stays.
+        # A higher limit is kept.
         admin.alter_group(name, {DELIVERIES_MAX: "9"})
         limits = prepare_share_group(app.connection, app.subscriptions[0], has_pauses=True)
         assert (limits.deliveries_max, admin.group_config(name)[DELIVERIES_MAX]) == (9, "9")
 
 
-def test_what_a_slow_worker_has_not_begun_is_free_for_others(servers: str, name: str) -> None:
+def test_records_that_a_slow_worker_has_not_started_are_released(servers: str, name: str) -> None:
     app = App(name, servers)
     has_begun, may_end = threading.Event(), threading.Event()
     done: list[str] = []
@@ -120,7 +120,7 @@ def test_what_a_slow_worker_has_not_begun_is_free_for_others(servers: str, name:
     assert sorted([*others, *done]) == sorted(str(number) for number in range(JOBS))
 
 
-def test_a_job_that_lasts_longer_than_its_lock_does_not_stop_the_others(
+def test_job_that_outlasts_its_lock_does_not_stop_others(
     servers: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(name, servers)
@@ -134,7 +134,7 @@ def test_a_job_that_lasts_longer_than_its_lock_does_not_stop_the_others(
     def work(job: str) -> None:
         calls[job] += 1
         if job == "long" and calls[job] == 1:
-            # The broker gives it to others then, here to this worker again.
+            # The broker then delivers it again, here to the same worker.
             time.sleep(lock_s * 3)
 
     with caplog.at_level(logging.WARNING), AppHarness(app, servers) as harness:
@@ -144,7 +144,7 @@ def test_a_job_that_lasts_longer_than_its_lock_does_not_stop_the_others(
         assert harness.dead_letters(f"jobs-{name}") == []
     assert calls["long"] >= 2
     assert calls["short"] >= 1
-    assert "others do it again" in caplog.text
+    assert "its records are delivered again" in caplog.text
     assert app.counters["work"].restarts == 0
 
 
@@ -165,7 +165,7 @@ def work(job: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_a_job_that_kills_its_workers_is_put_aside(servers: str, name: str, tmp_path: Path) -> None:
+def test_record_that_kills_its_workers_is_dead_lettered(servers: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "killed.py").write_text(KILLER.format(name=name))
     with penstock.Admin(servers) as admin, penstock.Producer(servers) as producer:
         for topic in (f"jobs-{name}", f"done-{name}"):
@@ -193,7 +193,7 @@ def test_a_job_that_kills_its_workers_is_put_aside(servers: str, name: str, tmp_
 
 
 @pytest.mark.slow
-def test_the_lag_of_a_group_is_known_whichever_broker_coordinates_it() -> None:
+def test_share_lag_is_read_from_any_coordinator() -> None:
     with (
         Cluster(nodes=3) as cluster,
         penstock.Producer(cluster.bootstrap_servers) as producer,

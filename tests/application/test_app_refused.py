@@ -1,4 +1,4 @@
-"""Messages that no broker takes are the failure of the record they were sent for, and never stop the line."""
+"""Messages that brokers refuse fail the record they were sent for, and never stop the subscription."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def values_of(harness: AppHarness, topic: str) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [{"guarantee": each} for each in GUARANTEES] + [{"share": True}])
-def test_a_result_that_is_too_large_is_put_aside(options: dict[str, Any], servers: str, name: str) -> None:
+def test_record_with_too_large_result_is_dead_lettered(options: dict[str, Any], servers: str, name: str) -> None:
     app = App(name, servers)
 
     @app.subscribe(f"in-{name}", publish=f"out-{name}", **options)
@@ -44,7 +44,7 @@ def test_a_result_that_is_too_large_is_put_aside(options: dict[str, Any], server
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_neighbours_in_a_refused_batch_are_stored(guarantee: Guarantee, servers: str, name: str) -> None:
+def test_other_messages_of_a_refused_batch_are_stored(guarantee: Guarantee, servers: str, name: str) -> None:
     """A broker refuses all of a batch; here every batch is too large for the topic, and one record too."""
     app = App(name, servers)
     with penstock.Admin(servers) as admin:
@@ -61,13 +61,13 @@ def test_neighbours_in_a_refused_batch_are_stored(guarantee: Guarantee, servers:
         harness.run()
         found = values_of(harness, f"out-{name}")
         letters = harness.dead_letters(f"in-{name}")
-    # At least once: a line that is told late may have sent some before.
+    # At least once: if the refusal is reported late, some may have been sent before.
     assert sorted(set(found) if guarantee == "at-least-once" else found) == sorted(f"{each:10}" for each in numbers)
     assert [letter.record.value for letter in letters] == [b"large"]
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_topic_that_a_record_chose_and_that_cannot_be(guarantee: Guarantee, servers: str, name: str) -> None:
+def test_record_that_chooses_an_invalid_topic_is_dead_lettered(guarantee: Guarantee, servers: str, name: str) -> None:
     app = App(name, servers)
     with penstock.Admin(servers) as admin:
         admin.create_topic(f"good-{name}", 1, 1)
@@ -86,7 +86,7 @@ def test_a_topic_that_a_record_chose_and_that_cannot_be(guarantee: Guarantee, se
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_a_dead_letter_that_is_too_large_goes_without_its_record(guarantee: Guarantee, servers: str, name: str) -> None:
+def test_too_large_dead_letter_is_sent_without_its_value(guarantee: Guarantee, servers: str, name: str) -> None:
     app = App(name, servers)
     with penstock.Admin(servers) as admin:
         admin.create_topic(f"dlq.in-{name}", 1, 1, {"max.message.bytes": str(SMALL_LIMIT)})
@@ -104,7 +104,7 @@ def test_a_dead_letter_that_is_too_large_goes_without_its_record(guarantee: Guar
         assert values_of(harness, f"out-{name}") == ["small"]
         (letter,) = harness.dead_letters(f"in-{name}")
     assert letter.reason == "ValueError: not this one"
-    # So whoever replays it sees that it has no copy, and reads the record where it is.
+    # A replay sees that there is no copy, and reads the record from its own topic.
     assert (letter.record.key, letter.record.value) == (None, None)
     assert (letter.record.header("penstock.dlq.value"), letter.record.header("penstock.dlq.offset")) == (
         b"too large",
@@ -118,7 +118,7 @@ def test_a_dead_letter_that_is_too_large_goes_without_its_record(guarantee: Guar
     assert sent == {"topics": [{"topic": f"in-{name}", "records": 1}], "gone": 0}
 
 
-def test_a_batch_whose_result_is_too_large_is_put_aside_whole(servers: str, name: str) -> None:
+def test_all_records_of_a_batch_with_too_large_result_are_dead_lettered(servers: str, name: str) -> None:
     app = App(name, servers)
 
     @app.subscribe(f"in-{name}", publish=f"out-{name}", batch_size=10)
@@ -132,6 +132,6 @@ def test_a_batch_whose_result_is_too_large_is_put_aside_whole(servers: str, name
         harness.send(f"in-{name}", "later", "later")
         harness.run()
         sent = " ".join(harness.values(f"out-{name}", str)).split()
-        aside = [letter.record.value.decode() for letter in harness.dead_letters(f"in-{name}")]
-    assert "large" in aside
-    assert sorted([*sent, *aside]) == sorted(["large", "later", *(str(number) for number in range(5))])
+        dead_lettered = [letter.record.value.decode() for letter in harness.dead_letters(f"in-{name}")]
+    assert "large" in dead_lettered
+    assert sorted([*sent, *dead_lettered]) == sorted(["large", "later", *(str(number) for number in range(5))])

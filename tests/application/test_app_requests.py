@@ -59,7 +59,7 @@ def test_every_request_gets_its_own_reply(opened: Open, name: str) -> None:
     }
 
 
-def test_a_request_that_nobody_answers_times_out(opened: Open, name: str) -> None:
+def test_request_without_reply_times_out(opened: Open, name: str) -> None:
     app = shop(name)
     with opened(app) as harness:
         harness.request(f"questions-{name}", "a", Question("tea"))
@@ -70,7 +70,7 @@ def test_a_request_that_nobody_answers_times_out(opened: Open, name: str) -> Non
         assert harness.request(f"questions-{name}", "a", Question("tea"), returns=Price) == Price("tea", 2.5)
 
 
-def test_a_program_that_is_no_worker_asks(servers: str, name: str) -> None:
+def test_program_without_worker_makes_requests(servers: str, name: str) -> None:
     """Two of the same name, each with replies of its own, while a worker runs elsewhere."""
 
     async def ask(item: str) -> Price:

@@ -62,7 +62,7 @@ def billing(name: str, kind: SchemaKind) -> App:
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
-def test_types_are_registered_and_values_carry_their_schema(
+def test_types_are_registered_and_values_have_schema_ids(
     kind: SchemaKind, servers: str, name: str, client: SchemaRegistryClient
 ) -> None:
     with penstock.Admin(servers) as admin:
@@ -98,7 +98,7 @@ def test_types_are_registered_and_values_carry_their_schema(
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
-def test_a_change_that_breaks_others_is_refused_at_start(
+def test_incompatible_schema_is_rejected_at_start(
     kind: SchemaKind, servers: str, name: str, client: SchemaRegistryClient
 ) -> None:
     app = billing(name, kind)
@@ -117,14 +117,14 @@ def test_a_change_that_breaks_others_is_refused_at_start(
     assert client.get_versions(f"orders-{name}-value") == [1, 2]
     with pytest.raises(penstock.PenstockError) as refused:
         changed([("customer", str), ("item", str), ("amount", int, 1)]).register_schemas()
-    said = str(refused.value)
-    assert f"bill cannot start: Order is not compatible with the schemas of orders-{name}" in said
+    text = str(refused.value)
+    assert f"bill cannot start: Order is not compatible with the schemas of orders-{name}" in text
     assert "customer" in refused.value.why
-    assert "give new fields a default" in said
+    assert "give new fields a default" in text
     assert f"orders-{name}-value" in refused.value.advice
 
 
-def test_a_run_ends_with_the_reason(servers: str, name: str, tmp_path: Path) -> None:
+def test_app_run_exits_with_the_reason(servers: str, name: str, tmp_path: Path) -> None:
     program = (
         f"import dataclasses\nimport penstock\napp = penstock.App('{name}', schemas='json')\n"
         "@dataclasses.dataclass\nclass Order:\n    amount: str\n"
@@ -160,7 +160,7 @@ def test_batches_are_read_with_their_schemas(servers: str, name: str) -> None:
     assert sorted(amounts) == list(range(5))
 
 
-def test_a_serde_of_ones_own_is_registered_too(
+def test_explicit_serde_is_registered_too(
     servers: str, registry_url: str, name: str, client: SchemaRegistryClient
 ) -> None:
     app = App(name)

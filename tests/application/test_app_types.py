@@ -137,7 +137,7 @@ def test_pydantic_models_are_read_checked_and_sent(opened: Open, topic: str) -> 
     assert channels[f"bills-{topic}"]["messages"]["record"]["payload"]["required"] == ["customer", "total"]
 
 
-def test_pydantic_models_with_clients(servers: str, topic: str) -> None:
+def test_clients_send_and_receive_pydantic_models(servers: str, topic: str) -> None:
     pydantic = pytest.importorskip("pydantic")
 
     class Ticket(pydantic.BaseModel):  # type: ignore[name-defined,misc]
@@ -155,8 +155,8 @@ def test_pydantic_models_with_clients(servers: str, topic: str) -> None:
         assert record.value == Ticket(number=7)
 
 
-def test_what_cannot_be_sent_is_the_records_failure(opened: Open, topic: str) -> None:
-    """It is put aside as any poison pill, and the line goes on."""
+def test_unencodable_result_fails_its_record(opened: Open, topic: str) -> None:
+    """The record is dead-lettered like any poison pill, and the subscription continues."""
     app = App(topic)
 
     @app.subscribe(topic, retries=0, publish=f"out-{topic}")

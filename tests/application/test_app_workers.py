@@ -1,4 +1,4 @@
-"""Workers of `penstock app run`: processes that share partitions, grow and shrink, are replaced, and end in order."""
+"""Workers of `penstock app run`: they share partitions, scale out and in, are replaced, and stop gracefully."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Run:
         workers = self.workers
         self.process.kill()
         self.process.wait()
-        # They end by themselves, which this test file shows; not when they hang in what is tested.
+        # Workers exit by themselves, as these tests show, unless the tested code hangs.
         if not eventually(lambda: not any(map(is_running, workers)), 20):
             for pid in filter(is_running, workers):
                 os.kill(pid, signal.SIGKILL)
@@ -151,9 +151,7 @@ def name(tmp_path: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_workers_share_the_partitions_and_a_signal_ends_them_with_everything_committed(
-    servers: str, name: str, tmp_path: Path
-) -> None:
+def test_workers_share_partitions_and_commit_everything_on_sigterm(servers: str, name: str, tmp_path: Path) -> None:
     write_program(tmp_path, name, work_s=0.005)
     with penstock.Admin(servers) as admin:
         admin.create_topic(name, 8, 1)
@@ -188,9 +186,7 @@ def test_workers_share_the_partitions_and_a_signal_ends_them_with_everything_com
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("bound", [("--lag-records", "200"), ("--lag-records", "0", "--lag-seconds", "2")])
-def test_workers_grow_with_lag_and_shrink_without_it(
-    bound: tuple[str, ...], servers: str, name: str, tmp_path: Path
-) -> None:
+def test_worker_count_follows_the_lag(bound: tuple[str, ...], servers: str, name: str, tmp_path: Path) -> None:
     write_program(tmp_path, name, work_s=0.02)
     (port,) = free_ports(1)
     options = ("--workers", "1", "--workers-max", "3", "--shrink-after", "1", "--http", f":{port}", *bound)
@@ -213,7 +209,7 @@ def test_workers_grow_with_lag_and_shrink_without_it(
         sent = 3000
 
         def has_shrunk() -> bool:
-            """While it shrinks there is always a little to do, which could get lost."""
+            """While it scales in there are always some records, which could get lost."""
             nonlocal sent
             send(servers, name, 6, range(sent, sent + 5))
             sent += 5
@@ -231,7 +227,7 @@ def test_workers_grow_with_lag_and_shrink_without_it(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_worker_that_dies_is_replaced_and_workers_without_a_parent_end(name: str, tmp_path: Path) -> None:
+def test_dead_worker_is_replaced_and_orphaned_workers_exit(name: str, tmp_path: Path) -> None:
     write_program(tmp_path, name, work_s=0.005)
     with Cluster(SOON_MISSED) as cluster, penstock.Admin(cluster.bootstrap_servers) as admin:
         servers = cluster.bootstrap_servers
@@ -244,7 +240,8 @@ def test_a_worker_that_dies_is_replaced_and_workers_without_a_parent_end(name: s
             assert eventually(lambda: len(set(run.workers) - {killed, other}) == 1, SOON_S)
             (new,) = set(run.workers) - {other}
             assert eventually(lambda: {int(each.value) for each in run.handled()} == set(range(2000)), SOON_S)
-            # What the killed one did after its last commit: no more than an interval's records, and what it had begun.
+            # The killed worker's records since its last commit are repeated: those of an interval, and those it had
+            # started.
             times = Counter(each.value for each in run.handled())
             assert sum(times.values()) - len(times) < 400
             sent = 2000
@@ -266,7 +263,7 @@ def test_a_worker_that_dies_is_replaced_and_workers_without_a_parent_end(name: s
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_two_runs_on_one_machine_don_t_fence_each_other(servers: str, name: str, tmp_path: Path) -> None:
+def test_two_runs_on_one_host_do_not_fence_each_other(servers: str, name: str, tmp_path: Path) -> None:
     """Exactly once, each worker has a transactional id of its own."""
     program = PROGRAM.format(name=name, work_s=0.005).replace(
         "commit_interval_s=0.05", f'guarantee="exactly-once", publish="{name}-out"'
@@ -287,7 +284,7 @@ def test_two_runs_on_one_machine_don_t_fence_each_other(servers: str, name: str,
             assert eventually(both_work, SOON_S)
             assert eventually(lambda: sum(admin.group_lag(name, [name]).values()) == 0, SOON_S)
             assert (run.stop(), other.stop()) == (0, 0)
-            assert "starts again" not in run.log
+            assert "restarts in" not in run.log
     copied: list[str] = []
     with penstock.Consumer(servers, value=str) as consumer:
         consumer.subscribe(f"{name}-out")
@@ -298,7 +295,7 @@ def test_two_runs_on_one_machine_don_t_fence_each_other(servers: str, name: str,
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_new_code_starts_again_once_and_a_syntax_error_is_survived(servers: str, name: str, tmp_path: Path) -> None:
+def test_reload_restarts_once_and_survives_a_syntax_error(servers: str, name: str, tmp_path: Path) -> None:
     more = f"\n\n@app.subscribe('{name}-more')\ndef more(value: str) -> None: ...\n"
     program = PROGRAM.format(name=name, work_s=0).replace("{record.value}", "first-{record.value}")
     path = tmp_path / "program.py"
@@ -329,7 +326,7 @@ def test_new_code_starts_again_once_and_a_syntax_error_is_survived(servers: str,
         assert "Traceback" not in run.log.partition("SyntaxError")[2]
 
 
-def test_a_worker_says_that_its_topic_does_not_exist(servers: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_logs_that_its_topic_does_not_exist(servers: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
     app = penstock.App(name, servers)
 
     @app.subscribe(f"nowhere-{name}")
@@ -345,5 +342,5 @@ def test_a_worker_says_that_its_topic_does_not_exist(servers: str, name: str, ca
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(asyncio.wait_for(main(), 60))
-    assert f"handle has nothing to read: the topic nowhere-{name} cannot be described" in caplog.text
+    assert f"handle has nothing to read yet: the topic nowhere-{name} cannot be described" in caplog.text
     assert "penstock topic create" in caplog.text

@@ -1,4 +1,4 @@
-"""The examples of docs/client.md and docs/app.md run as they are written; docs/coming_from.md says what was found."""
+"""The examples of docs/client.md and docs/app.md run as they are; docs/coming_from.md contains the measured figures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def blocks(page: str) -> list[str]:
     return BLOCK.findall((DOCS / page).read_text())
 
 
-def test_the_page_about_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_of_the_client_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.testing import Cluster
 
     found = blocks("client.md")
@@ -43,14 +43,14 @@ def test_the_page_about_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(record is not None and record.value.startswith("shipped: ") for record in shipped)
 
 
-def test_the_page_about_applications() -> None:
+def test_examples_of_the_application_page_run() -> None:
     world: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks("app.md"):
         exec(block, world)
     assert world["app"].subscriptions[0].policy.retries == 5
 
 
-def test_the_page_about_others_shows_what_was_measured() -> None:
+def test_comparison_page_shows_measured_figures() -> None:
     page = (DOCS / "coming_from.md").read_text()
     raw = json.loads(RAW.read_text())
     assert rewritten(page, raw) == page, "run `python -m bench.applications`, which writes its tables"
@@ -61,7 +61,7 @@ def test_the_page_about_others_shows_what_was_measured() -> None:
 
 
 @pytest.mark.parametrize("kind", ["retries", "enrich", "queue"])
-def test_the_programs_of_the_page_do_what_it_says(kind: str) -> None:
+def test_programs_of_the_comparison_page_dead_letter_bad_records(kind: str) -> None:
     text = (PROGRAMS / f"penstock_{kind}.py").read_text()
     (block,) = [each for each in blocks("coming_from.md") if each.partition("\n")[0] in text]
     assert block.replace(" ...", "").strip() in text

@@ -1,4 +1,4 @@
-"""Producer, Consumer, ShareConsumer and Admin against a broker: order, transactions, queues, and what errors say."""
+"""Producer, Consumer, ShareConsumer and Admin against a broker: order, transactions, queues, and error texts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read(servers: str, topic: str, count: int) -> list[Record[bytes]]:
     return found
 
 
-def test_typed_values_there_and_back(servers: str) -> None:
+def test_typed_values_round_trip(servers: str) -> None:
     topic = fresh(servers)
     with Producer(servers, value=Order) as producer:
         producer.send(topic, 7, Order("tea", 2), headers={"trace": "1"}, timestamp_ms=1234)
@@ -72,7 +72,7 @@ def test_typed_values_there_and_back(servers: str) -> None:
         )
 
 
-def test_a_value_that_does_not_fit_says_where(servers: str) -> None:
+def test_decoding_error_contains_the_field(servers: str) -> None:
     topic = fresh(servers)
     with Producer(servers) as producer:
         producer.send(topic, None, {"item": "tea", "amount": "two"})
@@ -84,7 +84,7 @@ def test_a_value_that_does_not_fit_says_where(servers: str) -> None:
             _ = record.value
 
 
-def test_what_is_not_stored_is_raised(servers: str) -> None:
+def test_failed_delivery_is_raised(servers: str) -> None:
     topic = fresh(servers)
     with penstock.Admin(servers) as admin:
         admin.alter_topic(topic, {"max.message.bytes": "1000"})
@@ -99,18 +99,18 @@ def test_what_is_not_stored_is_raised(servers: str) -> None:
     assert [record.key for record in read(servers, topic, 1)] == ["small"]
 
 
-def test_delivered_records_say_where_they_are(servers: str) -> None:
+def test_deliver_returns_partition_and_offset(servers: str) -> None:
     topic = fresh(servers)
     with Producer(servers) as producer:
         producer.send(topic, "a", "0")
         assert [producer.deliver(topic, "a", str(number)).offset for number in (1, 2, 3)] == [1, 2, 3]
 
 
-def test_threads_that_share_a_producer_all_hear_of_their_deliveries(servers: str) -> None:
-    """The first that asks changes how the producer reports, while the others ask."""
+def test_threads_sharing_a_producer_receive_their_delivery_reports(servers: str) -> None:
+    """The first call that requires a report changes the producer's reporting mode while the others are under way."""
     topic = fresh(servers)
     with Producer(servers) as producer, ThreadPoolExecutor(8) as threads:
-        # On its way, so that the change takes a while.
+        # In flight, so that the change takes a while.
         for number in range(20_000):
             producer.send(topic, "before", str(number))
         delivered = [threads.submit(producer.deliver, topic, "a", str(number)) for number in range(8)]
@@ -118,7 +118,7 @@ def test_threads_that_share_a_producer_all_hear_of_their_deliveries(servers: str
     assert sorted(offsets) == list(range(20_000, 20_008))
 
 
-def test_commits_are_of_what_was_handed_out(servers: str) -> None:
+def test_commit_covers_only_records_that_were_returned(servers: str) -> None:
     topic = fresh(servers)
     group = uuid.uuid4().hex
     with Producer(servers) as producer:
@@ -179,7 +179,7 @@ def test_from_topic_to_topic_exactly_once(servers: str) -> None:
     assert sorted(int(record.value) for record in read(servers, target, 20)) == list(range(20))
 
 
-def test_a_hot_key_is_spread(servers: str) -> None:
+def test_hot_key_is_spread_over_partitions(servers: str) -> None:
     topic = fresh(servers, partitions=6)
     with Producer(servers) as producer:
         for _ in range(30):
@@ -214,7 +214,7 @@ def test_a_queue_of_workers(servers: str) -> None:
     assert sorted(accepted) == [(str(number), 2 if number == 5 else 1) for number in range(10) if number != 3]
 
 
-def test_access_rules_and_users_come_and_go(servers: str) -> None:
+def test_acls_and_users_are_created_and_deleted(servers: str) -> None:
     name = uuid.uuid4().hex[:8]
     rules = [
         AccessRule(f"User:{name}", "read", "topic", "orders"),
@@ -238,7 +238,7 @@ def test_access_rules_and_users_come_and_go(servers: str) -> None:
     admin.close()
 
 
-def test_errors_say_what_why_and_what_to_do(servers: str) -> None:
+def test_errors_contain_problem_reason_and_advice(servers: str) -> None:
     with penstock.Admin(servers) as admin:
         with pytest.raises(UnknownTopic) as unknown:
             admin.describe_topic("nowhere")
@@ -250,7 +250,7 @@ def test_errors_say_what_why_and_what_to_do(servers: str) -> None:
     assert "exist_ok=True" in str(exists.value)
 
 
-def test_who_cannot_connect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_connection_raises_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.application.consumer.CONNECT_TIMEOUT_S", 0.5)
     with Consumer(NOBODY_LISTENS, group="g") as consumer:
         consumer.subscribe("orders")
@@ -261,7 +261,7 @@ def test_who_cannot_connect_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "penstock doctor" in caught.value.advice
 
 
-def test_many_records_of_any_kind_are_sent_in_order_and_failures_are_told(servers: str) -> None:
+def test_send_many_keeps_order_and_reports_failures(servers: str) -> None:
     topic = fresh(servers)
     with penstock.Admin(servers) as admin:
         admin.alter_topic(topic, {"max.message.bytes": "1000"})
@@ -271,7 +271,7 @@ def test_many_records_of_any_kind_are_sent_in_order_and_failures_are_told(server
         )
         producer.flush()
         producer.send(topic, "large", b"x" * 5000)
-        # Reports are looked at now and then, and a later call tells.
+        # Reports are polled now and then, so a later call raises.
         deadline = time.monotonic() + 30
         with pytest.raises(DeliveryFailed, match="not stored"):  # noqa: PT012
             while time.monotonic() < deadline:

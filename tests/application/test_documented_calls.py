@@ -1,4 +1,4 @@
-"""The calls that the product was asked for, as one would write them, and every example in a docstring."""
+"""The calls that define the client API, as users write them, and every example in a docstring."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ import penstock.testing
 from penstock.client import ROOMS
 
 AIO = ("aio.admin", "aio.consumer", "aio.producer", "aio.share")
-MODULES = [f"penstock.client.application.{room}" for room in (*ROOMS, *AIO)]
-MODULES += [f"penstock.app.{room}" for room in ("application", "context", "policy")]
+MODULES = [f"penstock.client.application.{module}" for module in (*ROOMS, *AIO)]
+MODULES += [f"penstock.app.{module}" for module in ("application", "context", "policy")]
 MODULES += ["penstock.testing.harness", "penstock.testing.cluster"]
 CLIENTS = ("Admin", "Consumer", "Producer", "ShareConsumer")
-# What hands out or takes librdkafka's own objects, and what asyncio's clients do by themselves.
+# Methods that return or accept librdkafka's own objects, and those that the asyncio clients do not need.
 BLOCKING_ONLY = {"group_metadata", "librdkafka", "positions", "send_offsets", "serve_reports"}
-# What workers and harnesses need of an application, not those who write one.
+# Methods for workers and harnesses, not for authors of applications.
 INTERNAL = ("App.make_", "App.open_requests")
 IMPORT_MS_MAX = 50
 
 
-def test_the_documents_calls(servers: str) -> None:
+def test_documented_calls_work(servers: str) -> None:
     admin = penstock.Admin(servers)
     admin.create_topic("payments-of-the-page", partitions=3, replication_factor=1)
     description = admin.describe_topic("payments-of-the-page")
@@ -111,7 +111,7 @@ def test_asyncio_has_the_same_names_and_an_example_for_each(name: str) -> None:
     assert undocumented(penstock.aio, name) == []
 
 
-def test_exports_are_what_their_module_says() -> None:
+def test_exports_match_their_modules() -> None:
     assert sorted(penstock.client.__all__) == sorted(name for names in ROOMS.values() for name in names)
     for name in penstock.__all__:
         assert getattr(penstock, name) is not None
@@ -119,7 +119,7 @@ def test_exports_are_what_their_module_says() -> None:
         _ = penstock.Konsumer  # type: ignore[attr-defined]
 
 
-def test_importing_is_quick() -> None:
+def test_import_loads_no_slow_modules() -> None:
     """It loads none of the modules that take time, so how busy the machine is does not matter."""
     program = "import sys; before = set(sys.modules); import penstock;print(*sorted(set(sys.modules) - before))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()

@@ -57,7 +57,7 @@ def context(topic: str) -> SerializationContext:
     return SerializationContext(topic, MessageField.VALUE)
 
 
-def test_avro_of_types_there_and_back(servers: str, registry_url: str, topic: str) -> None:
+def test_avro_values_of_types_round_trip(servers: str, registry_url: str, topic: str) -> None:
     serde = Avro(Order, registry=registry_url)
     with penstock.Admin(servers) as admin, penstock.Producer(servers, value=serde) as producer:
         admin.create_topic(topic, 1, 1)
@@ -69,7 +69,7 @@ def test_avro_of_types_there_and_back(servers: str, registry_url: str, topic: st
         assert record.value == ORDER
 
 
-def test_avro_is_what_others_read_and_write(
+def test_avro_is_interoperable_with_confluent_kafka(
     registry_url: str, topic: str, client: SchemaRegistryClient, context: SerializationContext
 ) -> None:
     serde = Avro(Order, registry=registry_url)
@@ -88,7 +88,7 @@ def test_avro_is_what_others_read_and_write(
     assert serde.decode(written, topic) == ORDER
 
 
-def test_readers_and_writers_change_one_after_the_other(registry_url: str, topic: str) -> None:
+def test_readers_and_writers_evolve_independently(registry_url: str, topic: str) -> None:
     old, new = Avro(OldOrder, registry=registry_url), Avro(Order, registry=registry_url)
     # The record's name is part of an Avro schema.
     old._schema = old._schema.replace("OldOrder", "Order")
@@ -110,7 +110,7 @@ def test_json_schemas_are_registered_from_types(
     assert serde.decode(data, topic) == ORDER
 
 
-def test_protobuf_is_what_others_read_and_write(
+def test_protobuf_is_interoperable_with_confluent_kafka(
     registry_url: str, topic: str, client: SchemaRegistryClient, context: SerializationContext
 ) -> None:
     serde = Protobuf(StringValue, registry=registry_url)
@@ -123,7 +123,7 @@ def test_protobuf_is_what_others_read_and_write(
     assert serde.decode(written, topic).value == "x"
 
 
-def test_what_the_registry_refuses_says_why(registry_url: str, topic: str) -> None:
+def test_registry_rejection_contains_the_reason(registry_url: str, topic: str) -> None:
     registry = Registry(registry_url)
     registry.register(f"{topic}-value", '"string"', "AVRO")
     with pytest.raises(PenstockError, match="compatible"):

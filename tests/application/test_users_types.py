@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 
 
-def test_mypy_strict_is_content_with_users_code(tmp_path: Path) -> None:
+def test_user_code_passes_mypy_strict(tmp_path: Path) -> None:
     program = tmp_path / "users_code.py"
     program.write_text((HERE / "users_code.py").read_text())
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--follow-imports=silent", str(program)]
@@ -21,7 +21,7 @@ def test_mypy_strict_is_content_with_users_code(tmp_path: Path) -> None:
     assert checked.returncode == 0, checked.stdout
 
 
-def test_pyright_is_content_with_users_code(tmp_path: Path) -> None:
+def test_user_code_passes_pyright(tmp_path: Path) -> None:
     (tmp_path / "users_code.py").write_text((HERE / "users_code.py").read_text())
     settings = {"include": ["users_code.py"], "extraPaths": [str(SOURCE)], "typeCheckingMode": "strict"}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))

@@ -1,4 +1,4 @@
-"""What callers present, how failures and rates are limited, and the sessions of the console; without brokers."""
+"""Credentials, limits of failures and rates, and the sessions of the console; without brokers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_credentials_are_read_as_they_were_sent() -> None:
     assert presented([(b"authorization", b"bearer a.b.c")], None, METHODS) == Presented(BEARER, "", "a.b.c")
     assert presented([], "User:bob", METHODS) == Presented(CERTIFICATE, "User:bob")
     assert presented([], None, METHODS) is None
-    # Who sends a header means that, whatever the connection's certificate says.
+    # A header takes precedence over the connection's certificate.
     assert presented(basic("alice:secret"), "User:bob", METHODS) == ALICE
 
 
@@ -75,19 +75,19 @@ def test_credentials_are_read_as_they_were_sent() -> None:
         b"\xff",
     ],
 )
-def test_what_is_no_credential_is_refused(header: bytes) -> None:
+def test_invalid_credentials_are_rejected(header: bytes) -> None:
     with pytest.raises(Problem) as refused:
         presented([(b"authorization", header)], "User:bob", METHODS)
     assert (refused.value.status, refused.value.code) == (401, 40101)
 
 
-def test_two_authorization_headers_are_refused() -> None:
+def test_two_authorization_headers_are_rejected() -> None:
     with pytest.raises(Problem) as refused:
         presented([*basic("alice:secret"), *basic("bob:secret")], None, METHODS)
     assert refused.value.status == 400
 
 
-def test_a_method_that_is_not_offered_is_refused() -> None:
+def test_authentication_method_that_is_off_is_rejected() -> None:
     with pytest.raises(Problem):
         presented(basic("alice:secret"), None, (BEARER,))
     assert presented([], "User:bob", (BASIC, BEARER)) is None
@@ -106,11 +106,11 @@ def test_digests_differ_whenever_credentials_do() -> None:
     assert "secret" not in repr(ALICE)
 
 
-def test_the_challenge_names_what_is_offered() -> None:
+def test_challenge_names_the_offered_methods() -> None:
     both = not_signed_in("no", (BASIC, BEARER)).headers["WWW-Authenticate"]
     assert both.startswith('Basic realm="penstock"')
     assert "Bearer" in both
-    # Browsers would ask for a password by themselves.
+    # Browsers would show a password dialog of their own.
     assert "Basic" not in not_signed_in("no", (BASIC, BEARER), to_browser=True).headers["WWW-Authenticate"]
 
 
@@ -124,7 +124,7 @@ def test_claims_of_a_token() -> None:
     assert token_claims(token_of('{"sub":"a","exp":"soon"}')) is None
 
 
-def test_guessing_ends_for_the_address_and_not_for_the_user() -> None:
+def test_failed_sign_ins_block_the_address_but_not_the_user() -> None:
     failures = FailedSignIns(per_user_max=3, per_address_max=5)
     for _ in range(3):
         failures.check("10.0.0.1", "alice", 0)
@@ -146,7 +146,7 @@ def test_guessing_ends_for_the_address_and_not_for_the_user() -> None:
     failures.check("10.0.0.1", "alice", WINDOW_S + 1)
 
 
-def test_failures_of_tokens_are_counted_by_whom_they_name() -> None:
+def test_token_failures_are_counted_by_the_named_subject() -> None:
     assert claimed_name(ALICE) == "alice"
     assert claimed_name(Presented(BEARER, "", token_of('{"sub":"bob"}'))) == "bob"
     # An empty name would count for the whole address.
@@ -173,7 +173,7 @@ def test_rates_are_for_each_caller() -> None:
         unlimited.take("alice", 0)
 
 
-def test_a_console_session_ends_by_itself() -> None:
+def test_console_session_expires() -> None:
     sessions = ConsoleSessions(10, idle_s=60, lifetime_s=200)
     name, session = sessions.create(ALICE, 0)
     assert len(name) >= 43
@@ -191,14 +191,14 @@ def test_a_console_session_ends_by_itself() -> None:
     assert sessions.find("", 1) is None
 
 
-def test_there_are_only_so_many_console_sessions() -> None:
+def test_console_sessions_are_limited() -> None:
     sessions = ConsoleSessions(3, 60, 60)
     names = [sessions.create(ALICE, 0)[0] for _ in range(5)]
     assert len(set(names)) == 5
     assert [sessions.find(name, 1) is not None for name in names] == [False, False, True, True, True]
 
 
-def test_changes_take_the_sessions_token() -> None:
+def test_changes_require_the_sessions_token() -> None:
     _, session = ConsoleSessions(3, 60, 60).create(ALICE, 0)
     check_token(session, "GET", {})
     check_token(session, "POST", {b"x-csrf-token": session.token.encode()})
@@ -209,7 +209,7 @@ def test_changes_take_the_sessions_token() -> None:
             assert (refused.value.status, refused.value.code) == (403, 40303)
 
 
-def test_cookies_are_out_of_reach_of_pages_and_other_hosts() -> None:
+def test_cookies_are_http_only_and_host_only() -> None:
     secure = set_cookie("x", tls=True)
     assert secure.startswith(f"{SECURE_COOKIE}=x; Path=/")
     assert {"HttpOnly", "SameSite=Strict", "Secure"} <= set(secure.split("; "))
@@ -217,7 +217,7 @@ def test_cookies_are_out_of_reach_of_pages_and_other_hosts() -> None:
     assert set_cookie(None, tls=False) == f"{PLAIN_COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
     header = {b"cookie": f"a=b; {SECURE_COOKIE}=one; {PLAIN_COOKIE}=two".encode()}
     assert cookie_of(header, tls=True) == "one"
-    # Somebody between could have set the other one.
+    # A man in the middle could have set the other one.
     assert cookie_of(header, tls=False) == "two"
     assert cookie_of({}, tls=True) is None
     assert cookie_of({b"cookie": b"\xff;;==;"}, tls=True) is None
@@ -258,11 +258,11 @@ async def nothing(call: Call) -> Response:
         ("GET", "/config", Right.READ),
     ],
 )
-def test_what_operations_of_the_registry_take(method: str, path: str, right: Right) -> None:
+def test_rights_required_by_registry_operations(method: str, path: str, right: Right) -> None:
     assert right_of(Operation(method, path, nothing, "", "")) is right
 
 
-def test_a_role_serves_its_calls_and_says_who_serves_the_others() -> None:
+def test_role_serves_its_operations_and_names_the_role_of_others() -> None:
     operations = [Operation("POST", "/write", nothing, "", "")]
     answers: list[Any] = []
 
@@ -297,12 +297,12 @@ def test_a_role_serves_its_calls_and_says_who_serves_the_others() -> None:
         ({"http_properties": {"ssl.client.auth": "required"}}, "need a key"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(changed: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_rejected(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         GatewaySettings("localhost:9092", **changed).checked()
 
 
-def test_callers_do_not_inherit_what_the_gateway_signs_in_with() -> None:
+def test_callers_do_not_inherit_the_gateways_credentials() -> None:
     own = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanisms": "PLAIN",
@@ -321,7 +321,7 @@ def test_callers_do_not_inherit_what_the_gateway_signs_in_with() -> None:
     assert not {"sasl.password", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"} & theirs.keys()
 
 
-def test_a_gateway_that_others_reach_says_what_is_open() -> None:
+def test_gateway_open_to_the_network_logs_warnings() -> None:
     tls = {"ssl.keystore.location": "x.pem"}
     assert open_to_network(GatewaySettings("a:1")) == []
     assert len(open_to_network(GatewaySettings("a:1", host="0.0.0.0"))) == 2

@@ -1,4 +1,4 @@
-"""What one caller may take of a gateway's sign-ins, sessions and caches; without brokers."""
+"""One caller's share of a gateway's sign-ins, sessions and caches; without brokers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from starlette.types import Message, Scope
 
 from penstock.client.settings import OAUTHBEARER, Credentials
+from penstock.gateway.callers import authentication
 from penstock.gateway.callers import callers as callers_module
-from penstock.gateway.callers import door
+from penstock.gateway.callers.authentication import EXPIRED, PortApp, SignInAuthenticator
 from penstock.gateway.callers.broker_sign_in import BrokerSignIn, Rejected
 from penstock.gateway.callers.callers import Callers, claimed_name
 from penstock.gateway.callers.console_sessions import ConsoleSessions
 from penstock.gateway.callers.credentials import BASIC, BEARER, METHODS, NAME_LENGTH_MAX, Presented
-from penstock.gateway.callers.door import EXPIRED, Served, SignInDoor
 from penstock.gateway.callers.failed_sign_ins import WINDOW_S, FailedSignIns
 from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
@@ -44,13 +44,13 @@ class Brokers:
     """Accepts the password `right`, and any token; answers when `is_open`."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.passwords: list[str] = []
         self.is_open = asyncio.Event()
         self.is_open.set()
 
     async def by_password(self, user: str, password: str, address: str) -> Credentials:
         del address
-        self.asked.append(password)
+        self.passwords.append(password)
         await self.is_open.wait()
         if password != "right":
             raise Rejected
@@ -88,7 +88,7 @@ def user(name: str, password: str = "right") -> Presented:
     return Presented(BASIC, name, password)
 
 
-def test_sign_ins_under_way_count_as_failures_until_they_end() -> None:
+def test_sign_ins_in_progress_count_as_failures() -> None:
     failures = FailedSignIns(per_user_max=3, per_address_max=5)
     assert [failures.begin(HERE, "alice", 0) for _ in range(4)] == [True, True, True, False]
     assert [failures.begin(HERE, "bob", 0) for _ in range(3)] == [True, True, False]
@@ -112,13 +112,13 @@ def test_parallel_guesses_are_limited_like_those_that_come_one_by_one() -> None:
         brokers.is_open.clear()
         guesses = [asyncio.create_task(callers.sign_in(user("alice", f"{n}"), HERE)) for n in range(60)]
         await asyncio.sleep(0)
-        # Others are not kept waiting meanwhile.
+        # Other callers are not delayed meanwhile.
         other = asyncio.create_task(callers.sign_in(user("bob"), THERE))
         await asyncio.sleep(0)
         brokers.is_open.set()
         assert (await other).principal == "User:bob"
         refused = await asyncio.gather(*guesses, return_exceptions=True)
-        assert len([each for each in brokers.asked if each != "right"]) == 5
+        assert len([each for each in brokers.passwords if each != "right"]) == 5
         assert {each.status for each in refused if isinstance(each, Problem)} == {401, 429}
 
     with_callers(scenario)
@@ -129,7 +129,7 @@ def test_guesses_count_even_if_the_client_disconnects() -> None:
         for number in range(5):
             brokers.is_open.clear()
             guess = asyncio.create_task(callers.sign_in(user("alice", f"{number}"), HERE))
-            while len(brokers.asked) <= number:  # noqa: ASYNC110 - it takes a few turns of the loop.
+            while len(brokers.passwords) <= number:  # noqa: ASYNC110 - it takes a few turns of the loop.
                 await asyncio.sleep(0)
             guess.cancel()
             brokers.is_open.set()
@@ -141,7 +141,7 @@ def test_guesses_count_even_if_the_client_disconnects() -> None:
     with_callers(scenario)
 
 
-def test_users_that_sign_in_at_the_same_time_wait_for_each_other() -> None:
+def test_concurrent_sign_ins_wait_for_each_other() -> None:
     async def scenario(callers: Callers, brokers: Brokers) -> None:
         del brokers
         found = await asyncio.gather(*(callers.sign_in(user(f"user-{n}"), HERE) for n in range(60)))
@@ -150,7 +150,7 @@ def test_users_that_sign_in_at_the_same_time_wait_for_each_other() -> None:
     with_callers(scenario, failed_sign_ins_per_address_max=3)
 
 
-def test_an_address_with_many_sessions_closes_its_own() -> None:
+def test_address_with_many_sessions_evicts_its_own() -> None:
     async def scenario(callers: Callers, brokers: Brokers) -> None:
         del brokers
         alice = await callers.sign_in(user("alice"), HERE)
@@ -170,7 +170,7 @@ def test_an_address_with_many_sessions_closes_its_own() -> None:
     with_callers(scenario, callers_max=10)
 
 
-def test_what_was_accepted_is_remembered_by_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_credentials_are_cached_per_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callers_module, "KNOWN_MAX", 10)
 
     async def scenario(callers: Callers, brokers: Brokers) -> None:
@@ -183,11 +183,11 @@ def test_what_was_accepted_is_remembered_by_caller(monkeypatch: pytest.MonkeyPat
     with_callers(scenario)
 
 
-def test_names_of_failures_are_short() -> None:
+def test_claimed_names_are_limited() -> None:
     assert len(claimed_name(token("x" * 10_000, 1))) == NAME_LENGTH_MAX
 
 
-def test_a_user_that_signs_in_to_the_console_over_and_over_signs_out_nobody_else() -> None:
+def test_repeated_console_sign_ins_evict_only_own_sessions() -> None:
     sessions = ConsoleSessions(10, 60, 60)
     alice, _ = sessions.create(user("alice"), 0)
     names = [sessions.create(user("mallory"), 0)[0] for _ in range(1_000)]
@@ -227,10 +227,10 @@ def test_claims_of_one_caller_leave_those_of_others() -> None:
 
 def test_checks_of_readiness_share_one_request_to_the_brokers() -> None:
     class Admin:
-        asked = 0
+        requests = 0
 
         async def names(self) -> list[str]:
-            self.asked += 1
+            self.requests += 1
             await asyncio.sleep(0)
             return []
 
@@ -240,21 +240,21 @@ def test_checks_of_readiness_share_one_request_to_the_brokers() -> None:
         metrics = GatewayMetrics("cluster", admin, details)
         found = await asyncio.gather(*(metrics._ready({}) for _ in range(50)))
         assert {status for status, _, _ in found} == {200}
-        assert admin.asked == 1
+        assert admin.requests == 1
         await metrics._ready({})
-        assert admin.asked == 2
+        assert admin.requests == 2
 
     asyncio.run(scenario())
 
 
-def test_long_names_of_hosts_are_not_kept() -> None:
+def test_long_host_names_are_not_cached() -> None:
     access = Access()
     assert access.knows(b"x" * KNOWN_HOST_BYTES_MAX + b".localhost")
     assert access.knows(b"x.localhost")
     assert access._known == {b"x.localhost"}
 
 
-def test_sign_ins_at_the_brokers_are_done_for_each_address_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_sign_ins_take_turns_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         own: Any = None
         brokers = BrokerSignIn(GatewaySettings("127.0.0.1:1"), own)
@@ -272,7 +272,7 @@ def test_sign_ins_at_the_brokers_are_done_for_each_address_in_turn(monkeypatch: 
 
 
 @pytest.mark.parametrize("kind", ["websocket", "stream", "poll"])
-def test_what_lasts_ends_when_the_token_it_was_opened_with_expires(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_are_closed_when_their_token_expires(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(callers: Callers, brokers: Brokers) -> None:
         del brokers
         sent: list[Message] = []
@@ -297,7 +297,7 @@ def test_what_lasts_ends_when_the_token_it_was_opened_with_expires(kind: str, mo
 
         expires_s = time.time() + 600
         first, newer = token("alice", expires_s), token("alice", expires_s + 600)
-        monkeypatch.setattr(door, "time", SimpleNamespace(time=lambda: expires_s, monotonic=time.monotonic))
+        monkeypatch.setattr(authentication, "time", SimpleNamespace(time=lambda: expires_s, monotonic=time.monotonic))
         scope: Scope = {
             "type": "websocket" if kind == "websocket" else "http",
             "scheme": "ws",
@@ -306,11 +306,11 @@ def test_what_lasts_ends_when_the_token_it_was_opened_with_expires(kind: str, mo
             "client": (HERE, 1),
             "headers": [(b"authorization", b"Bearer " + first.secret.encode())],
         }
-        # Another token of the same user keeps the session, but not what the first one opened.
+        # Another token of the same user keeps the session, but not the first token's streams.
         session = await callers.sign_in(newer, HERE)
-        signing_in = SignInDoor(callers, ConsoleSessions(1, 1, 1), METHODS)
-        served = Served(signing_in, choose, None, CallerRates(0, 0), plain_error)
-        await asyncio.wait_for(served(scope, receive, send), 30)
+        signing_in = SignInAuthenticator(callers, ConsoleSessions(1, 1, 1), METHODS)
+        port_app = PortApp(signing_in, choose, None, CallerRates(0, 0), plain_error)
+        await asyncio.wait_for(port_app(scope, receive, send), 30)
         assert not session.is_closed
         last = sent[-1]
         if kind == "websocket":

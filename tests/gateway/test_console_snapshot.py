@@ -1,4 +1,4 @@
-"""The cluster at a glance: who the controller is, whatever brokers tell their clients."""
+"""The cluster snapshot: the controller is the quorum's leader, whatever Metadata responses contain."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Wire:
     [(2, 100, 100), (2, 1, 1), (2, None, None), (-1, None, -1), (-1, 3, 3), (2, -1, -1)],
 )
 def test_the_controller_is_the_leader_of_the_quorum(named: int, leader: int | None, expected: int | None) -> None:
-    async def look() -> int | None:
+    async def snapshot_controller() -> int | None:
         snapshots = ClusterSnapshots(Admin(named), Wire(named, leader))  # type: ignore[arg-type]
         return (await snapshots.latest()).controller
 
-    assert asyncio.run(look()) == expected
+    assert asyncio.run(snapshot_controller()) == expected

@@ -1,4 +1,4 @@
-"""Headers of dead letters, as those who write them do."""
+"""Headers of dead letters in the formats of their writers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from penstock.gateway.kafka.dead_letter_headers import Origin, origin_of, withou
         ({"trace": b"1", "kafka_correlationId": b"2"}, None),
     ],
 )
-def test_where_a_record_came_from(headers: dict[str, bytes], expected: Origin | None) -> None:
+def test_origin_is_read_from_dead_letter_headers(headers: dict[str, bytes], expected: Origin | None) -> None:
     listed = [*headers.items(), ("mine", b"kept")]
     assert origin_of(listed) == expected
     assert without_reasons(listed) == (listed if expected is None else [("mine", b"kept")])

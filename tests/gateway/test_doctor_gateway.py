@@ -17,11 +17,11 @@ from penstock.testing import Cluster
 from support.gateway_process import GatewayProcess
 
 
-def test_one_that_is_ready(gateway: GatewayProcess) -> None:
+def test_doctor_reports_a_ready_gateway(gateway: GatewayProcess) -> None:
     assert [finding.level for finding in check_gateway(gateway.rest)] == [OK]
 
 
-def test_one_that_the_network_reaches_without_tls_or_sign_in(
+def test_doctor_warns_of_a_gateway_open_to_the_network(
     gateway: GatewayProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "is_loopback", lambda _: False)
@@ -30,12 +30,12 @@ def test_one_that_the_network_reaches_without_tls_or_sign_in(
     assert ["without TLS" in found[1].what, "--auth" in found[2].advice] == [True, True]
 
 
-def test_tls_where_there_is_none(gateway: GatewayProcess) -> None:
+def test_doctor_reports_tls_against_a_plain_port(gateway: GatewayProcess) -> None:
     (found,) = check_gateway(gateway.rest.replace("http://", "https://"))
     assert (found.level, "does not speak TLS" in found.what) == (WRONG, True)
 
 
-def test_nobody_there() -> None:
+def test_doctor_reports_an_unreachable_gateway() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         (found,) = check_gateway(f"http://127.0.0.1:{free.getsockname()[1]}")
@@ -43,12 +43,12 @@ def test_nobody_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://localhost", "http://", "http://host:port"])
-def test_what_is_no_url(url: str) -> None:
+def test_doctor_rejects_an_invalid_url(url: str) -> None:
     (found,) = check_gateway(url)
     assert (found.level, "http://host:port" in found.advice) == (WRONG, True)
 
 
-def test_one_whose_brokers_are_gone() -> None:
+def test_doctor_reports_a_gateway_without_brokers() -> None:
     with Cluster() as cluster, GatewayProcess(cluster.bootstrap_servers) as gateway:
         cluster.kill()
         # It may not have noticed at once.
@@ -61,7 +61,7 @@ def test_one_whose_brokers_are_gone() -> None:
     assert "no broker can be reached" in found.why
 
 
-def test_a_certificate_that_has_expired_or_is_for_somebody_else(penstock_cluster: Cluster, tmp_path: Path) -> None:
+def test_expired_or_foreign_certificate_is_reported(penstock_cluster: Cluster, tmp_path: Path) -> None:
     year_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=365)
     file = tmp_path / "server.pem"
     file.write_text(issue(make_authority("test", year_ago), "gateway", year_ago, ["gateway.example"], days=10).pem)

@@ -1,4 +1,4 @@
-"""What confluent_kafka does not take is the caller's mistake, whoever checks it."""
+"""Arguments that confluent_kafka rejects are the caller's mistake, whichever side checks them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the extra `gateway` installs is all that the gateway needs: other packages of this environment are hidden."""
+"""The gateway needs only the packages of the extra `gateway`: others of this environment are hidden."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def hidden() -> list[str]:
         for file in distribution.files or ():
             if file.suffix == ".py" and ".." not in file.parts:
                 module = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
-                # A namespace such as `google` belongs to several distributions, so modules are told apart below it.
+                # A namespace such as `google` belongs to several distributions, so modules below it are distinguished.
                 word = ".".join(module.split(".")[: 2 if module.startswith("google.") else 1])
                 owners.setdefault(word, set()).add(plain(distribution.metadata["Name"]))
     return sorted(word for word, names in owners.items() if not names & {*kept, "penstock"})
 
 
 def test_well_known_imports_resolve_with_the_extra_alone(hidden: list[str]) -> None:
-    # What confluent-kafka's registry client imports comes with an extra of its own.
+    # The dependencies of confluent-kafka's registry client come with an extra of its own.
     assert "httpx" in hidden
     done = subprocess.run(
         [sys.executable, "-c", RESOLVE, json.dumps(hidden), *IMPORTED],

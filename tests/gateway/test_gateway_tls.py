@@ -58,7 +58,7 @@ def wait_for_subject(context: ssl.SSLContext, url: str, wanted: str) -> None:
         time.sleep(0.2)
 
 
-def test_both_ports_speak_tls_and_take_up_a_renewed_certificate(penstock_cluster: Cluster, tmp_path: Path) -> None:
+def test_both_ports_use_tls_and_reload_a_renewed_certificate(penstock_cluster: Cluster, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     certificates.renew("first")
     setting = f"ssl.keystore.location={certificates.path}"
@@ -76,7 +76,7 @@ def test_both_ports_speak_tls_and_take_up_a_renewed_certificate(penstock_cluster
             certificates.renew("second")
             for url in (gateway.rest, gateway.registry):
                 wait_for_subject(context, url, "second")
-            # A connection from before goes on.
+            # A connection from before continues.
             assert client.get(f"{gateway.rest}/health/live").status_code == 200
         with pytest.raises(httpx.TransportError):
             httpx.get(gateway.rest.replace("https://", "http://") + "/health/live")

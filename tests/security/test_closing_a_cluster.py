@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from penstock.cli.storage.format import format_directories
 from penstock.config.load import load_node_settings, read_properties
-from penstock.local.layout import CONTROLLER_HOST, free_ports, node_properties, places, write_properties
+from penstock.local.layout import CONTROLLER_HOST, free_ports, node_layouts, node_properties, write_properties
 from penstock.local.process import BrokerProcess
 from penstock.runtime.security.certificates import issue, make_authority
 
@@ -56,7 +56,7 @@ class OpenCluster:
         self.ca_path = directory / "ca.pem"
         self.ca_path.write_text(authority.certificate)
         clients, controllers = ([self.ports[node][page] for node in NODES] for page in (9092, 9093))
-        self._places = {place.node_id: place for place in places(directory, HOST, clients, controllers)}
+        self._places = {place.node_id: place for place in node_layouts(directory, HOST, clients, controllers)}
         self._properties = {
             node: node_properties(place, list(self._places.values())) for node, place in self._places.items()
         }

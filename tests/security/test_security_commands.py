@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from penstock.local.layout import node_properties, places, write_properties
+from penstock.local.layout import node_layouts, node_properties, write_properties
 from penstock.local.process import BrokerProcess
 from support.secure_cluster import ADMIN, PASSWORD, SecureCluster, java_properties, sign_in_refusal
 
@@ -271,7 +271,7 @@ def test_the_doctor_says_why_a_client_does_not_get_in(
 
 
 def test_a_node_that_is_open_to_the_network_says_so(tmp_path: Path) -> None:
-    (place,) = places(tmp_path, "0.0.0.0", [0], [0])
+    (place,) = node_layouts(tmp_path, "0.0.0.0", [0], [0])
     write_properties(place, node_properties(place, [place]) | {"advertised.listeners": "PLAINTEXT://127.0.0.1:0"})
     process = BrokerProcess(place.properties, place.log)
     try:

@@ -1,4 +1,4 @@
-"""The files of the connectors: what they may say, what is wrong in them, and the templates they start from."""
+"""The files of the connectors: valid fields, errors with line and fix, and templates."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def parse(text: str) -> Pipeline:
     return parse_pipeline(text, "table.yaml", Path("/data"))
 
 
-def test_a_table_in_and_out() -> None:
+def test_table_source_and_sink_are_parsed() -> None:
     pipeline = parse(TABLE)
     (source,), (sink,) = pipeline.sources, pipeline.sinks
     assert (source.format, source.incremental, seconds_of(source.settle)) == ("jdbc", "id", 2.0)
@@ -58,7 +58,7 @@ def test_a_table_in_and_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said", "fix"),
+    ("old", "new", "line", "problem", "fix"),
     [
         ("    incremental: id\n", "", 3, "rows needs a column that identifies new rows", "incremental: id"),
         ("incremental: id", "incremental: id\n    table: true", 3, "needs a column that identifies new rows", "table"),
@@ -78,26 +78,26 @@ def test_a_table_in_and_out() -> None:
         ("    incremental: id\n    settle: 2 seconds\n", "    decode: json\n", 5, "decode: json is for topics", "text"),
     ],
 )
-def test_mistakes_name_the_line_and_the_fix(old: str, new: str, line: int, said: str, fix: str) -> None:
+def test_mistakes_name_the_line_and_the_fix(old: str, new: str, line: int, problem: str, fix: str) -> None:
     assert old in TABLE
     with pytest.raises(PipelineError) as caught:
         parse(TABLE.replace(old, new))
-    assert said in caught.value.what
+    assert problem in caught.value.what
     assert fix in caught.value.fix
     assert caught.value.line == line
 
 
-def test_what_the_environment_lacks_may_have_a_default() -> None:
+def test_environment_variables_may_have_defaults() -> None:
     (source,) = parse(TABLE.replace("${TEST_PASSWORD}", "${NO_SUCH:-none} at all")).sources
     assert source.options["password"] == "none at all"
 
 
-def test_paths_are_next_to_the_file_unless_they_say_otherwise() -> None:
+def test_relative_paths_are_relative_to_the_file() -> None:
     pipeline = parse(TABLE)
     assert pipeline.path("in") == "/data/in"
     assert pipeline.path("/in") == "/in"
     assert pipeline.path("s3a://shop/in") == "s3a://shop/in"
-    assert pipeline.checkpoint_place == "/data/.penstock/checkpoints/table"
+    assert pipeline.checkpoint_directory == "/data/.penstock/checkpoints/table"
 
 
 @pytest.mark.parametrize("template", names())
@@ -116,13 +116,13 @@ def test_connectors_state_their_guarantee() -> None:
         assert "# Limits: " in text
 
 
-def test_the_library_for_s3_is_of_the_installed_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_library_has_the_version_of_the_installed_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hadoop_version() is None or f"hadoop-aws:{hadoop_version()}," in render("n", "t", "b:1", "f", "s3-out")
     monkeypatch.setattr("penstock.spark.pipelines.template.hadoop_version", lambda: "9.8.7")
     assert "hadoop-aws:9.8.7," in render("n", "t", "b:1", "f", "s3-in")
 
 
-def test_init_writes_a_template_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_writes_only_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runner = CliRunner()
     made = runner.invoke(penstock, ["pipeline", "init", "in.yaml", "--from", "jdbc-in", "--topic", "sales"])
@@ -184,7 +184,7 @@ def fails(check: Callable[[], None]) -> bool:
     return False
 
 
-def test_a_table_that_can_no_longer_be_read_fails_the_pipeline() -> None:
+def test_unreadable_table_fails_the_pipeline() -> None:
     gone = FakeTable(fails_at=3)
     with watched(gone, once=False) as check:
         assert eventually(lambda: fails(check), 10, interval=0.01)

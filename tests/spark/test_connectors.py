@@ -100,7 +100,9 @@ def of_database(database: Postgres, table: str) -> dict[str, str]:
     }
 
 
-def test_jdbc_in(database: Postgres, runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
+def test_jdbc_source_reads_new_rows(
+    database: Postgres, runner: PipelineRunner, cluster: Cluster, tmp_path: Path
+) -> None:
     topic = cluster.create_topic(partitions=2)
     database.sql("CREATE TABLE rows (id BIGINT PRIMARY KEY, customer TEXT, amount NUMERIC(12, 2), at TIMESTAMPTZ)")
     more = "INSERT INTO rows SELECT n, 'c' || n, n + 0.25, '2026-11-14T12:00:00Z' FROM generate_series({}, {}) n"
@@ -118,7 +120,7 @@ def test_jdbc_in(database: Postgres, runner: PipelineRunner, cluster: Cluster, t
     assert (found[99]["customer"], found[99]["amount"]) == ("c100", 100.25)
 
 
-def test_jdbc_out_puts_newer_rows_in_the_place_of_older_ones(
+def test_jdbc_sink_replaces_older_rows_by_newer_ones(
     database: Postgres, runner: PipelineRunner, cluster: Cluster, tmp_path: Path
 ) -> None:
     topic = cluster.create_topic(partitions=1)
@@ -141,7 +143,7 @@ def test_jdbc_out_puts_newer_rows_in_the_place_of_older_ones(
     [("after rows are committed", 20), ("after rows are committed, and forget that", 40)],
     ids=["kept", "forgotten"],
 )
-def test_jdbc_out_inserts_a_repeated_batch_once(
+def test_jdbc_sink_inserts_a_repeated_batch_once(
     database: Postgres, runner: PipelineRunner, cluster: Cluster, tmp_path: Path, crash: str, expected: int
 ) -> None:
     """With the batch's number forgotten, rows are there twice: the number is what prevents it."""
@@ -159,7 +161,7 @@ def test_jdbc_out_inserts_a_repeated_batch_once(
     assert database.sql(f"SELECT count(*) FROM {table}") == [(str(expected),)]
 
 
-def test_files_in(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
+def test_json_files_are_read_into_a_topic(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
     topic = cluster.create_topic(partitions=2)
     letters = cluster.create_topic(f"dlq.lines-{topic}")
     incoming = tmp_path / "incoming"
@@ -180,7 +182,7 @@ def test_files_in(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> N
     assert "does not match the json schema" in notes[dead_letters.REASON]
 
 
-def test_csv_and_parquet_files_in(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
+def test_csv_and_parquet_files_are_read_into_a_topic(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
     topic = cluster.create_topic(partitions=1)
     letters = cluster.create_topic(f"dlq.csv-{topic}")
     (tmp_path / "incoming").mkdir()
@@ -216,7 +218,7 @@ sinks:
     assert b"five,Eve" in letter.value()
 
 
-def test_files_out(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
+def test_topic_is_written_to_files(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
     topic = cluster.create_topic(partitions=2)
     cluster.create_topic(dead_letters.topic_for(topic))
     file = ready("files-out", tmp_path, topic)
@@ -230,7 +232,9 @@ def test_files_out(runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> 
     assert {path.parent.name for path in place.rglob("*.parquet")} == {"day=2026-11-14", "day=2026-11-15"}
 
 
-def test_s3_out(bucket: tuple[str, Any], runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
+def test_topic_is_written_to_s3(
+    bucket: tuple[str, Any], runner: PipelineRunner, cluster: Cluster, tmp_path: Path
+) -> None:
     _, client = bucket
     topic = cluster.create_topic(partitions=2)
     cluster.create_topic(dead_letters.topic_for(topic))
@@ -246,7 +250,9 @@ def test_s3_out(bucket: tuple[str, Any], runner: PipelineRunner, cluster: Cluste
     assert any("_spark_metadata" in key for key in keys)
 
 
-def test_s3_in(bucket: tuple[str, Any], runner: PipelineRunner, cluster: Cluster, tmp_path: Path) -> None:
+def test_s3_files_are_read_into_a_topic(
+    bucket: tuple[str, Any], runner: PipelineRunner, cluster: Cluster, tmp_path: Path
+) -> None:
     _, client = bucket
     topic = cluster.create_topic(partitions=2)
     letters = cluster.create_topic(f"dlq.objects-{topic}")

@@ -57,7 +57,7 @@ def run(directory: Path, bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.timeout(2 * RUN_SECONDS + 60)
-def test_the_example_takes_every_order_once(cluster: Cluster, tmp_path: Path) -> None:
+def test_example_processes_every_order_once(cluster: Cluster, tmp_path: Path) -> None:
     topic = cluster.create_topic(partitions=2)
     directory = tmp_path / "declarative"
     shutil.copytree(EXAMPLE, directory)

@@ -1,4 +1,4 @@
-"""The demo: a seed is an evening, the audit finds what is wrong, and a short evening comes out whole."""
+"""The demo: a seed reproduces an evening, the audit finds every fault, and a short evening has none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from penstock.cli.main import penstock
 from penstock.demo import shop
 from penstock.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
-from penstock.demo.ledger import Ledger, Minute, Place, Sale, Total
+from penstock.demo.ledger import Ledger, Minute, RecordPosition, Sale, Total
 from penstock.demo.reading import ReadFailed, read_dead_letters
 from penstock.demo.shop import Arrival, Fate
 from penstock.testing import Cluster
@@ -35,7 +35,7 @@ def evening(seed: int = 1, orders_per_minute: float = 20) -> tuple[Ledger, list[
     found = list(shop.arrivals(random, OPENING, people, orders_per_minute))
     ledger = Ledger(shop.newest_countries(records))
     for offset, arrival in enumerate(found):
-        ledger.note(arrival, Place(0, offset))
+        ledger.note(arrival, RecordPosition(0, offset))
     return ledger, found
 
 
@@ -51,13 +51,13 @@ def test_a_seed_reproduces_an_evening() -> None:
     assert first != other
 
 
-def test_records_arrive_in_order_and_all_kinds_are_there() -> None:
+def test_records_arrive_in_order_and_of_every_fate() -> None:
     _, found = evening()
     assert all(early.arrives <= late.arrives for early, late in pairwise(found))
     assert {arrival.fate for arrival in found} == set(Fate)
 
 
-def test_dead_letters_with_headers_that_are_no_text_are_named(penstock_cluster: Cluster, penstock_topic: str) -> None:
+def test_dead_letters_with_undecodable_headers_are_reported(penstock_cluster: Cluster, penstock_topic: str) -> None:
     produce_odd_headers(penstock_cluster.bootstrap_servers, penstock_topic, 1)
     with pytest.raises(ReadFailed, match=f"{penstock_topic}-0 at offset 0 has no readable reason: .* not valid UTF-8"):
         list(read_dead_letters(penstock_cluster.bootstrap_servers, penstock_topic))
@@ -84,7 +84,7 @@ def test_invalid_records_have_errors_and_valid_ones_do_not() -> None:
         assert good is not arrival.fate.is_dead_letter, arrival
 
 
-def test_a_moved_customer_counts_where_they_are_now_and_a_forgotten_one_is_a_guest() -> None:
+def test_moved_customers_count_in_their_newest_country_and_deleted_ones_as_guests() -> None:
     records = [
         ("a", b'{"country": "Spain"}'),
         ("b", b'{"country": "Italy"}'),
@@ -94,21 +94,21 @@ def test_a_moved_customer_counts_where_they_are_now_and_a_forgotten_one_is_a_gue
     ledger = Ledger(shop.newest_countries(records))
     orders = [shop.Order(f"o-{name}", name, "tea", 1, Decimal("4.90"), OPENING) for name in "ab"]
     for offset, order in enumerate(orders):
-        ledger.note(Arrival(OPENING, b"{}", Fate.SALE, order), Place(0, offset))
+        ledger.note(Arrival(OPENING, b"{}", Fate.SALE, order), RecordPosition(0, offset))
     assert ledger.sales() == {"o-a": Sale("Poland", Decimal("4.90")), "o-b": Sale(shop.GUEST, Decimal("4.90"))}
 
 
-def test_an_archive_with_a_record_lost_doubled_changed_or_added_is_found_out() -> None:
+def test_audit_finds_lost_duplicated_changed_and_added_archive_records() -> None:
     ledger, _ = evening()
     rows = list(ledger.records().items())
     assert check_archive(ledger, rows).sound
     assert faults(check_archive(ledger, rows[1:])) == (1, 0, 0, 0)
     assert faults(check_archive(ledger, [*rows, rows[5]])) == (0, 1, 0, 0)
     assert faults(check_archive(ledger, [*rows[1:], (rows[0][0], b"other")])) == (0, 0, 1, 0)
-    assert faults(check_archive(ledger, [*rows, (Place(9, 9), b"x")])) == (0, 0, 0, 1)
+    assert faults(check_archive(ledger, [*rows, (RecordPosition(9, 9), b"x")])) == (0, 0, 0, 1)
 
 
-def test_a_sale_lost_doubled_or_in_the_wrong_country_is_found_out() -> None:
+def test_audit_finds_lost_duplicated_and_misplaced_sales() -> None:
     ledger, _ = evening()
     rows = list(ledger.sales().items())
     assert check_sales(ledger, rows).sound
@@ -118,16 +118,16 @@ def test_a_sale_lost_doubled_or_in_the_wrong_country_is_found_out() -> None:
     assert faults(check_sales(ledger, [moved, *rows[1:]])) == (0, 0, 1, 0)
 
 
-def test_dead_letters_are_the_bad_records_and_no_others() -> None:
+def test_audit_compares_dead_letters_with_invalid_records() -> None:
     ledger, found = evening()
-    places = list(ledger.dead_letters())
-    assert check_dead_letters(ledger, places).sound
-    assert faults(check_dead_letters(ledger, places[1:])) == (1, 0, 0, 0)
+    positions = list(ledger.dead_letters())
+    assert check_dead_letters(ledger, positions).sound
+    assert faults(check_dead_letters(ledger, positions[1:])) == (1, 0, 0, 0)
     good = next(offset for offset, arrival in enumerate(found) if arrival.fate is Fate.SALE)
-    assert faults(check_dead_letters(ledger, [*places, Place(0, good)])) == (0, 0, 0, 1)
+    assert faults(check_dead_letters(ledger, [*positions, RecordPosition(0, good)])) == (0, 0, 0, 1)
 
 
-def test_a_missing_cent_is_found() -> None:
+def test_audit_finds_a_missing_cent() -> None:
     ledger, _ = evening()
     rows = list(ledger.revenue().items())
     assert check_revenue(ledger, rows, 0).sound
@@ -143,7 +143,7 @@ def test_a_missing_cent_is_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.heavy
-def test_a_short_evening(tmp_path: Path) -> None:
+def test_demo_of_a_short_evening_is_sound(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[demo]'")
     pytest.importorskip("matplotlib", reason="matplotlib: install it with .venv/bin/pip install -e '.[demo]'")
     into = tmp_path / "demo"
@@ -160,7 +160,7 @@ def test_a_short_evening(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
+def test_demo_rejects_a_directory_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear reader")
     command = [sys.executable, "-m", "penstock", "demo", "--into", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -168,7 +168,7 @@ def test_a_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "letter.txt").exists()
 
 
-def test_an_audit_that_finds_something_fails_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_command_fails_if_the_audit_finds_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[demo]'")
     from penstock.demo import story
 

@@ -97,7 +97,7 @@ def test_a_pipeline_is_watched_and_stopped(cluster: Cluster, tmp_path: Path, env
 
 
 def reported_states(bootstrap: str, name: str) -> dict[str, dict[str, Any]]:
-    """What a pipeline told its cluster: the last report of each state."""
+    """The last report of each state that a pipeline sent to its cluster."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -134,11 +134,11 @@ def test_a_dry_run_writes_nothing(cluster: Cluster, tmp_path: Path, environment:
 def test_an_archive_is_audited(cluster: Cluster, tmp_path: Path, environment: dict[str, str]) -> None:
     topic = cluster.create_topic(partitions=2)
     write(cluster.bootstrap_servers, topic, numbered(50))
-    place = str(tmp_path / "archive")
+    archive = str(tmp_path / "archive")
     where = ("-b", cluster.bootstrap_servers)
-    assert "50 records added" in command(environment, "archive", topic, place, *where).stdout
-    assert command(environment, "audit", topic, place, *where).returncode == 0
+    assert "50 records added" in command(environment, "archive", topic, archive, *where).stdout
+    assert command(environment, "audit", topic, archive, *where).returncode == 0
     write(cluster.bootstrap_servers, topic, numbered(1))
-    behind = command(environment, "audit", topic, place, *where, "-o", "json")
+    behind = command(environment, "audit", topic, archive, *where, "-o", "json")
     assert behind.returncode == 1
     assert sum(each["missing"] for each in json.loads(behind.stdout)) == 1

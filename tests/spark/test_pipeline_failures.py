@@ -1,4 +1,4 @@
-"""Records that make a step fail: found one by one, set aside, and everything else goes on."""
+"""Records that make a step fail: found one by one and dead-lettered, while all others are processed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_single_records_are_found_by_halves() -> None:
     ranges = [OffsetRange("t", 0, 5, 900), OffsetRange("t", 1, 0, 7)]
     bad = {(0, 5), (0, 333), (0, 334), (1, 6)}
     found = search(ranges, failing_on(bad))
-    assert offsets(each.place for each in found) == bad
+    assert offsets(each.offsets for each in found) == bad
     assert {each.reason for each in found} == {f"fails on {each}" for each in bad}
     assert search(ranges, failing_on(set())) == []
 
@@ -52,7 +52,7 @@ def test_halves_have_everything_once() -> None:
     assert (len(offsets(left)), len(offsets(right))) == (5, 6)
 
 
-def test_failures_of_records_together_and_of_too_many_are_no_single_ones() -> None:
+def test_joint_failures_and_too_many_failures_are_not_attributed_to_records() -> None:
     def together(ranges: Any) -> str | None:
         return "sum overflows" if len(offsets(ranges)) > 50 else None
 
@@ -79,8 +79,8 @@ def test_records_of_several_sources_fail_alone_and_together() -> None:
         return (0, 7) in orders or (1, 2) in payments or ((0, 3) in orders and (1, 5) in payments)
 
     found = finder(fails).find()
-    assert offsets(each.place for each in found["orders"]) == {(0, 7), (0, 3)}
-    assert offsets(each.place for each in found["payments"]) == {(1, 2)}
+    assert offsets(each.offsets for each in found["orders"]) == {(0, 7), (0, 3)}
+    assert offsets(each.offsets for each in found["payments"]) == {(1, 2)}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_records_of_several_sources_fail_alone_and_together() -> None:
         (lambda orders, _: len(orders) > 12, "not caused by single records"),
     ],
 )
-def test_failures_that_no_record_causes_are_not_attributed(fails: Any, why: str) -> None:
+def test_failures_not_caused_by_records_are_not_attributed(fails: Any, why: str) -> None:
     with pytest.raises(NotFound, match=why):
         finder(fails).find()
 
@@ -143,7 +143,7 @@ def values(spark: SparkSession, cluster: Cluster, topic: str) -> list[Any]:
     return spark.read.format("penstock").options(**options).load().orderBy("partition", "offset").collect()
 
 
-def test_what_fails_a_step_goes_to_dead_letters(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_records_that_fail_a_step_are_dead_lettered(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     topic, target = cluster.create_topic(partitions=2), cluster.create_topic()
     cluster.create_topic(dead_letters.topic_for(topic))
     (tmp_path / "steps.py").write_text(STEPS)
@@ -165,7 +165,7 @@ def test_what_fails_a_step_goes_to_dead_letters(spark: SparkSession, cluster: Cl
     assert "thirteen brings bad luck" in reasons[b"7"]
     sink = next(query for query in shown[-1].queries if query.name == "failing/sinks/out")
     assert (sink.set_aside, "bad luck" in sink.error or "CAST_INVALID_INPUT" in sink.error) == (2, True)
-    # The next run goes on behind them.
+    # The next run continues behind them.
     write(cluster.bootstrap_servers, topic, entries[10:])
     run(spark, pipeline, once=True, show=shown.append)
     done = sorted(json.loads(row.value)["n"] for row in values(spark, cluster, target))
@@ -173,7 +173,7 @@ def test_what_fails_a_step_goes_to_dead_letters(spark: SparkSession, cluster: Cl
 
 
 @pytest.mark.parametrize("why", ["lines has no dead letters", "the service brings bad luck"])
-def test_a_failure_that_no_record_causes_ends_the_pipeline(
+def test_failure_not_caused_by_records_fails_the_pipeline(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     monkeypatch.setattr("penstock.spark.pipelines.running.RESTARTS_MAX", 1)

@@ -1,4 +1,4 @@
-"""Pipeline files: what they may say, and that every complaint names its line and the fix."""
+"""Pipeline files: valid fields, and errors that name the line and the fix."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_template_is_a_valid_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said", "fix"),
+    ("old", "new", "line", "problem", "fix"),
     [
         ("name: orders\n", "name: two words\n", 1, "name is 'two words'", "letters"),
         ("    topic: orders\n", "", 3, "needs exactly one of topic, pattern and format", "topic: my-topic"),
@@ -89,11 +89,11 @@ def test_the_template_is_a_valid_file() -> None:
         ("steps:", "steps", 9, "not valid YAML", "indents"),
     ],
 )
-def test_mistakes_name_the_line_and_the_fix(old: str, new: str, line: int, said: str, fix: str) -> None:
+def test_mistakes_name_the_line_and_the_fix(old: str, new: str, line: int, problem: str, fix: str) -> None:
     assert old in GOOD
     with pytest.raises(PipelineError) as caught:
         parse(GOOD.replace(old, new, 1))
-    assert said in caught.value.what
+    assert problem in caught.value.what
     assert fix in caught.value.fix
     assert caught.value.line == line
 
@@ -126,7 +126,7 @@ def test_init_writes_a_file_once(tmp_path: Path) -> None:
     assert (again.exit_code, "already exists" in again.output) == (1, True)
 
 
-def test_a_wrong_file_ends_the_command_before_spark_starts(tmp_path: Path) -> None:
+def test_invalid_file_fails_the_command_before_spark_starts(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(GOOD.replace("mode: complete", "mode: wrong"))
     result = CliRunner().invoke(penstock, ["pipeline", "run", str(file)])
@@ -146,16 +146,16 @@ def test_state_files_of_dead_processes_are_ignored(tmp_path: Path, monkeypatch: 
     assert "no pipeline x is running" in CliRunner().invoke(penstock, ["pipeline", "stop", "x"]).output
 
 
-def test_stop_ends_the_process_in_the_state_file(tmp_path: Path, monkeypatch: Any) -> None:
+def test_stop_terminates_the_process_in_the_state_file(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("PENSTOCK_STATE", str(tmp_path))
     state_directory().mkdir(parents=True)
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    began = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
-    note = {"name": "x", "file": "f", "pid": process.pid, "started": 0, "process_started": began, "queries": []}
+    started_ticks = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+    note = {"name": "x", "file": "f", "pid": process.pid, "started": 0, "process_started": started_ticks, "queries": []}
     (state_directory() / "x.json").write_text(json.dumps(note))
     try:
         assert [status.name for status in running()] == ["x"]
-        # Nobody has waited for it yet, and still it counts as ended.
+        # A zombie counts as exited.
         assert stop("x", timeout_seconds=20) is True
         assert running() == []
     finally:

@@ -1,4 +1,4 @@
-"""What a pipeline says about itself: Spark's reports added up, and the text that Prometheus gets."""
+"""A pipeline's metrics: sums of Spark's progress reports, and the text for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[spark]'")
 
-from penstock.spark.pipelines.metrics import PortTaken, served
+from penstock.spark.pipelines.metrics import PortTaken, serve_metrics
 from penstock.spark.pipelines.progress import PipelineStatus, ProgressSums, QueryStatus
 
 
@@ -48,25 +48,25 @@ class Reports:
 def test_reports_are_counted_once_and_over_restarts() -> None:
     counting = ProgressSums("shop/sinks/out")
     first = Reports("a", report(0, 10, end=10, latest=10))
-    counting.take(first)  # type: ignore[arg-type]
+    counting.count(first)  # type: ignore[arg-type]
     first.recentProgress.append(report(1, 5, end=15, latest=40))
-    counting.take(first)  # type: ignore[arg-type]
-    status = counting.take(first)  # type: ignore[arg-type]
+    counting.count(first)  # type: ignore[arg-type]
+    status = counting.count(first)  # type: ignore[arg-type]
     assert (status.rows, status.rows_written, status.batch) == (15, 13, 1)
     assert (status.lag_by_topic, status.lag) == ({"orders": 27}, 27)
     assert (status.state_rows, status.watermark) == (9, 1_794_736_800.0)
     # A restarted query repeats the number of the batch that failed; one that is idle reports without rows.
     again = Reports("b", report(2, 7, end=22, latest=22), report(3, 0, end=22, latest=22))
-    status = counting.take(again)  # type: ignore[arg-type]
+    status = counting.count(again)  # type: ignore[arg-type]
     assert (status.rows, status.rows_written, status.batch, status.lag) == (22, 19, 3, 2)
 
 
-def test_metrics_are_served_as_text() -> None:
+def test_metrics_are_serve_metrics_as_text() -> None:
     sink = QueryStatus("shop/sinks/out", 3, rows=22, lag_by_topic={"orders": 2}, batch_ms=250, watermark=7.5)
     sink.set_aside, sink.error = 1, 'said "no"'
     letters = QueryStatus("shop/dead_letters/orders", rows=22, rows_written=4, active=False)
     status = PipelineStatus("shop", "shop.yaml", 1, 1000.0, 1, queries=[sink, letters])
-    with served(lambda: status, "127.0.0.1", 0) as address:
+    with serve_metrics(lambda: status, "127.0.0.1", 0) as address:
         with urllib.request.urlopen(address, timeout=10) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             lines = answer.read().decode().splitlines()
@@ -88,9 +88,9 @@ def test_metrics_are_served_as_text() -> None:
     assert sum(line.startswith("penstock_pipeline_watermark_seconds") for line in lines) == 1
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         status = PipelineStatus("shop", "shop.yaml", 1, 0.0, 1)
-        with pytest.raises(PortTaken, match=f"127.0.0.1:{port}"), served(lambda: status, "127.0.0.1", port):
+        with pytest.raises(PortTaken, match=f"127.0.0.1:{port}"), serve_metrics(lambda: status, "127.0.0.1", port):
             pass

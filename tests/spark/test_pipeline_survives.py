@@ -1,4 +1,4 @@
-"""A pipeline at work goes on: over schemas that change, brokers that restart, and its own restart; and it joins."""
+"""A running pipeline survives schema changes, broker restarts and its own restart; and joins streams."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ sinks:
 """
 
 
-def test_schemas_change_brokers_and_pipelines_restart(spark: SparkSession, tmp_path: Path, registry: Schemas) -> None:
+def test_pipeline_survives_schema_changes_and_restarts(spark: SparkSession, tmp_path: Path, registry: Schemas) -> None:
     number = {"name": "id", "type": "long"}
     note = {"name": "note", "type": ["null", "string"], "default": None}
     first = registry.add(number, note)
@@ -170,7 +170,7 @@ def test_schemas_change_brokers_and_pipelines_restart(spark: SparkSession, tmp_p
             reader.wait_for(4)
 
         while_at_work(spark, text, tmp_path, change_schemas_and_restart_the_broker)
-        # Its own restart: it goes on behind what it has done, now with the newest schema's columns.
+        # Its own restart: it resumes from its checkpoint, now with the newest schema's columns.
         newest = registry.add(number, note, GIFT)
         send(first, {"id": 5, "note": "while away"})
         send(newest, {"id": 6, "note": "back", "gift": True})

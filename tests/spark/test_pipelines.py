@@ -1,4 +1,4 @@
-"""Pipelines at work: decoding, dead letters, duplicates, joins, windows, files, restarts; and the jobs in the box."""
+"""Running pipelines: decoding, dead letters, duplicates, joins, windows, files, restarts; and the built-in jobs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def values(spark: SparkSession, cluster: Cluster, topic: str) -> list[Any]:
     return spark.read.format("penstock").options(**options).load().orderBy("partition", "offset").collect()
 
 
-def test_a_shop(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_shop_pipeline_end_to_end(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     names = {name: cluster.create_topic(partitions=2) for name in ("orders", "customers", "named")}
     cluster.create_topic(dead_letters.topic_for(names["orders"]))
     people = [Entry(b"c0", b'{"name": "old"}'), Entry(b"c0", b'{"name": "Ann"}'), Entry(b"c1", b'{"name": "Bob"}')]
@@ -124,7 +124,7 @@ def test_a_shop(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     assert set(reasons) == {b"x", b"500", b"y"}
     assert "does not match the json schema" in reasons[b"x"]
     assert reasons[b"500"] == "amount >= 0 does not hold"
-    # The second run goes on where the first ended, and ends the first minutes.
+    # The second run resumes where the first stopped, and closes the first minutes.
     write(cluster.bootstrap_servers, names["orders"], [order(number) for number in range(120, 300)])
     run(spark, pipeline, once=True, show=show)
     assert len(values(spark, cluster, names["named"])) == 300
@@ -132,7 +132,7 @@ def test_a_shop(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     assert minutes["2026-11-15 10:00:00"] == 180.0
 
 
-def test_what_spark_refuses_names_the_step(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_spark_errors_name_the_step(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     topic = cluster.create_topic()
     text = f"""\
 name: wrong
@@ -266,7 +266,7 @@ def test_archive_replay_and_audit(spark: SparkSession, cluster: Cluster, tmp_pat
     assert [(row.partition, bytes(row.key), bytes(row.value)) for row in copied] == [
         (each.partition, each.key, each.value) for each in written
     ]
-    # An audit that looks at something else sees it.
+    # An audit of different records reports differences.
     part = read_archive(spark, place, "partition = 0 AND offset >= 10")
     found = audit(source, part.union(part.filter("offset = 11")))
     lost = {each.partition: (each.missing, each.duplicated, each.sound) for each in found}

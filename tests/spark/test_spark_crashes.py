@@ -1,4 +1,4 @@
-"""Exactly once under fire: drivers, executors and partition leaders are killed at random; nothing is lost or doubled.
+"""Exactly once while drivers, executors and partition leaders are killed at random: no loss, no duplicates.
 
 `SPARK_CRASH_RECORDS`, `SPARK_CRASH_KILLS` and `SPARK_CRASH_SEED` change the long run, which `make spark-test` makes.
 """
@@ -44,14 +44,14 @@ def keys(records: int) -> set[bytes | None]:
 @pytest.mark.heavy
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_or_duplicated_on_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    began = time.monotonic()
+    started = time.monotonic()
     with Cluster(nodes=3) as cluster, standalone() as spark:
         topics = fill(cluster, RECORDS)
         copy = Copy(cluster, topics, tmp_path / "copy", master=spark.master, executors=spark.executors)
         copy.under_fire(KILLS, random.Random(SEED), deadline_seconds=3000)
         findings = judge(cluster.bootstrap_servers, topics[1], keys(RECORDS))
     with capsys.disabled():
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started
         print(f"\nseed {SEED}: {dict(copy.killed)} killed, {copy.drivers} drivers, {seconds:.0f} s: {findings}")  # noqa: T201
     assert findings == Findings(missing=0, doubled=0, records=RECORDS)
 
@@ -66,7 +66,7 @@ def test_nothing_is_lost_or_duplicated_on_one_machine(tmp_path: Path) -> None:
     assert findings == Findings(missing=0, doubled=0, records=RECORDS_OF_A_SHORT_RUN)
 
 
-def test_a_sink_that_ignores_markers_is_caught(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_crash_test_detects_a_sink_that_ignores_markers(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     topics = fill(cluster, 500)
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
     source = spark.readStream.format("penstock").options(**options, subscribe=topics[0], startingOffsets="earliest")
@@ -84,5 +84,5 @@ def test_a_sink_that_ignores_markers_is_caught(spark: SparkSession, cluster: Clu
 
     assert run("markers") == Findings(missing=0, doubled=0, records=500)
     assert run("markers") == Findings(missing=0, doubled=0, records=500)
-    # A task that looks for its marker in an empty topic ignores the one it has written.
+    # A task that reads its marker from an empty topic ignores the one it has written.
     assert run("no-markers") == Findings(missing=0, doubled=500, records=1000)

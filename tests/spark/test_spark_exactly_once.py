@@ -19,7 +19,7 @@ from support.spark.topics import numbered, write
 
 
 class FakeTransactions:
-    """Remembers what was asked of it."""
+    """Records the calls made to it."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -54,17 +54,17 @@ def test_a_batch_is_written_unless_its_marker_is_there(found: Marker | None, wri
     assert producer.calls == (["init", "begin", "rows", "commit"] if writes else ["init"])
 
 
-def test_the_marker_is_looked_for_only_after_the_predecessor_is_fenced() -> None:
+def test_marker_is_read_only_after_the_predecessor_is_fenced() -> None:
     producer = FakeTransactions()
 
-    def look() -> None:
-        producer.calls.append("look")
+    def last_marker() -> None:
+        producer.calls.append("last_marker")
 
-    write_once(producer, look, Marker("q", 0), lambda: None)
-    assert producer.calls[:2] == ["init", "look"]
+    write_once(producer, last_marker, Marker("q", 0), lambda: None)
+    assert producer.calls[:2] == ["init", "last_marker"]
 
 
-def test_what_fails_is_aborted() -> None:
+def test_failed_write_aborts_its_transaction() -> None:
     producer = FakeTransactions()
 
     def fail() -> None:
@@ -88,9 +88,9 @@ def ending(offset: int, producer: int, kind: ControlType) -> bytes:
     )
 
 
-def test_only_committed_markers_count_and_open_transactions_of_others_hide_nothing() -> None:
+def test_committed_markers_are_read_past_open_transactions() -> None:
     log = MarkerLog(client=None, partition=None)  # type: ignore[arg-type]
-    log.take(
+    log.apply(
         marker_batch(0, 1, b"open", 3)
         + marker_batch(1, 2, b"committed", 4)
         + marker_batch(2, 3, b"aborted", 5)
@@ -98,10 +98,10 @@ def test_only_committed_markers_count_and_open_transactions_of_others_hide_nothi
         + ending(4, 3, ControlType.ABORT)
     )
     assert log._markers == {b"committed": Marker("q", 4)}
-    log.take(ending(5, 1, ControlType.COMMIT))
+    log.apply(ending(5, 1, ControlType.COMMIT))
     assert log._markers[b"open"] == Marker("q", 3)
     # What was taken before is not taken again.
-    log.take(marker_batch(0, 1, b"open", 99) + ending(5, 1, ControlType.COMMIT))
+    log.apply(marker_batch(0, 1, b"open", 99) + ending(5, 1, ControlType.COMMIT))
     assert log._markers[b"open"] == Marker("q", 3)
 
 

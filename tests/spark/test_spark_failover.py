@@ -1,4 +1,4 @@
-"""Reading goes on while brokers crash, restart and hand partitions over: an executor's part, without Spark."""
+"""Reads continue while brokers crash, restart and hand over leadership: an executor's part, without Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fill(cluster: Cluster) -> str:
     return topic
 
 
-def test_a_broker_that_crashes_and_returns_is_waited_for() -> None:
+def test_read_waits_for_a_crashed_broker_to_return() -> None:
     with Cluster() as cluster:
         topic = fill(cluster)
         client = client_for(cluster)
@@ -60,7 +60,7 @@ def test_a_broker_that_crashes_and_returns_is_waited_for() -> None:
         client.close()
 
 
-def test_a_new_leader_is_followed() -> None:
+def test_read_follows_a_new_leader() -> None:
     with Cluster(nodes=3) as cluster:
         topic = fill(cluster)
         client = client_for(cluster)
@@ -76,7 +76,7 @@ def test_a_new_leader_is_followed() -> None:
         client.close()
 
 
-def test_an_abandoned_read_leaves_no_answer_behind() -> None:
+def test_abandoned_read_leaves_no_pending_response() -> None:
     with Cluster() as cluster:
         topic = fill(cluster)
         client = client_for(cluster)

@@ -45,7 +45,7 @@ def test_options_of_sparks_connector_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"subscribe": ""}, "name at least one topic"),
         ({"assign": '{"t": [0]}'}, "subscribe and assign are set"),
@@ -65,12 +65,12 @@ def test_options_of_sparks_connector_are_accepted() -> None:
         ({"tier.url": "s3://b", "tier.options": "region"}, "must look like region=eu-central-1"),
     ],
 )
-def test_wrong_options_say_what_to_write(wrong: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace("(", r"\(")):
+def test_errors_of_invalid_options_contain_the_fix(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         read_options({**BASE, **wrong}, streaming=False)
 
 
-def test_where_segments_are_may_be_shown_but_not_the_credentials() -> None:
+def test_representation_of_tier_settings_hides_credentials() -> None:
     given = {"tier.url": "s3://bucket/prefix", "tier.options": "region=here, secret_access_key=open=sesame"}
     options = read_options({**BASE, **given}, streaming=False)
     assert options.tier == TierSettings(
@@ -94,7 +94,7 @@ def test_checkpoints_have_the_form_of_sparks_connector() -> None:
     assert from_stored({"t": {"0": 1, "1": 2}}) == {ZERO: 1, ONE: 2}
 
 
-def test_rate_limits_are_shared_in_proportion_and_starve_nobody() -> None:
+def test_rate_limit_is_shared_in_proportion_without_starvation() -> None:
     limited = rate_limited({ZERO: 0, ONE: 100}, {ZERO: 900, ONE: 200}, 100)
     assert limited == {ZERO: 90, ONE: 110}
     assert rate_limited({ZERO: 0, ONE: 0}, {ZERO: 100_000, ONE: 1}, 10) == {ZERO: 9, ONE: 1}
@@ -156,7 +156,7 @@ def test_batches_of_aborted_transactions_are_found() -> None:
     assert aborted_batches(again, [AbortedTransaction(7, 7), AbortedTransaction(7, 0)]) == {0, 7}
 
 
-def test_reading_goes_on_behind_gaps_and_stops_at_the_end() -> None:
+def test_reading_continues_after_gaps_and_stops_at_the_end() -> None:
     records = batch(5) + batch(10)
     assert next_offset(records, 3, 100) == 12
     assert next_offset(records, 3, 8) == 8

@@ -63,7 +63,7 @@ def secured(provider: IdentityProvider, tmp_path_factory: pytest.TempPathFactory
 
 
 def properties(cluster: SecureCluster, provider: IdentityProvider, mechanism: str, password: str) -> dict[str, str]:
-    """By Kafka's own names, which both formats take."""
+    """Client settings by Kafka's own names, which both formats accept."""
     login = {"PLAIN": "plain.PlainLoginModule", OAUTHBEARER: "oauthbearer.OAuthBearerLoginModule"}
     module = f"{SECURITY}.{login.get(mechanism, 'scram.ScramLoginModule')} required"
     named = {
@@ -91,13 +91,13 @@ def options(
 
 
 def allow_tokens_from(spark: SparkSession, url: str) -> None:
-    """Kafka's Java client only asks identity providers that the process was told of."""
+    """Kafka's Java client only calls identity providers that a system property of the process allows."""
     spark._jvm.java.lang.System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", url)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("form", ["kafka", "penstock"])
-def test_a_format_signs_in(
+def test_format_authenticates(
     spark: SparkSession, secured: SecureCluster, provider: IdentityProvider, form: str, mechanism: str
 ) -> None:
     if form == "kafka" and isinstance(missing := connector_jars(), str):
@@ -108,7 +108,7 @@ def test_a_format_signs_in(
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_pipeline_signs_in(
+def test_pipeline_authenticates(
     spark: SparkSession, secured: SecureCluster, provider: IdentityProvider, mechanism: str, tmp_path: Path
 ) -> None:
     after = f"copied-by-{mechanism.lower()}"
@@ -121,7 +121,7 @@ def test_a_pipeline_signs_in(
 
 
 @pytest.mark.parametrize("form", ["kafka", "penstock"])
-def test_records_come_and_go(
+def test_records_are_written_and_read_on_a_secured_cluster(
     spark: SparkSession, secured: SecureCluster, provider: IdentityProvider, tmp_path: Path, form: str
 ) -> None:
     if form == "kafka" and isinstance(missing := connector_jars(), str):
@@ -139,7 +139,7 @@ def test_records_come_and_go(
     assert spark.read.format(form).options(**signed_in, subscribe=target).load().count() == len(written)
 
 
-def test_a_wrong_password_says_so(spark: SparkSession, secured: SecureCluster, provider: IdentityProvider) -> None:
-    told = options(secured, provider, password="wrong")
+def test_wrong_password_is_reported(spark: SparkSession, secured: SecureCluster, provider: IdentityProvider) -> None:
+    wrong = options(secured, provider, password="wrong")
     with pytest.raises(Exception, match=r"(?i)authenticat|sign.?in|password"):
-        spark.read.format("penstock").options(**told, subscribe=TOPIC).load().collect()
+        spark.read.format("penstock").options(**wrong, subscribe=TOPIC).load().collect()

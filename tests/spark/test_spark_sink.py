@@ -1,4 +1,4 @@
-"""The format `penstock` writes: keys, headers, partitions and topics out of columns, dead letters, streams."""
+"""Writes with the format `penstock`: keys, headers, partitions and topics from columns, dead letters, streams."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_option_topic_wins_and_timestamps_are_kept(
     assert message.timestamp()[1] == 1_700_000_000_123
 
 
-def test_what_is_too_large_goes_to_dead_letters(spark: SparkSession, cluster: Cluster, options: dict[str, str]) -> None:
+def test_too_large_records_are_dead_lettered(spark: SparkSession, cluster: Cluster, options: dict[str, str]) -> None:
     topic = cluster.create_topic(configs={"max.message.bytes": "20000"})
     frame = spark.sql("SELECT CAST(id AS STRING) AS key, repeat('x', IF(id = 7, 30000, 5000)) AS value FROM range(20)")
     frame.write.format("penstock").options(topic=topic, **options).mode("append").save()
@@ -84,7 +84,7 @@ def test_what_is_too_large_goes_to_dead_letters(spark: SparkSession, cluster: Cl
 
 
 @pytest.mark.parametrize(
-    ("query", "more", "said"),
+    ("query", "more", "message"),
     [
         ("SELECT 1 AS key", {"topic": "t"}, "there is no column value"),
         ("SELECT 'v' AS value", {}, "there is no target topic"),
@@ -94,14 +94,14 @@ def test_what_is_too_large_goes_to_dead_letters(spark: SparkSession, cluster: Cl
         ("SELECT 'v' AS value", {"topic": "t", "topics": "u"}, "option 'topics' is unknown"),
     ],
 )
-def test_wrong_writes_say_what_to_do(
-    spark: SparkSession, options: dict[str, str], query: str, more: dict[str, str], said: str
+def test_errors_of_invalid_writes_contain_the_fix(
+    spark: SparkSession, options: dict[str, str], query: str, more: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(PySparkException, match=said):
+    with pytest.raises(PySparkException, match=message):
         spark.sql(query).write.format("penstock").options(**options, **more).mode("append").save()
 
 
-def test_a_stream_goes_from_topic_to_topic(
+def test_stream_copies_one_topic_to_another(
     spark: SparkSession, cluster: Cluster, options: dict[str, str], tmp_path: Path
 ) -> None:
     source, target = cluster.create_topic(partitions=3), cluster.create_topic(partitions=2)

@@ -1,4 +1,4 @@
-"""The format `penstock` reads what was written: batches, streams, every codec, growth, cuts, bounds."""
+"""Reads with the format `penstock`: batches, streams, every codec, new partitions, retention, bounds."""
 
 from __future__ import annotations
 
@@ -129,14 +129,12 @@ def test_one_partition_is_read_by_many_tasks(read_topic: Any, cluster: Cluster) 
     assert read_topic(topic, maxRecordsPerPartition=1000).rdd.getNumPartitions() == 5
 
 
-def test_a_topic_that_does_not_exist_is_named(read_topic: Any) -> None:
+def test_missing_topic_is_named(read_topic: Any) -> None:
     with pytest.raises(PySparkException, match="no-such-topic does not exist"):
         read_topic("no-such-topic").count()
 
 
-def test_a_stream_takes_limited_batches_and_sees_partitions_that_appear(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path
-) -> None:
+def test_stream_reads_limited_batches_and_new_partitions(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     topic = cluster.create_topic(partitions=3)
     stream = Stream(spark, cluster, tmp_path, subscribe=topic, maxOffsetsPerTrigger=400)
     first = write(cluster.bootstrap_servers, topic, numbered(1000))
@@ -149,7 +147,7 @@ def test_a_stream_takes_limited_batches_and_sees_partitions_that_appear(
     assert stream.run() == []
 
 
-def test_a_pattern_sees_topics_that_appear(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_pattern_subscription_reads_new_topics(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     cluster.create_topic("pattern-a")
     stream = Stream(spark, cluster, tmp_path, subscribePattern="pattern-.*")
     written = write(cluster.bootstrap_servers, "pattern-a", numbered(10))
@@ -161,7 +159,7 @@ def test_a_pattern_sees_topics_that_appear(spark: SparkSession, cluster: Cluster
     assert stream.run() == later
 
 
-def test_cuts_by_retention_fail_the_query_or_are_skipped(
+def test_deleted_records_fail_the_query_or_are_skipped(
     spark: SparkSession, cluster: Cluster, read_topic: Any, tmp_path: Path
 ) -> None:
     topic = cluster.create_topic()

@@ -1,4 +1,4 @@
-"""On a real Spark cluster: a master and two workers as processes, one of which dies in the middle of the work."""
+"""On a real Spark cluster: a master and two worker processes, one of which is killed while it works."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_batch_is_read_by_executors(cluster: Cluster, workers: Standalone) -> 
     assert json.loads(done.stdout.splitlines()[-1]) == {"records": 5000, "different": 5000}
 
 
-def test_a_worker_that_dies_in_a_copy_loses_nothing(cluster: Cluster, workers: Standalone, tmp_path: Path) -> None:
+def test_no_record_is_lost_when_a_worker_is_killed(cluster: Cluster, workers: Standalone, tmp_path: Path) -> None:
     topics = cluster.create_topic(partitions=4), cluster.create_topic(partitions=4)
     expected = {each.key for each in numbered(RECORDS)}
     write(cluster.bootstrap_servers, topics[0], numbered(RECORDS))
@@ -76,7 +76,7 @@ def test_a_worker_that_dies_in_a_copy_loses_nothing(cluster: Cluster, workers: S
     assert judge(cluster.bootstrap_servers, topics[1], expected) == Findings(0, 0, RECORDS)
 
 
-def test_a_pipeline_runs_there(cluster: Cluster, workers: Standalone, tmp_path: Path) -> None:
+def test_pipeline_runs_on_a_standalone_cluster(cluster: Cluster, workers: Standalone, tmp_path: Path) -> None:
     topic, target = cluster.create_topic(partitions=2), cluster.create_topic(partitions=2)
     write(cluster.bootstrap_servers, topic, [Entry(b"k", json.dumps({"n": n}).encode(), n % 2) for n in range(1000)])
     (tmp_path / "remote.yaml").write_text(PIPELINE.format(topic=topic, target=target))

@@ -62,7 +62,7 @@ class Tiered:
         eventually(lambda: min(self.copied(topic).values()) >= least, 60)
 
     def _offset(self, topic: str, partition: int, time: int) -> int:
-        # Any node tells where the leader is, by its answer.
+        # Any node's metadata response has the leader.
         for node_id in self.cluster.node_ids:
             with WireClient(self.cluster.address(node_id)) as wire:
                 found = wire.list_offset(topic, time, partition=partition)
@@ -140,7 +140,7 @@ def test_the_same_rows_as_through_brokers(request: pytest.FixtureRequest, store:
     )
 
 
-def test_what_is_in_the_store_needs_no_brokers(tiered: Tiered) -> None:
+def test_tiered_records_are_read_without_brokers(tiered: Tiered) -> None:
     topic = tiered.create()
     written = fill(tiered, topic, 2000)
     tiered.settle(topic, 700)
@@ -213,7 +213,7 @@ def test_a_stream_catches_up_from_the_store_and_continues_with_the_brokers(
     assert stream.run() == []
 
 
-def test_stores_that_are_wrong_are_named_without_their_secrets(tiered: Tiered, tmp_path: Path) -> None:
+def test_errors_of_wrong_stores_hide_their_secrets(tiered: Tiered, tmp_path: Path) -> None:
     topic = tiered.create()
     fill(tiered, topic, 2000)
     tiered.settle(topic, 700)

@@ -18,8 +18,8 @@ from penstock.config.load import load_node_settings
 from penstock.local.layout import (
     CONTROLLER_HOST,
     held_ports,
+    node_layouts,
     node_properties,
-    places,
     write_properties,
 )
 from penstock.local.process import BrokerProcess
@@ -45,30 +45,31 @@ class SecureCluster:
         self.ca_path = directory / "ca.pem"
         self.ca_path.write_text(self.authority.certificate)
         ports, self._release_ports = held_ports(self, nodes * (len(NAMES) + 1))
-        self._places = places(directory, CONTROLLER_HOST, ports[:nodes], ports[nodes : 2 * nodes])
+        self._layouts = node_layouts(directory, CONTROLLER_HOST, ports[:nodes], ports[nodes : 2 * nodes])
         more = iter(ports[2 * nodes :])
         self._ports = {
-            place.node_id: dict(zip(NAMES, (place.port, next(more), next(more)), strict=True)) for place in self._places
+            layout.node_id: dict(zip(NAMES, (layout.port, next(more), next(more)), strict=True))
+            for layout in self._layouts
         }
-        self._processes = {place.node_id: BrokerProcess(place.properties, place.log) for place in self._places}
-        for place in self._places:
-            pem = directory / f"node-{place.node_id}.pem"
-            pem.write_text(issue(self.authority, f"node-{place.node_id}", now, ["localhost", "127.0.0.1"]).pem)
-            properties = {**node_properties(place, self._places), **self._security(place.node_id, pem)}
-            write_properties(place, {**properties, **TEST_SETTINGS, **(settings or {})})
-            loaded, _ = load_node_settings(place.properties)
+        self._processes = {layout.node_id: BrokerProcess(layout.properties, layout.log) for layout in self._layouts}
+        for layout in self._layouts:
+            pem = directory / f"node-{layout.node_id}.pem"
+            pem.write_text(issue(self.authority, f"node-{layout.node_id}", now, ["localhost", "127.0.0.1"]).pem)
+            properties = {**node_properties(layout, self._layouts), **self._security(layout.node_id, pem)}
+            write_properties(layout, {**properties, **TEST_SETTINGS, **(settings or {})})
+            loaded, _ = load_node_settings(layout.properties)
             users = [parse_user(f"SCRAM-SHA-{bits}=[name={ADMIN},password={PASSWORD}]") for bits in (256, 512)]
             format_directories(loaded, CLUSTER_ID, [], False, users)
 
     def _security(self, node_id: int, pem: Path) -> dict[str, str]:
         ports = self._ports[node_id]
-        place = next(place for place in self._places if place.node_id == node_id)
+        layout = next(layout for layout in self._layouts if layout.node_id == node_id)
         addresses = [f"{name}://localhost:{ports[name]}" for name in NAMES]
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule required"
         plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
         users = " ".join(f'user_{name}="{password}"' for name, password in PLAIN_USERS.items())
         settings = {
-            "listeners": ",".join([*addresses, f"CONTROLLER://{CONTROLLER_HOST}:{place.controller_port}"]),
+            "listeners": ",".join([*addresses, f"CONTROLLER://{CONTROLLER_HOST}:{layout.controller_port}"]),
             "advertised.listeners": ",".join(addresses),
             "listener.security.protocol.map": "CONTROLLER:SASL_SSL," + ",".join(f"{name}:{name}" for name in NAMES),
             "inter.broker.listener.name": "SASL_SSL",

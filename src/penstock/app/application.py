@@ -15,11 +15,11 @@ from typing import Any, Literal, TypeVar, overload
 
 from penstock.app.binding import bind
 from penstock.app.context import Message
-from penstock.app.counters import LineCounters
-from penstock.app.lines.kafka import KafkaReplies
-from penstock.app.lines.runner import Runner
-from penstock.app.lines.worker import Worker
+from penstock.app.counters import SubscriptionCounters
 from penstock.app.policy import Backoff, RetryPolicy
+from penstock.app.processing.handler_caller import HandlerCaller
+from penstock.app.processing.kafka import KafkaReplies
+from penstock.app.processing.worker import Worker
 from penstock.app.requests import Replies, Requests
 from penstock.app.schemas import AppSchemas, SchemaKind, output_type, register
 from penstock.app.subscription import Guarantee, Subscription
@@ -42,16 +42,16 @@ logger = logging.getLogger("penstock.app")
 class App:
     """Functions that process the records of topics, and everything around them.
 
-    `name` is the consumer group too, unless a subscription says otherwise. `lifespan` is an async context manager as in
-    Starlette: what it yields is `Context.state`. `tracing` carries traces from record to record. With `schemas`, "json"
-    or "avro", values of types with fields have their schemas in the connection's registry.
+    `name` is also the consumer group of subscriptions that name none. `lifespan` is an async context manager as in
+        Starlette: the value it yields is `Context.state`. `tracing` carries traces from record to record. With
+        `schemas`, "json" or "avro", values of types with fields have their schemas in the connection's registry.
 
-    >>> app = App("billing")
-    >>> @app.subscribe("orders", retries=5, backoff="exponential", dead_letters=True, publish="invoices")
-    ... def bill(order: dict) -> dict:
-    ...     return {"total": order["amount"] * 2}
-    >>> [subscription.name for subscription in app.subscriptions]
-    ['bill']
+        >>> app = App("billing")
+        >>> @app.subscribe("orders", retries=5, backoff="exponential", dead_letters=True, publish="invoices")
+        ... def bill(order: dict) -> dict:
+        ...     return {"total": order["amount"] * 2}
+        >>> [subscription.name for subscription in app.subscriptions]
+        ['bill']
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class App:
         self._serdes: AppSchemas | None = None
         self._middleware: list[Callable[..., Any]] = []
         self.subscriptions: list[Subscription] = []
-        self.counters: dict[str, LineCounters] = {}
+        self.counters: dict[str, SubscriptionCounters] = {}
         self._worker: Worker | None = None
         self._requests: Requests | None = None
 
     @property
     def connection(self) -> Connection:
-        """Where the brokers are: as given, or from the environment when the application starts.
+        """The connection to the brokers: as given, or from the environment when the application starts.
 
         >>> App("billing", "broker:9092").connection.bootstrap
         'broker:9092'
@@ -112,18 +112,18 @@ class App:
     ) -> Callable[[Handler], Handler]:
         """Let a function process the records of topics.
 
-        Its first parameter's type says what it gets: a value (`Order`, `dict`, `str`, `bytes`), a `Record[Order]` with
-        key and headers, or a batch: `list[Order]`, `list[Record[Order]]`, a pyarrow.Table, a pandas.DataFrame. Further
-        parameters are a `Context`, or `Annotated[T, Depends(function)]`.
+        Its first parameter's type determines what it receives: a value (`Order`, `dict`, `str`, `bytes`), a
+        `Record[Order]` with key and headers, or a batch: `list[Order]`, `list[Record[Order]]`, a pyarrow.Table, a
+        pandas.DataFrame. Further parameters are a `Context`, or `Annotated[T, Depends(function)]`.
 
         A record that fails is tried `retries` more times, with pauses by `backoff` from `delay_s` on, while records
-        with other keys go on; then it goes to the dead letters (`dlq.` and its topic's name, or the topic that
-        `dead_letters` names) with the reason in its headers. Values that cannot be read go there at once, and so does
-        what raises one of `give_up_on`.
+        with other keys are processed; then it goes to the dead letters (`dlq.` and its topic's name, or the topic that
+        `dead_letters` names) with the reason in its headers. Values that cannot be decoded go there at once, and so do
+        records whose handler raises one of `give_up_on`.
 
         What the function returns is sent to `publish`, with the record's key; with `reply` to the topic that the
-        record's header `reply-topic` names. `guarantee="exactly-once"` makes what is sent and that the record is done
-        one transaction. Commits are `commit_interval_s` apart: 0.2, and 0.02 for exactly once, whose readers wait for
+        record's header `reply-topic` names. `guarantee="exactly-once"` stores sent messages and the record's offset in
+        one transaction. Commits are `commit_interval_s` apart: 0.2, and 0.02 for exactly once, whose consumers wait for
         them. `concurrency` records with different keys are processed at a time. `share` takes the records
         as a work queue, in a share group.
 
@@ -134,7 +134,7 @@ class App:
         """
 
         def register(handler: Handler) -> Handler:
-            # Annotations are text, and may name what is local where the function is written.
+            # Annotations are strings, and may name local variables of the scope where the function is defined.
             frame = inspect.currentframe()
             label = name or str(getattr(handler, "__name__", "handler"))
             if label in self.counters:
@@ -143,7 +143,7 @@ class App:
                 )
             for function in self._middleware:
                 _check_wraps(function, handler)
-            # Readers of what is sent see it with the commit, if that is a transaction.
+            # Consumers read messages of a transaction only after its commit.
             interval_s = 0.02 if guarantee == "exactly-once" else 0.2
             policy = RetryPolicy(
                 retries, backoff, delay_s, delay_s_max, (SerializationFailed, *give_up_on), dead_letters
@@ -166,13 +166,13 @@ class App:
                     start,
                 )
             )
-            self.counters[label] = LineCounters(self.name, label)
+            self.counters[label] = SubscriptionCounters(self.name, label)
             return handler
 
         return register
 
     def _group_for(self, label: str, group: str, topics: tuple[str, ...], share: bool) -> str:
-        """The group, if it can be shared with the subscriptions before: members of one would divide a topic."""
+        """Return the group, if earlier subscriptions can share it: two on one topic would split its partitions."""
         for other in self.subscriptions:
             if other.group == group and (other.share != share or set(other.topics) & set(topics)):
                 why = (
@@ -183,10 +183,10 @@ class App:
         return group
 
     def middleware(self, function: Middleware) -> Middleware:
-        """Let a function wrap every call of a handler: it gets the next call and the Context.
+        """Let a function wrap every call of a handler: it receives the next call and the Context.
 
-        An async function wraps handlers of either kind, another one those that are not async. A batch is one call: its
-        records are `context.records`.
+        An async function wraps handlers of either kind; a plain function wraps plain handlers only. A batch is one
+        call: its records are `context.records`.
 
         >>> app = App("billing")
         >>> @app.middleware
@@ -201,7 +201,7 @@ class App:
     def register_schemas(self, connection: Connection | None = None) -> None:
         """Register the types of subscriptions, and of what their functions return, with the schema registry.
 
-        It is done when the application starts. A type that is not compatible with what was registered before raises
+        Workers do this when they start. A type that is not compatible with what was registered before raises
         PenstockError. Without `schemas`, only types that were given as `value=Avro(Order)` have a schema.
 
         >>> App("billing").register_schemas()
@@ -216,20 +216,20 @@ class App:
             self._serdes = AppSchemas(self.schemas, Registry(connection.registry))
             for subscription in self.subscriptions:
                 if subscription.publish is not None:
-                    self._serdes.sends(subscription.publish, output_type(subscription))
+                    self._serdes.declare_output(subscription.publish, output_type(subscription))
         return self._serdes
 
     def run(self) -> None:
-        """Process records until SIGINT or SIGTERM, then finish what runs and commit it.
+        """Process records until SIGINT or SIGTERM, then finish running calls and commit.
 
-        >>> App("billing").subscriptions  # app.run() returns when it is told to stop
+        >>> App("billing").subscriptions  # app.run() returns on SIGINT or SIGTERM
         []
         """
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        run_quickly(self.serve())
+        run_on_fast_loop(self.serve())
 
     async def serve(self, *, handle_signals: bool = True) -> None:
-        """The same within a running event loop; ends with `stop`.
+        """Like `run`, within a running event loop; returns after `stop`.
 
         >>> async def main():
         ...     app = App("billing")
@@ -246,14 +246,14 @@ class App:
             await worker.run(state)
 
     def make_worker(self) -> Worker:
-        """What runs the subscriptions in this process."""
+        """The worker that runs the subscriptions in this process; one for each App."""
         if self._worker is None:
             identity = os.environ.get(WORKER_VARIABLE) or uuid.uuid4().hex[:12]
             self._worker = Worker(self, identity)
         return self._worker
 
     def stop(self) -> None:
-        """Let `run` or `serve` finish what runs, commit it, and return.
+        """Make `run` or `serve` finish running calls, commit, and return.
 
         >>> App("billing").stop()
         """
@@ -288,8 +288,8 @@ class App:
     ) -> Any:
         """Send a record, and return what a function with `reply=True` answers, as a value of type `returns`.
 
-        It is sent at once, whatever becomes of the function that asks. The reply comes by the topic that has the
-        application's name and `.replies`, which is created. Raises TimedOut if there is none.
+        It is sent at once, even if the requesting function fails later. The reply arrives in the topic that has the
+        application's name and `.replies`, which is created. Raises TimedOut if there is none in time.
 
         >>> app = App("tea-shop")
         >>> @app.subscribe("questions", reply=True)
@@ -308,17 +308,17 @@ class App:
         if self._requests is None:
             self.open_requests(self.connection)
         assert self._requests is not None
-        return await self._requests.ask(Message(topic, key, value, headers), returns, timeout_s)
+        return await self._requests.request(Message(topic, key, value, headers), returns, timeout_s)
 
     def open_requests(self, connection: Connection, replies: Replies | None = None) -> None:
-        """Let requests go to a cluster, or to where `replies` come from."""
+        """Make requests possible, on a cluster or on another transport of `replies`."""
         schemas = self.make_schemas(connection) if replies is None else None
         encode = encode_any if schemas is None else schemas.encode_by_type
         self._requests = Requests(self.name, replies or KafkaReplies(connection), encode)
 
     @property
     def is_healthy(self) -> bool:
-        """Whether all lines run; False while one is starting again after a failure.
+        """Whether all subscriptions run; False while one waits to be restarted after a failure.
 
         >>> App("billing").is_healthy
         True
@@ -327,7 +327,7 @@ class App:
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[Any]:
-        """The application's lifespan, for a program that is no worker but makes requests; yields its state.
+        """The application's lifespan, for a program that makes requests without being a worker; yields its state.
 
         >>> async def main():
         ...     async with App("web").living() as state:
@@ -343,12 +343,14 @@ class App:
             await asyncio.to_thread(self._requests.close)
             self._requests = None
 
-    def make_runner(self, subscription: Subscription, state: Any, connection: Connection | None = None) -> Runner:
-        """What calls the handler of a subscription. Without a connection, and so a registry, values are plain JSON."""
+    def make_handler_caller(
+        self, subscription: Subscription, state: Any, connection: Connection | None = None
+    ) -> HandlerCaller:
+        """Make a subscription's HandlerCaller. Without a connection, and so a registry, values are plain JSON."""
         binding = subscription.binding
         schemas = self.make_schemas(connection) if connection is not None else None
         serde = schemas.serde(binding.value_type) if schemas is not None else None
-        runner = Runner(
+        caller = HandlerCaller(
             binding if serde is None else replace(binding, decode=serde.decode),
             subscription.publish,
             self._middleware,
@@ -357,12 +359,12 @@ class App:
             subscription.reply,
             encode_any if schemas is None else schemas.encode,
         )
-        runner.state = state
-        return runner
+        caller.state = state
+        return caller
 
 
-def run_quickly(work: Coroutine[Any, Any, None]) -> None:
-    """Run something on an event loop of its own: uvloop's, if that is installed."""
+def run_on_fast_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on a new event loop: uvloop's, if that is installed."""
     try:
         import uvloop
     except ImportError:

@@ -50,7 +50,7 @@ def describe(app: App) -> dict[str, Any]:
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON Schema of a type; an empty one for what has none."""
+    """The JSON Schema of a type; an empty one if it has none."""
     try:
         return json_schema_of(kind)
     except (TypeError, ValueError):
@@ -58,7 +58,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 def page(app: App) -> str:
-    """A page about an application that needs nothing else to be shown."""
+    """A self-contained HTML page that describes an application."""
     parts = [f"<!doctype html><meta charset=utf-8><title>{html.escape(app.title)}</title><style>{STYLE}</style>"]
     parts.append(f"<h1>{html.escape(app.title)}</h1><small>version {html.escape(app.version)}, ")
     parts.append("<a href='/asyncapi.json'>AsyncAPI</a>, <a href='/metrics'>metrics</a></small>")

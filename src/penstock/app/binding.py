@@ -1,4 +1,4 @@
-"""How a handler is called, from its signature: values, records, batches, Arrow tables, DataFrames, dependencies."""
+"""Binds a handler's parameters by its signature: values, records, batches, Arrow tables, DataFrames, dependencies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCHES = ("values", "records", "table", "frame")
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A handler and what it wants."""
+    """A handler, and the arguments that its signature requires."""
 
     handler: Callable[..., Any]
     shape: Shape
@@ -52,7 +52,7 @@ class Binding:
         return list(records) if self.shape == "records" else _columns(self.shape, records)
 
     def extras(self, context: Context) -> dict[str, Any]:
-        """The further arguments that need no waiting."""
+        """The further arguments that are provided without waiting."""
         found = {name: _provided(provide, context) for name, provide in self.dependencies.items()}
         if self.context_name is not None:
             found[self.context_name] = context
@@ -67,9 +67,9 @@ class Binding:
 
 
 def bind(handler: Callable[..., Any], value: Any = None, names: Mapping[str, Any] | None = None) -> Binding:
-    """Read a handler's signature. `value` is the type or serde of its values, if its annotation does not say.
+    """Read a handler's signature. `value` is the type or serde of its values, if it is not the annotation's.
 
-    `names` are those that annotations may use besides its module's.
+    `names` are names that annotations may use besides those of its module.
     """
     try:
         hints = typing.get_type_hints(handler, localns=dict(names or {}), include_extras=True)
@@ -95,7 +95,7 @@ def bind(handler: Callable[..., Any], value: Any = None, names: Mapping[str, Any
             target[parameter.name] = provided.provide
         elif parameter.default is inspect.Parameter.empty:
             advice = "annotate it with Context, or with Annotated[type, Depends(function)]"
-            raise PenstockError(f"{handler.__name__} wants {parameter.name!r}", "nobody provides it", advice)
+            raise PenstockError(f"{handler.__name__} has a parameter {parameter.name!r}", "nothing provides it", advice)
     is_async = inspect.iscoroutinefunction(handler)
     if async_dependencies and not is_async:
         wanted = ", ".join(async_dependencies)
@@ -114,7 +114,7 @@ def bind(handler: Callable[..., Any], value: Any = None, names: Mapping[str, Any
 
 
 def messages_of(result: Any, publish: str | None, key: Any) -> list[Message]:
-    """What a handler's result says to send: messages, or values for the topic that its subscription publishes to."""
+    """The messages to send for a result: messages as they are, values to the topic that it is published to."""
     if result is None:
         return []
     if isinstance(result, Message):
@@ -123,7 +123,7 @@ def messages_of(result: Any, publish: str | None, key: Any) -> list[Message]:
         return [message for each in result for message in messages_of(each, publish, key)]
     if publish is None:
         advice = "subscribe with publish='topic', return Message(topic, key, value), or return nothing"
-        raise PenstockError("the handler returned a value", "nobody knows where to send it", advice)
+        raise PenstockError("the handler returned a value", "its subscription has no topic to send it to", advice)
     return [Message(publish, key, result)]
 
 

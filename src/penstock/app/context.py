@@ -1,4 +1,4 @@
-"""What a handler can ask for besides its record: a context, messages to send, dependencies."""
+"""The objects that a handler can receive besides its record: a context, messages to send, dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line counts, and the text that Prometheus and autoscalers read."""
+"""The counters of a subscription, and the text that Prometheus and autoscalers read."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ WORKER_RESTARTS = Metric(
     "penstock_app_worker_restarts_total", "counter", "Workers that died and were replaced.", ("app",)
 )
 
-# What is summed up over workers: the attribute of a line, its metric, and what that means.
+# The counters that are summed over workers: attribute, metric, help text.
 SUMMED = {
     attribute: Metric(name, "counter" if name.endswith("_total") else "gauge", meaning, LABELS)
     for attribute, name, meaning in (
         ("processed", "penstock_app_records_processed_total", "Records that a handler finished."),
         ("failed", "penstock_app_attempts_failed_total", "Attempts at records that raised an exception."),
-        ("dead", "penstock_app_dead_letters_total", "Records that were put aside after their tries."),
+        ("dead", "penstock_app_dead_letters_total", "Records that were dead-lettered."),
         ("sent", "penstock_app_records_sent_total", "Records that handlers sent."),
         ("commits", "penstock_app_commits_total", "Commits of offsets, or transactions."),
-        ("restarts", "penstock_app_restarts_total", "Starts of a line after a failure."),
-        ("busy_s", "penstock_app_busy_seconds_total", "Time that handlers took, over all lanes."),
+        ("restarts", "penstock_app_restarts_total", "Restarts of a subscription after a failure."),
+        ("busy_s", "penstock_app_busy_seconds_total", "Time that handlers took, summed over concurrent calls."),
         ("waiting", "penstock_app_records_waiting", "Records in memory that are not done."),
         ("delayed", "penstock_app_records_delayed", "Records in memory that wait for a try, or behind one."),
     )
 }
 
 
-class LineCounters:
+class SubscriptionCounters:
     """The counters of one subscription in one worker."""
 
     def __init__(self, app: str, subscription: str) -> None:
@@ -64,23 +64,23 @@ class LineCounters:
         self.age.observe(self.lag_s)
 
     def as_dict(self) -> dict[str, Any]:
-        """For another process; `add` reads it."""
+        """The counters for another process, which gives them to `add`."""
         found = {name: getattr(self, name) for name in SUMMED}
         return {**found, "lag_s": self.lag_s, "age_counts": self.age.counts, "age_sum": self.age.sum}
 
-    def add(self, said: Mapping[str, Any]) -> None:
+    def add(self, counted: Mapping[str, Any]) -> None:
         """Add what another process counted."""
-        if not said:
+        if not counted:
             return
         for name in SUMMED:
-            setattr(self, name, getattr(self, name) + said[name])
-        self.lag_s = max(self.lag_s, said["lag_s"])
+            setattr(self, name, getattr(self, name) + counted[name])
+        self.lag_s = max(self.lag_s, counted["lag_s"])
         other = Histogram(self.age.bounds)
-        other.counts, other.sum = list(said["age_counts"]), said["age_sum"]
+        other.counts, other.sum = list(counted["age_counts"]), counted["age_sum"]
         self.age = self.age + other
 
     def fill(self, sheet: Sheet) -> None:
-        """Add this line to a scrape."""
+        """Add these counters to a scrape."""
         for attribute, metric in SUMMED.items():
             sheet.add(metric, getattr(self, attribute), *self.labels)
         if self.lag_records is not None:
@@ -98,12 +98,12 @@ class Workers(NamedTuple):
     restarts: int
 
 
-def render(lines: Iterable[LineCounters], workers: Workers) -> bytes:
-    """A scrape of some lines, and of the workers that run them."""
+def render(subscriptions: Iterable[SubscriptionCounters], workers: Workers) -> bytes:
+    """A scrape of some subscriptions, and of the workers that run them."""
     sheet = Sheet()
     sheet.add(WORKERS, workers.running, workers.app)
     sheet.add(WORKERS_WANTED, workers.wanted, workers.app)
     sheet.add(WORKER_RESTARTS, workers.restarts, workers.app)
-    for line in lines:
-        line.fill(sheet)
+    for counters in subscriptions:
+        counters.fill(sheet)
     return b"".join(sheet.render())

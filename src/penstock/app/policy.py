@@ -1,4 +1,4 @@
-"""What happens to a record that fails: how often and when it is tried again, and where it ends."""
+"""The policy for a record that fails: how often and when it is tried again, and where it is dead-lettered."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class RetryPolicy:
         return attempt <= self.retries and not isinstance(error, self.give_up_on)
 
     def dead_letter_topic(self, topic: str) -> str | None:
-        """Where a record of a topic ends; None if it is only logged."""
+        """The dead-letter topic for records of a topic; None if they are only logged."""
         if self.dead_letters is True:
             return PREFIX + topic
         return self.dead_letters or None
@@ -74,7 +74,7 @@ class RetryPolicy:
 def dead_letter_headers(
     topic: str, partition: int, offset: int, attempts: int, group: str, error: BaseException
 ) -> list[tuple[str, bytes]]:
-    """Why a record was put aside, and where it was; `penstock consume -f %h` and the console show them."""
+    """Why a record was dead-lettered, and where it was; `penstock consume -f %h` and the console show them."""
     reason = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
     return [
         (REASON, reason.encode("utf-8", "replace")),

@@ -1,7 +1,7 @@
 """Requests to functions with `reply=True`: a record, and the reply to it, which has its correlation id.
 
-Replies to all requests of an application go to one topic, which each of its processes reads from where it ended when
-the first request was made. Replies to others' requests are dropped there.
+Replies to all requests of an application go to one topic, which each of its processes reads from the end that it had
+when the process made its first request. Replies to requests of other processes are dropped.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ CORRELATION = "correlation-id"
 
 
 class Replies(Protocol):
-    """Where requests go, and replies come from. Its methods block."""
+    """The transport of requests and replies. Its methods block."""
 
     def open(self, topic: str, received: Callable[[Any], None]) -> None:
-        """From now on, call `received` with every message of a topic, in any thread."""
+        """Start to call `received` with every new message of a topic, in any thread."""
         ...
 
     def send(self, message: Message) -> None:
-        """Store a request; returns when that is done."""
+        """Store a request; returns when it is durable."""
         ...
 
     def close(self) -> None:
-        """Receive no more."""
+        """Stop receiving."""
         ...
 
 
@@ -52,17 +52,17 @@ class Requests:
         self._opening = threading.Lock()
         self._is_open = False
 
-    async def ask(self, message: Message, returns: Any, timeout_s: float) -> Any:
+    async def request(self, message: Message, returns: Any, timeout_s: float) -> Any:
         """Send a request, and return the value of its reply; raises TimedOut."""
         correlation = uuid.uuid4().hex
         headers = [*message.headers, *current_trace(), (REPLY_TOPIC, self._topic), (CORRELATION, correlation)]
         value = self._encode(message.value, message.topic)
-        request = Message(message.topic, message.key, value, headers)
+        sent = Message(message.topic, message.key, value, headers)
         future = self._waiting[correlation.encode()] = Future()
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.to_thread(self._open)
-                await asyncio.to_thread(self._replies.send, request)
+                await asyncio.to_thread(self._replies.send, sent)
                 reply = await asyncio.wrap_future(future)
         except TimeoutError:
             what = f"no reply to a request to {message.topic} came within {timeout_s:g} s"
@@ -73,7 +73,7 @@ class Requests:
         return Record(reply, decoder_of(returns)).value
 
     def close(self) -> None:
-        """Receive no more replies."""
+        """Stop receiving replies."""
         with self._opening:
             if self._is_open:
                 self._is_open = False
@@ -89,6 +89,6 @@ class Requests:
         for name, value in message.headers() or ():
             future = self._waiting.get(value) if name == CORRELATION else None
             if future is not None:
-                # A second reply, or one that comes too late, finds nobody.
+                # A second reply, or one after the timeout, is dropped.
                 with suppress(InvalidStateError):
                     future.set_result(message)

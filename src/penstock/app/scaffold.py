@@ -37,7 +37,7 @@ def bill(order: Order) -> Invoice:
         raise ValueError("there is nothing to bill")
     return Invoice(order.item, order.amount * 3)
 ''',
-    "test_app.py": '''"""Tests of the application, without a broker; time passes when the test says so."""
+    "test_app.py": '''"""Tests of the application, without a broker; time passes only when a test advances it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_orders_become_invoices() -> None:
         assert harness.values("invoices", Invoice) == [Invoice("tea", 6)]
 
 
-def test_an_order_that_cannot_be_billed_ends_in_the_dead_letters() -> None:
+def test_an_invalid_order_is_dead_lettered() -> None:
     with AppHarness(app) as harness:
         harness.send("orders", "alice", Order("tea", 0))
         harness.run()

@@ -1,8 +1,8 @@
-"""Schemas of an application's types in the registry: registered when it starts, and in front of its values.
+"""Schemas of an application's types: registered when it starts, and identified by a prefix of each value.
 
 A subscription's type is registered for its topics, the type of what its function returns for the topic that it
-publishes to, under the subjects that everybody uses (`orders-value`). A change that is not compatible with what was
-registered before ends the application before it reads anything.
+publishes to, under the usual subjects (`orders-value`). If a type is not compatible with what was registered before,
+the application stops before it reads anything.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class AppSchemas:
             self._serdes[kind] = self._make(kind)
         return self._serdes[kind]
 
-    def sends(self, topic: str, kind: Any) -> None:
-        """Values of this type are sent to a topic."""
+    def declare_output(self, topic: str, kind: Any) -> None:
+        """Declare that values of this type are sent to a topic."""
         self._outputs[topic] = self.serde(kind) if is_record_type(kind) else None
 
     def encode(self, value: Any, topic: str) -> bytes | str | None:
-        """A value as it is sent to a topic: of the type that was declared for it, or without a schema."""
+        """Encode a value for a topic: with the schema of the type that was declared for the topic, or without one."""
         serde = None if value is None else self._outputs.get(topic)
         found: bytes | str | None = encode_any(value, topic) if serde is None else serde.encode(value, topic)
         return found
 
     def encode_by_type(self, value: Any, topic: str) -> bytes | str | None:
-        """A value as it is sent to a topic for which nothing was declared."""
+        """Encode a value for a topic without a declared type, with the schema of its own type if it has one."""
         serde = self.serde(type(value)) if is_record_type(type(value)) else None
         found: bytes | str | None = encode_any(value, topic) if serde is None else serde.encode(value, topic)
         return found
@@ -65,7 +65,7 @@ class AppSchemas:
 
 
 def register(subscriptions: Iterable[Subscription], schemas: AppSchemas | None) -> None:
-    """Register the types of subscriptions and of what they send; raises PenstockError for what is not compatible."""
+    """Register the types of subscriptions and of what they send; raises PenstockError if one is not compatible."""
     for subscription in subscriptions:
         kind = subscription.binding.value_type
         for topic in subscription.topics:
@@ -76,7 +76,7 @@ def register(subscriptions: Iterable[Subscription], schemas: AppSchemas | None) 
 
 
 def output_type(subscription: Subscription) -> Any:
-    """The type of the values that a function sends: its result, without None, one of many."""
+    """The type of the values that a function sends: its result's, without None, or its elements' if it returns many."""
     return _one_of(subscription.binding.result_type)
 
 

@@ -1,4 +1,4 @@
-"""What an application says about a function and its topics."""
+"""A subscription: a function for some topics, with its options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Guarantee = Literal["at-least-once", "exactly-once"]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A function for some topics, and how it is run."""
+    """A function for some topics, and how it is run. Raises PenstockError for options that contradict each other."""
 
     name: str
     topics: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""Traces carried in records' headers, as the W3C and OpenTelemetry write them.
+"""Traces carried in records' headers, in the format of the W3C and OpenTelemetry.
 
 With OpenTelemetry set up, every call of a handler is a span: a child of the one that sent the record, or linked to
-those that sent a batch. What the handler sends carries it on. Without, the `traceparent` of a record is passed on to
-what its handler sends, so that a trace is not cut here.
+those that sent a batch. Messages that the handler sends carry it. Without OpenTelemetry, a record's `traceparent` is
+passed on to the messages that its handler sends, so that the trace is not interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CARRIED = ("traceparent", "tracestate", "baggage")
 
 
 class Trace:
-    """What the messages of one record carry."""
+    """The trace headers for the messages of one record."""
 
     def __init__(self, headers: list[tuple[str, bytes | str | None]]) -> None:
         self._headers = headers
@@ -43,7 +43,7 @@ class Tracer:
                 from opentelemetry import trace
             except ImportError:
                 return
-            # Spans that nobody looks at cost time.
+            # Without a provider, spans would cost time and be dropped.
             if not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
                 self._tracer = trace.get_tracer("penstock")
 
@@ -88,7 +88,7 @@ class Tracer:
 
 
 def current_trace() -> list[tuple[str, str]]:
-    """Headers with the span that the caller is in, if there is one."""
+    """Headers with the caller's current span, if there is one."""
     try:
         from opentelemetry.propagate import inject
     except ImportError:

@@ -53,7 +53,7 @@ def run(
 
     Workers that die are started again. On SIGTERM each finishes what it does, commits it, and ends.
     """
-    from penstock.app.running.reloading import CodeWatch, begin_anew
+    from penstock.app.running.reloading import CodeWatch, replace_process
     from penstock.app.running.scaling import Bounds
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -67,7 +67,7 @@ def run(
         raise CommandFailure(error.what, error.why, error.advice) from error
     if has_new_code:
         click.echo("the code has changed: starting again", err=True)
-        begin_anew()
+        replace_process()
 
 
 @command.command()
@@ -100,7 +100,7 @@ def init(directory: Path) -> None:
 def _load(name: str, watch: CodeWatch | None) -> App:
     """The application, its types registered. With a watch, code that cannot start is shown, until it changes."""
     from penstock.app.loading import load
-    from penstock.app.running.reloading import begin_anew
+    from penstock.app.running.reloading import replace_process
 
     try:
         app = load(name)
@@ -112,7 +112,7 @@ def _load(name: str, watch: CodeWatch | None) -> App:
         traceback.print_exc()
     click.echo("waiting for the code to change", err=True)
     watch.wait()
-    return begin_anew()
+    return replace_process()
 
 
 async def _supervise(app: App, name: str, bounds: Bounds, watch: CodeWatch | None, http: str | None) -> bool:

@@ -65,7 +65,7 @@ def command(into: Path, seed: int, orders: int, seconds: int, stay: bool) -> Non
         if not outcome.sound:
             raise CommandFailure("the audit found differences", advice="see the table above; the seed reproduces it")
         finished = True
-        screen.say(f"[bold]nothing lost, nothing duplicated, revenue right to the cent[/]; {outcome.chart}")
+        screen.message(f"[bold]nothing lost, nothing duplicated, revenue right to the cent[/]; {outcome.chart}")
         screen.show_end(_next_steps(directory, cluster.bootstrap_servers if stay else None))
         if stay:
             click.echo("The nodes stay up. Ctrl-C stops them.")

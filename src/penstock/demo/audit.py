@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.demo.ledger import Ledger, Minute, Place, Sale, Total
+from penstock.demo.ledger import Ledger, Minute, RecordPosition, Sale, Total
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One comparison. `strange` counts what was found but never sent."""
+    """One comparison. `strange` counts results that were found but never sent."""
 
     what: str
     expected: int
@@ -46,7 +46,7 @@ def compare(what: str, expected: Mapping[Key, Value], found: Iterable[tuple[Key,
     )
 
 
-def check_archive(ledger: Ledger, rows: Iterable[tuple[Place, bytes]]) -> Check:
+def check_archive(ledger: Ledger, rows: Iterable[tuple[RecordPosition, bytes]]) -> Check:
     """Every acknowledged record is in the archive, byte for byte."""
     return compare("sent → archive", ledger.records(), rows)
 
@@ -56,10 +56,10 @@ def check_sales(ledger: Ledger, rows: Iterable[tuple[str, Sale]]) -> Check:
     return compare("good orders → sales", ledger.sales(), rows)
 
 
-def check_dead_letters(ledger: Ledger, places: Iterable[Place]) -> Check:
+def check_dead_letters(ledger: Ledger, positions: Iterable[RecordPosition]) -> Check:
     """Every invalid record is a dead letter, and no valid one is."""
     expected = dict.fromkeys(ledger.dead_letters(), True)
-    return compare("bad records → dead letters", expected, ((place, True) for place in places))
+    return compare("bad records → dead letters", expected, ((position, True) for position in positions))
 
 
 def check_revenue(ledger: Ledger, rows: Iterable[tuple[Minute, Total]], open_minutes: int) -> Check:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from penstock.demo.ledger import Ledger, Place
+from penstock.demo.ledger import Ledger, RecordPosition
 from penstock.demo.shop import Arrival
 
 TICK_SECONDS = 0.25
@@ -105,7 +105,7 @@ class Generator:
         if error is not None:
             self._error = GeneratorFailed(f"a record was rejected: {error}")
             return
-        self._ledger.note(arrival, Place(message.partition(), message.offset()))
+        self._ledger.note(arrival, RecordPosition(message.partition(), message.offset()))
         self.sent += 1
 
 

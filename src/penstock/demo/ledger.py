@@ -1,4 +1,4 @@
-"""The expected results: every record that a broker acknowledged, and what must become of it."""
+"""The expected results: every record that a broker acknowledged, and its expected fate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.demo.shop import GUEST, Arrival, Fate, Order
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     """A record's position in its topic."""
 
     partition: int
@@ -45,21 +45,21 @@ class Ledger:
     """The records of one evening. `countries` has each customer's country, from the newest record of each."""
 
     countries: Mapping[str, str] = field(default_factory=dict)
-    arrivals: dict[Place, Arrival] = field(default_factory=dict)
+    arrivals: dict[RecordPosition, Arrival] = field(default_factory=dict)
     orders: dict[str, Order] = field(default_factory=dict)
 
-    def note(self, arrival: Arrival, place: Place) -> None:
+    def note(self, arrival: Arrival, position: RecordPosition) -> None:
         """A broker has acknowledged this record at this position."""
-        self.arrivals[place] = arrival
+        self.arrivals[position] = arrival
         if arrival.fate is Fate.SALE:
             self.orders[arrival.order.id] = arrival.order
 
     def country(self, order: Order) -> str:
-        """Where an order counts: its customer's country, unless the customer is unknown."""
+        """The country of an order: its customer's, unless the customer is unknown."""
         return self.countries.get(order.customer, GUEST)
 
     def sales(self) -> dict[str, Sale]:
-        """By order: what must be in the sales topic, once each."""
+        """By order: the sales that must be in the sales topic, once each."""
         return {order.id: Sale(self.country(order), order.amount) for order in self.orders.values()}
 
     def revenue(self) -> dict[Minute, Total]:
@@ -72,13 +72,13 @@ class Ledger:
             revenue[line] += order.amount
         return {line: Total(orders[line], revenue[line]) for line in orders}
 
-    def records(self) -> dict[Place, bytes]:
+    def records(self) -> dict[RecordPosition, bytes]:
         """By position: the value of every acknowledged record."""
-        return {place: arrival.value for place, arrival in self.arrivals.items()}
+        return {position: arrival.value for position, arrival in self.arrivals.items()}
 
-    def dead_letters(self) -> dict[Place, Arrival]:
+    def dead_letters(self) -> dict[RecordPosition, Arrival]:
         """By position in the orders topic: the expected dead letters."""
-        return {place: arrival for place, arrival in self.arrivals.items() if arrival.fate.is_dead_letter}
+        return {position: arrival for position, arrival in self.arrivals.items() if arrival.fate.is_dead_letter}
 
     def count(self, fate: Fate) -> int:
         """How many records with a fate were acknowledged."""

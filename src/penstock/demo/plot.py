@@ -33,7 +33,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What the chart shows."""
+    """The data of the chart."""
 
     title: str
     subtitle: str
@@ -56,7 +56,7 @@ def draw(chart: Chart, path: Path) -> None:
         figure.subplots_adjust(left=0.07, right=0.88, top=0.85, bottom=0.07)
         minutes = sorted({line.minute for line in chart.revenue})
         _revenue(above, minutes, chart)
-        _turned_away(below, chart)
+        _dead_letters(below, chart)
         _marks(above, chart.marks)
         _frame(above, below, minutes)
         figure.text(0.07, 0.945, chart.title, fontsize=19, fontweight="bold")
@@ -103,7 +103,7 @@ def _revenue(axis: Any, minutes: list[datetime], chart: Chart) -> None:
         )
 
 
-def _turned_away(axis: Any, chart: Chart) -> None:
+def _dead_letters(axis: Any, chart: Chart) -> None:
     from datetime import timedelta
 
     slots: dict[Fate, Counter[datetime]] = {fate: Counter() for fate in FATE_COLOURS}

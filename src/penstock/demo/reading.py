@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from penstock.demo.ledger import Minute, Place, Sale, Total
+from penstock.demo.ledger import Minute, RecordPosition, Sale, Total
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, headers_of
 from penstock.spark import dead_letters
 
@@ -69,7 +69,7 @@ def read_revenue(bootstrap: str, topic: str) -> Iterator[tuple[Minute, Total]]:
         yield Minute(minute, fields["country"]), Total(fields["orders"], Decimal(fields["revenue"]))
 
 
-def read_dead_letters(bootstrap: str, topic: str) -> Iterator[tuple[Place, str]]:
+def read_dead_letters(bootstrap: str, topic: str) -> Iterator[tuple[RecordPosition, str]]:
     """By position in the source topic: why records became dead letters."""
     for message in read_topic(bootstrap, topic):
         headers = headers_of(message)
@@ -77,14 +77,14 @@ def read_dead_letters(bootstrap: str, topic: str) -> Iterator[tuple[Place, str]]
             where = f"{topic}-{message.partition()} at offset {message.offset()}"
             raise ReadFailed(f"the dead letter in {where} has no readable reason: {HEADERS_UNREADABLE}")
         notes = {name: (value or b"").decode() for name, value in headers}
-        place = Place(int(notes[dead_letters.PARTITION]), int(notes[dead_letters.OFFSET]))
-        yield place, notes[dead_letters.REASON]
+        position = RecordPosition(int(notes[dead_letters.PARTITION]), int(notes[dead_letters.OFFSET]))
+        yield position, notes[dead_letters.REASON]
 
 
-def read_archive(path: Path) -> Iterator[tuple[Place, bytes]]:
+def read_archive(path: Path) -> Iterator[tuple[RecordPosition, bytes]]:
     """By position: the values in an archive's files, read without Spark."""
     import pyarrow.parquet
 
     table = pyarrow.parquet.read_table(path, columns=["partition", "offset", "value"])
     for row in table.to_pylist():
-        yield Place(row["partition"], row["offset"]), row["value"]
+        yield RecordPosition(row["partition"], row["offset"]), row["value"]

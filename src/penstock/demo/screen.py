@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from penstock.demo.audit import Check
-    from penstock.spark.jobs import Partition
+    from penstock.spark.jobs import PartitionAudit
     from penstock.spark.pipelines.running import QueryStatus
 
 LINE_SECONDS = 5.0
@@ -61,16 +61,16 @@ class Screen:
         """How long the demo has been running."""
         return time.monotonic() - self._started
 
-    def say(self, text: str, sign: str = "[bold green]✓[/]") -> None:
+    def message(self, text: str, sign: str = "[bold green]✓[/]") -> None:
         """Print a message."""
         self._console.print(f"[dim]{self.seconds:5.1f} s[/] {sign} {text}")
 
-    def moved(self) -> None:
-        """The live state has changed."""
+    def refresh(self) -> None:
+        """Update the live lines."""
         if self._live is None and self.view.clock is not None and self.seconds - self._last_line >= LINE_SECONDS:
             self._last_line = self.seconds
             rows = min((query.rows for query in self.view.queries), default=0)
-            self.say(f"shop {self._time()}: {self.view.sent:,} records sent, {rows:,} processed", "…")
+            self.message(f"shop {self._time()}: {self.view.sent:,} records sent, {rows:,} processed", "…")
 
     def show_file(self, title: str, text: str) -> None:
         """Print a pipeline's file with syntax highlighting."""
@@ -80,7 +80,7 @@ class Screen:
         code = Syntax(text.rstrip(), "yaml", theme="ansi_dark", background_color="default", word_wrap=True)
         self._console.print(Panel(code, title=title, title_align="left", border_style="dim"))
 
-    def show_checks(self, checks: list[Check], partitions: list[Partition]) -> None:
+    def show_checks(self, checks: list[Check], partitions: list[PartitionAudit]) -> None:
         """Print the audit, one line per comparison."""
         from rich import box
         from rich.table import Table
@@ -100,7 +100,7 @@ class Screen:
         self._console.print(table)
 
     def show_end(self, lines: list[tuple[str, str]]) -> None:
-        """Print where to look next."""
+        """Print the places to explore next."""
         width = max(len(what) for what, _ in lines)
         for what, where in lines:
             self._console.print(f"  [cyan]{what.ljust(width)}[/]  {where}", soft_wrap=True)

@@ -38,7 +38,7 @@ REPEAT_MINUTES_MAX = 4
 
 
 class Fate(Enum):
-    """What must become of a record."""
+    """The expected fate of a record."""
 
     SALE = "sale"
     REPEAT = "sent again"
@@ -67,7 +67,7 @@ LATE_SHARE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a customer bought."""
+    """One customer's purchase of one product."""
 
     id: str
     customer: str
@@ -86,7 +86,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One record that arrives in the orders topic, and what must become of it."""
+    """One record that arrives in the orders topic, and its expected fate."""
 
     arrives: datetime
     value: bytes
@@ -171,10 +171,10 @@ def _records(random: Random, order: Order, closing: datetime) -> Iterator[Arriva
         return
     if fate is Fate.SALE and random.random() < LATE_SHARE:
         arrives += timedelta(minutes=random.uniform(*LATE_MINUTES))
-    yield _spoilt(random, order, arrives, fate)
+    yield _invalid(random, order, arrives, fate)
 
 
-def _spoilt(random: Random, order: Order, arrives: datetime, fate: Fate) -> Arrival:
+def _invalid(random: Random, order: Order, arrives: datetime, fate: Fate) -> Arrival:
     fields = order.fields()
     if fate is Fate.BROKEN:
         whole = _json(fields)

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: nodes, a shop, a pipeline, a killed node, an archive, an audit, a chart."""
+"""The demo from start to end: nodes, a shop, a pipeline, a killed node, an archive, an audit, a chart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.testing import Cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.jobs import Partition
+    from penstock.spark.jobs import PartitionAudit
     from penstock.spark.pipelines.running import PipelineStatus
     from penstock.spark.pipelines.spec import Pipeline
 
@@ -60,7 +60,7 @@ class Outcome:
     """The demo's results."""
 
     checks: list[Check] = field(default_factory=list)
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: list[PartitionAudit] = field(default_factory=list)
     chart: Path | None = None
 
     @property
@@ -89,10 +89,10 @@ class Demo:
             opening = beside.submit(self._open)
             spark = _start_spark(self._settings.directory / "spark.log")
             customers, pipeline = opening.result()
-        self._screen.say("Spark is ready")
+        self._screen.message("Spark is ready")
         try:
             self._trade(spark, pipeline, customers)
-            return self._account(spark)
+            return self._audit(spark)
         finally:
             spark.stop()
 
@@ -104,11 +104,11 @@ class Demo:
         self._screen.view.brokers = dict.fromkeys(range(1, NODES + 1), "starts")
         self._cluster.start()
         self._screen.view.brokers = dict.fromkeys(range(1, NODES + 1), "serves")
-        self._screen.say(f"{NODES} nodes serve: {self._cluster.bootstrap_servers}")
+        self._screen.message(f"{NODES} nodes serve: {self._cluster.bootstrap_servers}")
         for topic, partitions in TOPICS.items():
             self._cluster.create_topic(topic, partitions=partitions)
         self._cluster.create_topic("customers", configs={"cleanup.policy": "compact"})
-        self._screen.say(f"topics {', '.join(TOPICS)}, customers: {NODES} copies of each partition")
+        self._screen.message(f"topics {', '.join(TOPICS)}, customers: {NODES} copies of each partition")
 
     def _write_customers(self) -> list[str]:
         from confluent_kafka import Producer
@@ -121,7 +121,7 @@ class Demo:
         self._ledger.countries = shop.newest_countries(records)
         people = sorted({key for key, _ in records})
         gone = len(people) - len(self._ledger.countries)
-        self._screen.say(f"{len(people):,} customers, some of whom moved; {gone} asked to be forgotten")
+        self._screen.message(f"{len(people):,} customers, some of whom moved; {gone} requested deletion")
         return people
 
     def _pipeline(self) -> Pipeline:
@@ -134,7 +134,7 @@ class Demo:
         return load_pipeline(file, self._cluster.bootstrap_servers)
 
     def _trade(self, spark: SparkSession, pipeline: Pipeline, customers: list[str]) -> None:
-        """Orders arrive while the pipeline runs, and one of the nodes is killed meanwhile."""
+        """Send orders while the pipeline runs, and kill one of the nodes meanwhile."""
         from penstock.spark.pipelines.running import run
 
         speed = shop.MINUTES * 60 / self._settings.evening_seconds
@@ -148,11 +148,11 @@ class Demo:
 
             def show(latest: PipelineStatus) -> None:
                 if not status:
-                    self._screen.say(f"the pipeline runs, {len(latest.queries)} queries; the shop opens")
+                    self._screen.message(f"the pipeline runs, {len(latest.queries)} queries; the shop opens")
                     generator.start()
                     mishap.start()
                 status[:] = [latest]
-                self._look(generator, latest)
+                self._update_view(generator, latest)
 
             def wanted() -> bool:
                 generator.check()
@@ -160,19 +160,21 @@ class Demo:
                 return not (done and _watermark(spark, f"{pipeline.name}/sinks/revenue") > self._closing)
 
             run(spark, pipeline, once=False, show=show, wanted=wanted)
-            self._screen.say(f"the shop is closed: {generator.sent:,} records sent, and the pipeline is done with them")
+            self._screen.message(
+                f"the shop is closed: {generator.sent:,} records sent, and the pipeline is done with them"
+            )
         finally:
             stopped.set()
             generator.stop()
             if mishap.is_alive():
                 mishap.join()
 
-    def _look(self, generator: Generator, latest: PipelineStatus) -> None:
+    def _update_view(self, generator: Generator, latest: PipelineStatus) -> None:
         view = self._screen.view
         view.clock, view.sent, view.queries = generator.clock, generator.sent, list(latest.queries)
         if generator.clock is not None:
             view.share = min(1.0, (generator.clock - self._opening) / timedelta(minutes=shop.MINUTES))
-        self._screen.moved()
+        self._screen.refresh()
 
     def _kill_a_node(self, generator: Generator, stopped: threading.Event) -> None:
         moment = self._opening + timedelta(minutes=KILLED_MINUTE)
@@ -183,29 +185,31 @@ class Demo:
         self._cluster.kill(VICTIM)
         states[VICTIM] = "down"
         self._marks.append(Mark(generator.clock, f"node {VICTIM} killed"))
-        self._screen.say(f"node {VICTIM} is killed (SIGKILL); the others take over", "[bold red]✗[/]")
+        self._screen.message(f"node {VICTIM} is killed (SIGKILL); the others take over", "[bold red]✗[/]")
         stopped.wait(DOWN_SECONDS)
         states[VICTIM] = "starts"
         self._cluster.start(VICTIM)
         states[VICTIM] = "serves"
         self._marks.append(Mark(generator.clock, f"node {VICTIM} is back"))
-        self._screen.say(f"node {VICTIM} is back; the longest wait so far was {generator.longest_wait_seconds:.1f} s")
+        self._screen.message(
+            f"node {VICTIM} is back; the longest wait so far was {generator.longest_wait_seconds:.1f} s"
+        )
 
-    def _account(self, spark: SparkSession) -> Outcome:
+    def _audit(self, spark: SparkSession) -> Outcome:
         """Archive, audit and draw the chart."""
         from penstock.spark.jobs import archive, audit, read_archive
 
         options = {"kafka.bootstrap.servers": self._cluster.bootstrap_servers, "subscribe": "orders"}
-        place = self._settings.directory / "archive"
-        count = archive(spark, options, str(place), str(place / "_checkpoint"))
-        self._screen.say(f"{count:,} records archived as Parquet: {place}")
+        archive_path = self._settings.directory / "archive"
+        count = archive(spark, options, str(archive_path), str(archive_path / "_checkpoint"))
+        self._screen.message(f"{count:,} records archived as Parquet: {archive_path}")
         topic = spark.read.format("penstock").options(**options).load()
-        outcome = Outcome(partitions=audit(topic, read_archive(spark, str(place))))
+        outcome = Outcome(partitions=audit(topic, read_archive(spark, str(archive_path))))
         bootstrap = self._cluster.bootstrap_servers
         letters = list(reading.read_dead_letters(bootstrap, "dlq.orders"))
         revenue = list(reading.read_revenue(bootstrap, "revenue"))
         outcome.checks = [
-            check_archive(self._ledger, reading.read_archive(place)),
+            check_archive(self._ledger, reading.read_archive(archive_path)),
             check_sales(self._ledger, reading.read_sales(bootstrap, "sales")),
             check_dead_letters(self._ledger, [letter for letter, _ in letters]),
             check_revenue(self._ledger, revenue, OPEN_MINUTES),

@@ -21,16 +21,16 @@ from starlette.types import ASGIApp
 from penstock.config.listeners import is_loopback
 from penstock.gateway.callers.broker_sign_in import BrokerSignIn
 from penstock.gateway.callers.callers import Callers
-from penstock.gateway.callers.gate import Gate, open_gate, sign_in_gate
+from penstock.gateway.callers.gateway_apps import GatewayApps, shared_session_apps, sign_in_apps
 from penstock.gateway.callers.session import CallerSession
-from penstock.gateway.kafka.consumer_instances import instance_places
+from penstock.gateway.kafka.consumer_instances import instance_quota
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
-from penstock.gateway.kafka.live_tails import tail_places
+from penstock.gateway.kafka.live_tails import tail_quota
 from penstock.gateway.kafka.memory import share_arenas, trim_memory
 from penstock.gateway.kafka.reader import ReaderThreads
 from penstock.gateway.kafka.shared_idempotency import SharedKeys
 from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
-from penstock.gateway.registry.analysis import answer
+from penstock.gateway.registry.analysis import analyze
 from penstock.gateway.registry.analysis_cache import AnalysisCache
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.rest.native.hot_publish import HotPublish
@@ -62,7 +62,7 @@ NAMES_TIMEOUT_S = 2.0
 # File descriptors needed besides callers' connections: libraries, logs, pipes, and connections to brokers.
 OTHER_FILES = 1000
 
-# With every response: browsers must neither guess types nor show it in frames.
+# Sent with every response: browsers must neither guess its type nor show it in frames.
 HEADERS = [("x-content-type-options", "nosniff"), ("x-frame-options", "DENY")]
 
 Ready = Callable[[dict[str, Any]], None]
@@ -159,8 +159,8 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
         own = CallerSession(parts, settings)
         stack.push_async_callback(own.stop)
         services = await own.open()
-        gate = _gate(parts, own, services, stack)
-        metrics = GatewayMetrics(cluster_id, services.admin, gate.details_for)
+        apps = _make_apps(parts, own, services, stack)
+        metrics = GatewayMetrics(cluster_id, services.admin, apps.details_for)
         metrics.start()
         stack.push_async_callback(metrics.stop)
         metrics.gauges = Gauges(
@@ -168,7 +168,7 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
             {
                 "consumer instances": lambda: parts.instances.taken,
                 "tails": lambda: parts.tails.taken,
-                "callers": gate.callers_count,
+                "callers": apps.callers_count,
             },
         )
         access = Access([settings.host, *await _machine_names(), *settings.allowed_hosts], settings.allowed_origins)
@@ -181,29 +181,31 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
                 metrics.measured(application, name), access, lambda status: counters.answered("refused", status, 0)
             )
 
-        hot = HotPublish(gate.publisher_of, parts.rest_load.under_way)
+        hot = HotPublish(apps.publisher_of, parts.rest_load.under_way)
         connections = hot_protocol(hot.routes, partial(metrics.port("rest").answered, HOT_PATH), policy)
         ports = {
-            "rest": _Port(guarded(gate.rest, "rest"), settings.rest_port, connections),
-            "registry": _Port(guarded(gate.registry, "registry"), settings.registry_port, plain_protocol(policy)),
+            "rest": _Port(guarded(apps.rest, "rest"), settings.rest_port, connections),
+            "registry": _Port(guarded(apps.registry, "registry"), settings.registry_port, plain_protocol(policy)),
         }
-        await _listen(settings, ports, ready, stopping, gate.end_streams, None if tls is None else tls.context)
+        await _listen(settings, ports, ready, stopping, apps.end_streams, None if tls is None else tls.context)
     return 0
 
 
-def _gate(parts: SharedParts, own: CallerSession, services: RestServices, stack: contextlib.AsyncExitStack) -> Gate:
-    """Who is served, and by what."""
+def _make_apps(
+    parts: SharedParts, own: CallerSession, services: RestServices, stack: contextlib.AsyncExitStack
+) -> GatewayApps:
+    """The applications that serve the ports, with or without sign-in."""
     settings = parts.settings
     if not settings.sign_in_methods:
-        return open_gate(parts, own, services)
+        return shared_session_apps(parts, own, services)
     callers = Callers(parts, BrokerSignIn(settings, services.wire))
     callers.start()
     stack.push_async_callback(callers.stop)
-    return sign_in_gate(parts, own, services, callers)
+    return sign_in_apps(parts, own, services, callers)
 
 
 async def _shared_parts(settings: GatewaySettings, cluster_id: str, stack: contextlib.AsyncExitStack) -> SharedParts:
-    """What all callers share; each part is stopped when the stack is left."""
+    """The parts that all callers share; each is stopped when the stack is left."""
     pools = _pools(settings, stack)
     registry = Registry(settings.client(), pools["the registry"], AnalysisCache(settings.budgets))
     await registry.start()
@@ -219,8 +221,8 @@ async def _shared_parts(settings: GatewaySettings, cluster_id: str, stack: conte
         pools=pools,
         keys=IdempotencyKeys(settings.idempotency_keys_max, settings.idempotency_s, shared_keys),
         readers=readers,
-        instances=instance_places(settings),
-        tails=tail_places(settings),
+        instances=instance_quota(settings),
+        tails=tail_quota(settings),
         rest_load=Load(settings.limits),
         registry_load=Load(settings.limits),
         bodies=BodyReader(pools["REST"], settings.budgets),
@@ -231,7 +233,7 @@ async def _shared_parts(settings: GatewaySettings, cluster_id: str, stack: conte
 def _pools(settings: GatewaySettings, stack: contextlib.AsyncExitStack) -> dict[str, WorkerPool]:
     """Each part has its own workers, so that overload of one does not stop the others."""
     values = (v2_records.__module__,)
-    modules = {"the console": values, "REST": values, "the registry": (answer.__module__,)}
+    modules = {"the console": values, "REST": values, "the registry": (analyze.__module__,)}
     pools = {name: WorkerPool(name, settings.budgets, loaded) for name, loaded in modules.items()}
     for pool in pools.values():
         stack.push_async_callback(pool.stop)
@@ -295,14 +297,14 @@ async def _listen(
 
 
 def open_to_network(settings: GatewaySettings) -> list[str]:
-    """What operators should know about a gateway that other machines reach."""
+    """The warnings about a gateway that other machines can reach; empty if there is none."""
     if is_loopback(settings.host):
         return []
     reasons = []
     if not settings.sign_in_methods:
-        reasons.append("whoever reaches it acts as its own user; turn on --auth")
+        reasons.append("any client that reaches it acts as the gateway's user; turn on --auth")
     if not is_on(settings.http_properties):
-        reasons.append("it does not speak TLS; set --http ssl.keystore.location")
+        reasons.append("it does not use TLS; set --http ssl.keystore.location")
     return reasons
 
 
@@ -330,7 +332,7 @@ async def _machine_names() -> list[str]:
 
 
 def _affordable(limits: Limits) -> Limits:
-    """Limit connections to the number of files that may be open: accepting fails for everybody if those run out."""
+    """Limit connections to the number of files that may be open: if those run out, accepting fails for all clients."""
     files = allow_open_files()
     connections_max = max(1, min(limits.connections_max, max(files - OTHER_FILES, files // 2)))
     if connections_max == limits.connections_max:

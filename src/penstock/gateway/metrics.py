@@ -70,7 +70,7 @@ DetailsFor = Callable[[Scope], Awaitable[tuple[Admin, Groups]]]
 
 
 class Gauges(NamedTuple):
-    """Numbers that are read on each scrape: requests in progress by port, and resources in use."""
+    """Values that are read on each scrape: requests in progress by port, and resources in use."""
 
     under_way: Mapping[str, Callable[[], int]]
     in_use: Mapping[str, Callable[[], int]]
@@ -96,7 +96,7 @@ class GatewayMetrics:
     """All counters of a gateway, and its monitoring endpoints."""
 
     def __init__(self, cluster_id: str, admin: Admin, details_for: DetailsFor) -> None:
-        """`details_for` returns who asks the brokers for details; it raises Problem if the request must sign in."""
+        """`details_for` returns the clients that read details from the brokers; it raises Problem without a sign-in."""
         self._cluster_id = cluster_id
         self._admin = admin
         self._details_for = details_for
@@ -138,7 +138,7 @@ class GatewayMetrics:
         return _health({"event loop": ""})
 
     async def _ready(self, _: Scope) -> Answer:
-        """Anybody may ask, so all that ask at the same time share one request to the brokers."""
+        """Needs no sign-in, so concurrent callers share one request to the brokers."""
         if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(self._check_brokers(), name="gateway-ready")
         return await asyncio.shield(self._checking)
@@ -151,8 +151,8 @@ class GatewayMetrics:
         return _health({"brokers": ""})
 
     async def _metrics(self, scope: Scope) -> Answer:
-        asked = set(",".join(parse_qs(scope["query_string"].decode("latin-1")).get("detail", [])).split(",")) - {""}
-        if asked - {GROUPS, "all"}:
+        details = set(",".join(parse_qs(scope["query_string"].decode("latin-1")).get("detail", [])).split(",")) - {""}
+        if details - {GROUPS, "all"}:
             return 400, "text/plain", f"the only details here are {GROUPS}\n".encode()
         only_details = scope["path"] == DETAIL_PATH
         sheet = Sheet(frozenset((GROUPS,)), has_rest=not only_details)
@@ -166,7 +166,7 @@ class GatewayMetrics:
             sheet.add(UNDER_WAY, value(), name)
         for name, value in self.gauges.in_use.items():
             sheet.add(IN_USE, value(), name)
-        if asked or only_details:
+        if details or only_details:
             await self._lags(sheet, *await self._details_for(scope))
         for _ in self._process(sheet):
             pass
@@ -228,7 +228,7 @@ class _Measured:
             await _send(send, answer, has_body=scope["method"] == "GET")
             return
         started = perf_counter()
-        word = first_word(path)
+        word = first_segment(path)
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -238,7 +238,7 @@ class _Measured:
         await self._application(scope, receive, counted)
 
 
-def first_word(path: str) -> str:
+def first_segment(path: str) -> str:
     """The path segment that a path is counted under."""
     word = path[1:].partition("/")[0]
     return word if word in WORDS else "other"

@@ -17,5 +17,5 @@ class NamedLimits:
 
 
 def higher_limit(name: str) -> str:
-    """What an operator can do about a limit."""
+    """The advice to an operator to raise a limit."""
     return f"start the gateway with a higher --limit {name}=…"

@@ -1,4 +1,4 @@
-"""The roles of a gateway: which of the calls one process serves, so that several can share the work."""
+"""The roles of a gateway: which operations one process serves, so that several processes can share the work."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.gateway.web.problem import Problem
 
 INGRESS, EGRESS, REGISTRY, CONSOLE = "ingress", "egress", "registry", "console"
 ALL = (INGRESS, EGRESS, REGISTRY, CONSOLE)
-# Where topics and partitions are, which whoever writes or reads asks for.
-LOOKING_AROUND = (INGRESS, EGRESS, CONSOLE)
+# The roles whose clients need metadata of topics and partitions.
+METADATA_ROLES = (INGRESS, EGRESS, CONSOLE)
 
 
 def serving(wanted: str | Collection[str], operations: Iterable[Operation], roles: Collection[str]) -> list[Operation]:
-    """The operations of some roles; on a gateway that has none of these they answer 404 and say who serves them."""
+    """The operations of some roles; on a gateway that has none of these they return 404 and name the roles."""
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     if any(name in roles for name in names):
         return list(operations)
@@ -29,7 +29,7 @@ def serving(wanted: str | Collection[str], operations: Iterable[Operation], role
 
 
 def not_served(wanted: Collection[str], roles: Collection[str]) -> Problem:
-    """404: another gateway serves this."""
+    """404: only gateways with other roles serve this."""
     offered = " or ".join(f"--role {name}" for name in wanted)
     return Problem(
         40410,

@@ -1,8 +1,8 @@
-"""The parts of a gateway: those that all callers share, and those that belong to one caller.
+"""The parts of a gateway: those that all callers share, and those of a single caller.
 
-A caller's own parts are its connections to the brokers and what hangs on them: consumers, members of share groups,
-tails. They are found through the caller only, so nobody can use what another has opened. Without sign-in, all callers
-are one.
+A caller's own parts are its connections to the brokers and what depends on them: consumers, members of share groups,
+tails. They are found through the caller only, so no caller can use the parts of another. Without sign-in, all clients
+are one caller.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.quotas import CallerQuota
 from penstock.gateway.work.pool import WorkerPool
 
-# Open consumers that one caller keeps for its next reads.
+# Idle consumers that are kept open for each caller's next reads.
 CALLER_READERS_IDLE_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What all callers share: the registry, workers, limits."""
+    """The parts that all callers share: the registry, workers, limits."""
 
     settings: GatewaySettings
     cluster_id: str

@@ -20,7 +20,7 @@ HOST_NAME = re.compile(r"\.?[0-9A-Za-z_-]+(\.[0-9A-Za-z_-]+)*\.?")
 # Numbers among the settings that are not limits.
 PORTS = ("rest_port", "registry_port")
 NUMBER_MAX = 10**15
-# What a gateway shows brokers about itself, which must not speak for its callers.
+# The gateway's own certificate, which must not authenticate its callers to brokers.
 OWN_CERTIFICATE = (
     "ssl.certificate.location",
     "ssl.certificate.pem",
@@ -36,12 +36,12 @@ OWN_CERTIFICATE = (
 
 
 class SettingError(ValueError):
-    """An invalid setting; the message says why, and what is valid."""
+    """An invalid setting; the message has the reason, and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings(NamedLimits):
-    """What a gateway is started with. Port 0 is any free port."""
+    """The settings that a gateway is started with. Port 0 is any free port."""
 
     bootstrap_servers: str
     host: str = "127.0.0.1"
@@ -52,7 +52,7 @@ class GatewaySettings(NamedLimits):
     client_callbacks: Mapping[str, Any] = field(default_factory=dict, repr=False)
     # Settings of the HTTP ports by Kafka's names, `ssl.*`.
     http_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    # How callers may sign in; empty if nobody has to. How they reach the brokers, where that differs from the gateway.
+    # How callers may sign in; empty without sign-in. How they reach the brokers, where that differs from the gateway.
     sign_in_methods: tuple[str, ...] = ()
     caller_properties: Mapping[str, str] = field(default_factory=dict)
     roles: tuple[str, ...] = ALL
@@ -66,7 +66,7 @@ class GatewaySettings(NamedLimits):
     # Callers that have signed in: how many have connections of their own, and for how long without a request.
     callers_max: int = 200
     caller_idle_s: float = 600.0
-    # How long a sign-in counts before the brokers are asked again, how many may be under way, and how many may fail
+    # How long a sign-in counts before the brokers verify it again, how many may be in progress, and how many may fail
     # within a minute: of one user from one address, and of all users from one address.
     sign_in_s: float = 15.0
     sign_ins_max: int = 64
@@ -153,12 +153,12 @@ class GatewaySettings(NamedLimits):
             )
 
     def tls_properties(self) -> dict[str, str]:
-        """The settings of TLS on the HTTP ports; where certificates sign in, clients are asked for one."""
-        asked = {CLIENT_AUTH: "requested"} if CERTIFICATE in self.sign_in_methods else {}
-        return {**asked, **self.http_properties}
+        """The settings of TLS on the HTTP ports; certificates are requested if they are a sign-in method."""
+        defaults = {CLIENT_AUTH: "requested"} if CERTIFICATE in self.sign_in_methods else {}
+        return {**defaults, **self.http_properties}
 
     def for_callers(self, properties: Mapping[str, str], callbacks: Mapping[str, Any] | None = None) -> GatewaySettings:
-        """The settings of a caller's connections: the gateway's, without what the gateway itself signs in with."""
+        """The settings of a caller's connections: the gateway's, without the gateway's own credentials."""
         kept = {
             name: value
             for name, value in self.client_properties.items()

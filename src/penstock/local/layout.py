@@ -21,7 +21,7 @@ ATTEMPTS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class NodePlace:
+class NodeLayout:
     """One node's address, controller port, data directory, settings file and log file; port 0 is any free one."""
 
     node_id: int
@@ -42,8 +42,8 @@ def free_ports(
 ) -> list[int]:
     """Distinct ports that nothing listens on now.
 
-    The sockets that are added to `held` keep others who look for free ports from taking these, on Linux, while who is
-    told of them may listen there, until the sockets are closed.
+    On Linux, a bound socket for each port is added to `held`. Until it is closed, other callers of this function do not
+    get the port, while a server that is given the port can listen on it.
     """
     random = random or SystemRandom()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -62,7 +62,7 @@ def free_ports(
             continue
         found.append(port)
         if held is not None and sys.platform == "linux":
-            # From here on those may have it who set this option, too, as servers do before they bind.
+            # From here on a server can bind the port if it sets this option too, as servers do.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.append(probe)
         else:
@@ -71,17 +71,17 @@ def free_ports(
 
 
 def held_ports(owner: object, count: int) -> tuple[list[int], Callable[[], object]]:
-    """Free ports that are held for `owner`, until the function is called or `owner` is gone."""
+    """Free ports that are held for `owner`, until the function is called or `owner` is garbage-collected."""
     held: list[socket.socket] = []
-    return free_ports(count, held=held), finalize(owner, _release, held)
+    return free_ports(count, held=held), finalize(owner, _close_sockets, held)
 
 
-def _release(held: list[socket.socket]) -> None:
+def _close_sockets(held: list[socket.socket]) -> None:
     for one in held:
         one.close()
 
 
-def places(directory: Path, host: str, ports: Sequence[int], controller_ports: Sequence[int]) -> list[NodePlace]:
+def node_layouts(directory: Path, host: str, ports: Sequence[int], controller_ports: Sequence[int]) -> list[NodeLayout]:
     """The layout of nodes 1, 2, …; a single node uses the directory itself."""
     found = []
     for node_id, (port, controller_port) in enumerate(zip(ports, controller_ports, strict=True), start=1):
@@ -89,32 +89,32 @@ def places(directory: Path, host: str, ports: Sequence[int], controller_ports: S
         data = directory / "data" / ("" if alone else str(node_id))
         name = "server" if alone else f"server-{node_id}"
         files = (data, directory / f"{name}.properties", directory / f"{name}.log")
-        found.append(NodePlace(node_id, host, port, controller_port, *files))
+        found.append(NodeLayout(node_id, host, port, controller_port, *files))
     return found
 
 
-def node_properties(place: NodePlace, cluster: Sequence[NodePlace], listener: str = LISTENER) -> dict[str, str]:
+def node_properties(layout: NodeLayout, cluster: Sequence[NodeLayout], listener: str = LISTENER) -> dict[str, str]:
     """The settings of one node of a cluster, broker and controller in one.
 
     With three nodes or more, there are three replicas, and a write is acknowledged when two have it.
     """
     copies = min(3, len(cluster))
     enough = min(2, max(1, copies - 1))
-    shown = f"[{place.host}]" if ":" in place.host else place.host
+    shown = f"[{layout.host}]" if ":" in layout.host else layout.host
     # Clients cannot connect to the wildcard address, so this machine's name is advertised then.
-    advertised = socket.gethostname() if place.host in ("0.0.0.0", "::") else shown
+    advertised = socket.gethostname() if layout.host in ("0.0.0.0", "::") else shown
     return {
         "process.roles": "broker,controller",
-        "node.id": str(place.node_id),
+        "node.id": str(layout.node_id),
         "listeners": (
-            f"{listener}://{shown}:{place.port},{CONTROLLER_LISTENER}://{CONTROLLER_HOST}:{place.controller_port}"
+            f"{listener}://{shown}:{layout.port},{CONTROLLER_LISTENER}://{CONTROLLER_HOST}:{layout.controller_port}"
         ),
-        "advertised.listeners": f"{listener}://{advertised}:{place.port}",
+        "advertised.listeners": f"{listener}://{advertised}:{layout.port}",
         "controller.listener.names": CONTROLLER_LISTENER,
         "controller.quorum.voters": ",".join(
             f"{one.node_id}@{CONTROLLER_HOST}:{one.controller_port}" for one in cluster
         ),
-        "log.dirs": str(place.data),
+        "log.dirs": str(layout.data),
         "default.replication.factor": str(copies),
         "min.insync.replicas": str(enough),
         "offsets.topic.replication.factor": str(copies),
@@ -125,10 +125,10 @@ def node_properties(place: NodePlace, cluster: Sequence[NodePlace], listener: st
     }
 
 
-def write_properties(place: NodePlace, properties: Mapping[str, str], comments: Sequence[str] = ()) -> None:
+def write_properties(layout: NodeLayout, properties: Mapping[str, str], comments: Sequence[str] = ()) -> None:
     """Write a node's settings file, which only its owner may read, and create its data directory."""
-    place.data.mkdir(parents=True, exist_ok=True)
-    place.properties.touch(mode=0o600)
-    place.properties.chmod(0o600)
+    layout.data.mkdir(parents=True, exist_ok=True)
+    layout.properties.touch(mode=0o600)
+    layout.properties.chmod(0o600)
     lines = [*(f"# {comment}" for comment in comments), *(f"{name}={value}" for name, value in properties.items())]
-    place.properties.write_text("\n".join(lines) + "\n", "utf-8")
+    layout.properties.write_text("\n".join(lines) + "\n", "utf-8")

@@ -2,9 +2,9 @@
 
 Theory of operation. The child is `python -m penstock server` with two pipes. Over the first (`--ready-fd`) it writes
 one JSON line once it serves, with the addresses it is bound to; so a listener may use port 0 and no port has to be
-guessed. The second (`--lifeline-fd`) carries nothing: its far end closes when this process ends, however it ends, and
+guessed. The second (`--lifeline-fd`) carries nothing: its far end closes when this process exits, however it exits, and
 the child then stops. The child has its own session, so Ctrl-C in a terminal reaches only this process, which decides
-what happens next.
+whether to stop the child.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BrokerProcess:
         self._ready: int | None = None
         self._ready_line = b""
         self._lifeline: int | None = None
-        self._asked_to_stop = False
+        self._stop_requested = False
 
     @property
     def pid(self) -> int | None:
@@ -89,7 +89,7 @@ class BrokerProcess:
             command += ["--config", str(self.properties_path)]
         command += ["--ready-fd", str(ready_write), "--lifeline-fd", str(lifeline_read)]
         self._ready_line = b""
-        self._asked_to_stop = False
+        self._stop_requested = False
         try:
             with self.log_path.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -165,7 +165,7 @@ class BrokerProcess:
             return None
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Ask the broker to shut down; True if it did so cleanly, False if it had to be killed."""
+        """Shut the broker down with SIGTERM; True if it exited cleanly, False if it had to be killed."""
         if self.pid is not None:
             self.terminate()
             self.wait(timeout_s)
@@ -174,12 +174,12 @@ class BrokerProcess:
         return clean
 
     def terminate(self) -> None:
-        """Ask the broker to shut down and return at once; a paused one is resumed first to get the signal."""
+        """Send SIGTERM and return at once; a paused broker is resumed so that it handles the signal."""
         if self._process is not None and self._process.poll() is None:
             # A second SIGTERM might hit a process that has already removed its signal handlers.
-            if not self._asked_to_stop:
+            if not self._stop_requested:
                 self._process.terminate()
-            self._asked_to_stop = True
+            self._stop_requested = True
             self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:

@@ -22,7 +22,7 @@ def wait_until_known(
 ) -> bool:
     """Wait until the brokers at these addresses all list these brokers; False if they do not in time.
 
-    `properties` say how to sign in to them.
+    `properties` are client settings, such as credentials.
     """
     deadline = time.monotonic() + timeout_s
     given = {"socket.connection.setup.timeout.ms": "3000", **(properties or {})}

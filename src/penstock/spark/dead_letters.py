@@ -1,4 +1,4 @@
-"""Dead letters: the topics they go to, and the headers that say why."""
+"""Dead letters: the topics they go to, and the headers with the reason."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class OffsetRange:
 class Fetched(NamedTuple):
     """One fetch response: whole batches, the requested and the next offset, and the aborted transactions.
 
-    The first batch may begin before the requested offset, with records that were read before or deleted.
+    The first batch may start before the requested offset, with records that were read before or deleted.
     """
 
     records: Buffer
@@ -113,7 +113,7 @@ class RangeFetcher:
                     yield columns, run.timestamp_type
 
     def batches(self) -> Iterator[Fetched]:
-        """The range's batches as they arrive. The first may start before the range, the last may end after it."""
+        """The range's batches as they arrive. The first may start before the range, the last may reach past it."""
         position = self._range.start
         end = self._range.end
         try:
@@ -127,13 +127,13 @@ class RangeFetcher:
             self._abandon()
 
     def _abandon(self) -> None:
-        """A pending response must not be taken for the next request's."""
+        """Disconnect if a response is pending: it must not be mistaken for the next request's."""
         if self._in_flight is not None:
             self._in_flight = None
             self._client.forget(self._range.topic_partition)
 
     def _send(self, offset: int) -> None:
-        """Prefetch. Errors are raised when the response is needed."""
+        """Send a request ahead. Errors are raised when the response is needed."""
         try:
             self._send_now(offset)
         except (TryAgain, NoAnswer):
@@ -182,7 +182,7 @@ class RangeFetcher:
         return connection
 
     def _explain(self, partition: Any, offset: int) -> Fetched:
-        """What an error means: retry, skip, or fail with a reason."""
+        """Handle a partition's error: retry, skip, or fail with a reason."""
         code = partition.error_code
         where = self._range.topic_partition
         if code in RETRIABLE:
@@ -215,7 +215,7 @@ class RangeFetcher:
 
 @lru_cache(maxsize=1)
 def keep_memory() -> None:
-    """Let this process reuse the memory of one fetch for the next.
+    """Make this process reuse the memory of one fetch for the next.
 
     By default glibc maps large blocks and unmaps them each time, and every page of them is zeroed anew: half of the
     cost of reading. Once a block has been freed, glibc keeps blocks up to its size.

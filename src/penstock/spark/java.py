@@ -14,9 +14,9 @@ from pathlib import Path
 OLDEST_JAVA = 17
 VERSION_TIMEOUT_SECONDS = 20
 
-# Spark's launcher asks for a module that trimmed Java runtimes lack and that nothing here needs.
+# Spark's launcher requires a module that trimmed Java runtimes lack and that nothing here needs.
 SHIM = """#!/bin/sh
-# Runs {java} without the incubator module that Spark's launcher asks for.
+# Runs {java} without the incubator module that Spark's launcher requires.
 for argument in "$@"; do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
@@ -26,7 +26,7 @@ exec "{java}" "$@"
 
 
 class JavaMissing(RuntimeError):
-    """No Java that Spark runs on was found; the message says what to install."""
+    """No Java that Spark runs on was found; the message names what to install."""
 
 
 def java_home() -> Path:
@@ -50,14 +50,14 @@ def java_version(java: Path) -> int:
     """The feature release (17 for 17.0.15), 0 if it is unknown."""
     release = java.parent.parent / "release"
     if release.is_file():
-        said = release.read_text("utf-8", errors="replace")
+        output = release.read_text("utf-8", errors="replace")
     else:
         try:
             done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_SECONDS)
         except (OSError, subprocess.TimeoutExpired):
             return 0
-        said = done.stderr + done.stdout
-    found = re.search(r'"(?:1\.)?(\d+)', said)
+        output = done.stderr + done.stdout
+    found = re.search(r'"(?:1\.)?(\d+)', output)
     return int(found[1]) if found else 0
 
 

@@ -17,7 +17,7 @@ DAY = "day"
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionAudit:
     """The audit result of one partition."""
 
     topic: str
@@ -40,8 +40,8 @@ def archive(
 ) -> int:
     """Append the topics' current records to Parquet files under `path`, by topic and day; returns how many.
 
-    Exactly once: when run again with the same checkpoint it continues where it ended, also after a crash. Readers other
-    than Spark also see files of an unfinished run; Spark uses the list of files that the archive keeps.
+    Exactly once: when run again with the same checkpoint it continues where it stopped, also after a crash. Readers
+    other than Spark also see files of an unfinished run; Spark uses the list of files that the archive keeps.
     """
     reader = spark.readStream.format("penstock").options(**options).option("includeHeaders", "true")
     frame = reader.option("startingOffsets", start).load().withColumn(DAY, F.to_date("timestamp"))
@@ -70,7 +70,7 @@ def replay(
 
     Keys, headers and timestamps are kept. With `keep_partitions` so are partitions, and the topic needs as many;
     without, the key determines the partition. At least once: a task that Spark repeats writes again, unless the options
-    say exactly-once.
+    request exactly-once.
     """
     frame = read_archive(spark, path, where)
     count = frame.count()
@@ -80,17 +80,19 @@ def replay(
     return count
 
 
-def audit(expected: DataFrame, found: DataFrame) -> list[Partition]:
+def audit(expected: DataFrame, found: DataFrame) -> list[PartitionAudit]:
     """Compare two sets of records by topic, partition and offset, including contents; one result per partition.
 
     Both have the source's columns: a topic read now, an archive. Offsets of `expected` that are not in `found` are
     missing; those in it more than once are duplicated; the same offset with another key or value is different.
     """
-    place = ["topic", "partition", "offset"]
+    position = ["topic", "partition", "offset"]
     digest = F.xxhash64("key", "value")
-    left = expected.select(*place, digest.alias("expected"))
-    right = found.groupBy(*place).agg(F.count("*").alias("copies"), F.first(F.xxhash64("key", "value")).alias("found"))
-    joined = left.join(right, place, "left")
+    left = expected.select(*position, digest.alias("expected"))
+    right = found.groupBy(*position).agg(
+        F.count("*").alias("copies"), F.first(F.xxhash64("key", "value")).alias("found")
+    )
+    joined = left.join(right, position, "left")
     rows = (
         joined.groupBy("topic", "partition")
         .agg(
@@ -105,4 +107,4 @@ def audit(expected: DataFrame, found: DataFrame) -> list[Partition]:
         .orderBy("topic", "partition")
         .collect()
     )
-    return [Partition(*row) for row in rows]
+    return [PartitionAudit(*row) for row in rows]

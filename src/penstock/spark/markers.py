@@ -1,10 +1,10 @@
-"""Exactly-once writes: how a task knows that its part of a micro-batch was already written.
+"""Exactly-once writes: how a task detects that its part of a micro-batch was already written.
 
 Every task of a query writes in a transaction of its own transactional id, which consists of the query and the task's
 number. The last record in each transaction is a marker in a compacted topic: (query, task) -> batch. It becomes visible
 if and only if the rows do. When Spark repeats a batch, because the driver or an executor died before the batch was
-recorded as done, each task first ends whatever its predecessor left open (`init_transactions` does that, and fences
-it), then looks for its marker: if it names this batch, the rows were written and nothing is written again.
+recorded as done, each task first aborts a transaction that its predecessor left open (`init_transactions` does that,
+and fences it), then reads its marker: if it names this batch, the rows were written and nothing is written again.
 
 Markers are read past open transactions of other tasks. A read_committed consumer would have to wait for those, so raw
 batches are read, and a marker counts once its producer's commit follows it.
@@ -62,7 +62,7 @@ def write_once(
 ) -> bool:
     """Run `write`, which sends the rows and the marker, in a transaction, unless that was done before.
 
-    Returns whether it wrote. `last_marker` is called once no predecessor can change the answer. A batch older than the
+    Returns whether it wrote. `last_marker` is called once no predecessor can change the marker. A batch older than the
     marker's is skipped too: a newer task has overtaken the caller. A marker of another query does not count, so a query
     that starts over with a new checkpoint writes again.
     """
@@ -78,7 +78,7 @@ def write_once(
         try:
             producer.abort_transaction(PATIENCE_SECONDS)
         except Exception as another:  # noqa: BLE001
-            # The next user of this transactional id ends it; the first error is the one that matters.
+            # The next user of this transactional id aborts it; the first error is the one that matters.
             problem.add_note(f"The transaction could not be aborted either: {another}")
         raise
     return True
@@ -115,11 +115,11 @@ class MarkerLog:
             patience_seconds=PATIENCE_SECONDS,
         )
         for fetched in fetcher.batches():
-            self.take(fetched.records)
+            self.apply(fetched.records)
         self._next_offset = max(self._next_offset, end)
         return self._markers.get(key.encode())
 
-    def take(self, records: Buffer) -> None:
+    def apply(self, records: Buffer) -> None:
         """Apply batches: markers are pending until their transaction ends."""
         position = 0
         while len(records) - position >= HEADER_SIZE:

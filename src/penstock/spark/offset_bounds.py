@@ -1,4 +1,4 @@
-"""Resolves the options' topics and bounds to partitions and offsets of the cluster."""
+"""Resolves the options' topics and bounds to partitions and offsets in the cluster."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def resolve(
     offsets = dict(bound.offsets)
     _all_named(offsets.keys(), partitions, is_start)
     ends = {each: offsets[each] for each in partitions if offsets[each] < 0}
-    asked = client.offsets(ends, read_committed=committed) if ends else {}
-    return {each: asked.get(each, offsets[each]) for each in partitions}
+    found = client.offsets(ends, read_committed=committed) if ends else {}
+    return {each: found.get(each, offsets[each]) for each in partitions}
 
 
 def _by_time(

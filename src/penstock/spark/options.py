@@ -85,7 +85,7 @@ class SourceOptions:
     headers: bool = False
     read_committed: bool = False
     poll_timeout_ms: int = POLL_TIMEOUT_DEFAULT_MS
-    # Where tiered topics have their old segments, if they are to be read from there.
+    # The object store of tiered segments; None to read them through the brokers.
     tier: TierSettings | None = None
 
 
@@ -131,7 +131,7 @@ def _tier(given: Mapping[str, str]) -> TierSettings | None:
     url = given.get("tier.url", "").strip()
     items = [item.strip().partition("=") for item in given.get("tier.options", "").split(",") if item.strip()]
     if any(not name or not separator for name, separator, _ in items):
-        # Not what it is instead: it may be a credential.
+        # Without the value given: it may be a credential.
         raise ValueError("tier.options must look like region=eu-central-1,access_key_id=…")
     if items and not url:
         raise ValueError("tier.options are those of a store, but tier.url does not name one")
@@ -148,7 +148,7 @@ def _subscription(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None
     chosen = [name for name in ("subscribe", "subscribepattern", "assign") if name in given]
     if len(chosen) != 1:
         found = "none of them is" if not chosen else f"{' and '.join(chosen)} are"
-        raise ValueError(f"one of subscribe, subscribePattern and assign says which topics to read: {found} set")
+        raise ValueError(f"exactly one of subscribe, subscribePattern and assign must be set: {found} set")
     text = given[chosen[0]].strip()
     if not text:
         raise ValueError(f"{chosen[0]} is empty; name at least one topic")

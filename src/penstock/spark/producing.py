@@ -17,7 +17,7 @@ QUEUE_WAIT_SECONDS = 0.1
 
 
 class OutgoingRecord(NamedTuple):
-    """A row in the form that the producer takes."""
+    """A row in the form that the producer accepts."""
 
     topic: str
     key: bytes | str | None
@@ -37,7 +37,7 @@ class Producer(Protocol):
 
 @dataclass(slots=True)
 class WriteCounts:
-    """What a task has written."""
+    """How many records a task has written."""
 
     rows: int = 0
     dead_letters: int = 0

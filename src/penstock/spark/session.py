@@ -47,7 +47,7 @@ LOCAL_SETTINGS: Mapping[str, str] = {
 
 
 class SparkMissing(RuntimeError):
-    """PySpark is not installed; the message says how to install it."""
+    """PySpark is not installed; the message has the command to install it."""
 
 
 def session(
@@ -61,8 +61,8 @@ def session(
     """A Spark session with the data source `penstock`, local unless `master` or `remote` names a cluster.
 
     `settings` are Spark's own and take precedence. `large_state` keeps the state of joins and windows in RocksDB, which
-    is slower but not limited by the heap. Raises SparkMissing or JavaMissing with what to install. Like Spark's
-    builder, it returns the active session if there is one.
+    is slower but not limited by the heap. Raises SparkMissing or JavaMissing, whose message names what to install. Like
+    Spark's builder, it returns the active session if there is one.
     """
     try:
         from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ def session(
 
 
 def _prepare_environment() -> None:
-    """Spark starts Java and Python from these; executors must use the same Python."""
+    """Set the variables from which Spark starts Java and Python; executors must use the same Python."""
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -1,4 +1,4 @@
-"""What the tasks of a process share: a client per cluster, and topics' size limits."""
+"""State shared by the tasks of a process: a client per cluster, and topics' size limits."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class SinkOptions:
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did; `skipped` if its part had been written before."""
+    """A task's result; `skipped` if its part had been written before."""
 
     counts: WriteCounts
     skipped: bool = False
@@ -105,7 +105,7 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame. Exactly once means here that a task that Spark repeats writes nothing twice."""
+    """Writes a DataFrame. Exactly once means that a task that Spark repeats writes no record twice."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -205,5 +205,5 @@ def _log_of(settings: ConnectionSettings, partition: TopicPartition) -> MarkerLo
 
 
 def marker_log(settings: ConnectionSettings, topic: str, task: str) -> MarkerLog:
-    """The log of a task's markers; one per partition and process, which reads only what is new."""
+    """The log of a task's markers; one per partition and process, which reads only new records."""
     return _log_of(settings, TopicPartition(topic, partition_of_task(settings, topic, task)))

@@ -80,7 +80,7 @@ class RangePartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what lies between two bounds when the query is planned."""
+    """Reads the records between two bounds, which are resolved when the query is planned."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -118,14 +118,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = from_stored(start)
+        first = from_stored(start)
         latest = dict(self._target) if self._target is not None else self._latest()
-        latest = self._without_losses(begin, latest)
-        if self._target is None and isinstance(limit, ReadMinRows | ReadMaxRows) and self._too_few(begin, latest):
+        latest = self._without_losses(first, latest)
+        if self._target is None and isinstance(limit, ReadMinRows | ReadMaxRows) and self._too_few(first, latest):
             return start
         if isinstance(limit, ReadMaxRows):
-            latest = rate_limited(begin, latest, limit.max_rows)
-        if latest != begin:
+            latest = rate_limited(first, latest, limit.max_rows)
+        if latest != first:
             self._last_trigger = time.monotonic()
         return to_stored(latest)
 

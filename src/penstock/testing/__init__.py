@@ -1,4 +1,4 @@
-"""A real broker for your tests: a process on a free port that is removed when the test is done.
+"""A real broker for your tests: a process on a free port, whose data is removed when the test is done.
 
     from penstock.testing import Cluster
 

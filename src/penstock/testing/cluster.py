@@ -15,15 +15,15 @@ from penstock.client.closing import Closing
 from penstock.local.layout import (
     CONTROLLER_HOST,
     LISTENER,
-    NodePlace,
+    NodeLayout,
     held_ports,
+    node_layouts,
     node_properties,
-    places,
     write_properties,
 )
 from penstock.local.process import BrokerFailed, BrokerProcess
 
-# For busy machines: a node that cannot start ends at once, and that is noticed.
+# Long, for busy machines: a node that cannot start exits at once, which is detected.
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -70,11 +70,10 @@ class Cluster(Closing):
         self._topic_numbers = itertools.count(1)
         # Not chosen by the system, which could reuse the port for an outgoing connection while a node is down.
         ports, self._release_ports = held_ports(self, 2 * nodes)
-        self._places = {
-            place.node_id: place for place in places(self._directory, CONTROLLER_HOST, ports[:nodes], ports[nodes:])
-        }
+        layouts = node_layouts(self._directory, CONTROLLER_HOST, ports[:nodes], ports[nodes:])
+        self._layouts = {layout.node_id: layout for layout in layouts}
         self._processes = {
-            node_id: BrokerProcess(place.properties, place.log) for node_id, place in self._places.items()
+            node_id: BrokerProcess(layout.properties, layout.log) for node_id, layout in self._layouts.items()
         }
 
     def __enter__(self) -> Self:
@@ -120,12 +119,12 @@ class Cluster(Closing):
         down = [each for each in self._chosen(node_id) if self._processes[each].pid is None]
         for each in down:
             self._paused.discard(each)
-            self._write_properties(self._places[each])
-        if len(self._places) > 1:
+            self._write_properties(self._layouts[each])
+        if len(self._layouts) > 1:
             # Imported on demand: `penstock up --help` imports this package and must stay quick.
-            from penstock.local.formatting import format_places
+            from penstock.local.formatting import format_nodes
 
-            format_places(list(self._places.values()))
+            format_nodes(list(self._layouts.values()))
         for each in down:
             self._processes[each].launch()
         deadline = time.monotonic() + self._start_timeout_s
@@ -137,7 +136,7 @@ class Cluster(Closing):
                 process.kill()
                 raise BrokerFailed("the broker reported no listener", process.log_tail())
             self._addresses[each] = address
-        if len(self._places) > 1:
+        if len(self._layouts) > 1:
             self._wait_until_known(deadline)
         return self
 
@@ -187,8 +186,8 @@ class Cluster(Closing):
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def logs(self, node_id: int | None = None) -> str:
-        """Everything that the nodes have logged, over all their starts."""
-        paths = [self._places[each].log for each in self._chosen(node_id)]
+        """The complete logs of the nodes, over all their starts."""
+        paths = [self._layouts[each].log for each in self._chosen(node_id)]
         return "".join(path.read_text("utf-8", errors="replace") for path in paths if path.exists())
 
     def create_topic(
@@ -200,7 +199,7 @@ class Cluster(Closing):
         configs: Mapping[str, str] | None = None,
         timeout_s: float = 10.0,
     ) -> str:
-        """Create a topic and return its name; without a name, a unique one. Its partitions can be used then.
+        """Create a topic and return its name; without a name, a unique one. Returns once its partitions have leaders.
 
         Without `replication_factor` there are as many replicas as nodes, up to three.
         """
@@ -216,7 +215,7 @@ class Cluster(Closing):
         return topic
 
     def _wait_until_led(self, admin: Any, topic: str, partitions: int, deadline: float) -> None:
-        """Leaders hear of a topic after the controller has answered, and tell offsets once they lead."""
+        """Wait until leaders serve offsets: they learn of a topic only after the controller has answered."""
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
@@ -255,15 +254,15 @@ class Cluster(Closing):
             raise ValueError(f"there is no node {node_id}: this cluster has {', '.join(map(str, self._processes))}")
         return [node_id]
 
-    def _write_properties(self, place: NodePlace) -> None:
-        address = self._addresses.get(place.node_id, f"{CONTROLLER_HOST}:{place.port}")
-        controller = f"CONTROLLER://{CONTROLLER_HOST}:{place.controller_port}"
+    def _write_properties(self, layout: NodeLayout) -> None:
+        address = self._addresses.get(layout.node_id, f"{CONTROLLER_HOST}:{layout.port}")
+        controller = f"CONTROLLER://{CONTROLLER_HOST}:{layout.controller_port}"
         properties = {
-            **node_properties(place, list(self._places.values())),
+            **node_properties(layout, list(self._layouts.values())),
             "listeners": f"{LISTENER}://{address},{controller}",
             "advertised.listeners": f"{LISTENER}://{address}",
             **TEST_SETTINGS,
             **self._settings,
-            **self._node_settings.get(place.node_id, {}),
+            **self._node_settings.get(layout.node_id, {}),
         }
-        write_properties(place, properties)
+        write_properties(layout, properties)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock.app.application import App
 from penstock.app.context import Message
-from penstock.app.lines.line import Line
-from penstock.app.lines.share_line import ShareLine
-from penstock.app.lines.transport import Clock
-from penstock.app.lines.worker import AnyLine, Worker
 from penstock.app.policy import REASON
+from penstock.app.processing.share_runner import ShareSubscriptionRunner
+from penstock.app.processing.subscription_runner import SubscriptionRunner
+from penstock.app.processing.transport import Clock
+from penstock.app.processing.worker import AnyRunner, Worker
 from penstock.app.subscription import Subscription
 from penstock.client.application.connection import Connection
 from penstock.client.application.records import Headers, Record
@@ -29,28 +29,29 @@ if TYPE_CHECKING:
     from penstock.client.application.producer import Producer
     from penstock.testing.cluster import Cluster
 
-TURN_S = 0.002
+CHECK_INTERVAL_S = 0.002
+IDLE_CHECKS = 3
 SETTLE_S_MAX = 60.0
-# In the letters that brokers write for share groups.
-BROKERS_REASON = "__dlq.errors.message"
+# In the dead letters that brokers write for share groups.
+BROKER_REASON = "__dlq.errors.message"
 
 
 class DeadLetter(NamedTuple):
-    """A record that was put aside, and why."""
+    """A dead-lettered record, and the reason."""
 
     record: Record[bytes]
     reason: str
 
 
 class ManualClock(Clock):
-    """Time that passes when a test says so."""
+    """Time that passes only when a test advances it."""
 
     def __init__(self) -> None:
         self._now = 0.0
         self._waiting: list[tuple[float, asyncio.Event]] = []
 
     def now(self) -> float:
-        """The test's time, from 0 on."""
+        """Seconds that the test has advanced so far."""
         return self._now
 
     async def wait(self, event: asyncio.Event, until: float | None) -> None:
@@ -62,11 +63,11 @@ class ManualClock(Clock):
         await event.wait()
 
     def next_due(self) -> float | None:
-        """The next time that somebody waits for."""
+        """The earliest time that a task waits for; None without one."""
         return min((until for until, _ in self._waiting), default=None)
 
     def advance_to(self, now: float) -> None:
-        """Let time pass."""
+        """Set the time, and wake the tasks that waited for it."""
         self._now = now
         for until, event in self._waiting:
             if until <= self._now:
@@ -96,7 +97,7 @@ class AppHarness:
 
     Without a broker there is no schema registry either: values are plain JSON, whatever `schemas` the application has.
 
-    `run` returns when nothing is left to do but to wait; `advance` lets the time for retries pass, and runs. With a
+    `run` returns when nothing is left to do until time passes; `advance` lets time pass for retries, and runs. With a
     `cluster` of `penstock.testing` the same test runs on a real broker.
     """
 
@@ -108,11 +109,11 @@ class AppHarness:
         self._connection = replace(Connection.of(self._servers), registry=app.connection.registry)
         self._schemas = app.make_schemas(self._connection) if cluster is not None else None
         self._partitions = partitions
-        # In a thread of its own, so that groups go on while the test does something else.
+        # In a thread of its own, so that members stay in their groups while the test does something else.
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock-harness", daemon=True)
         self._tasks: list[asyncio.Task[None]] = []
-        self._lines: list[AnyLine] = []
+        self._runners: list[AnyRunner] = []
         self._leave: Any = None
         self._producer: Producer | None = None
         self._admin: Admin | None = None
@@ -156,12 +157,12 @@ class AppHarness:
     def request(
         self, topic: str, key: Any = None, value: Any = None, *, returns: Any = bytes, timeout_s: float = 30.0
     ) -> Any:
-        """What a function with `reply=True` answers, as `App.request` returns it. Its timeout is of real time."""
-        asked = self._app.request(topic, key, value, returns=returns, timeout_s=timeout_s)
-        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+        """Send a request and return its reply, as `App.request` does. The timeout is in real time."""
+        reply = self._app.request(topic, key, value, returns=returns, timeout_s=timeout_s)
+        return asyncio.run_coroutine_threadsafe(reply, self._loop).result()
 
     def run(self, timeout_s: float = SETTLE_S_MAX) -> None:
-        """Process what is there, until nothing is left to do but to wait for time to pass."""
+        """Process records until nothing is left to do until time passes."""
         self._do(self._settle(timeout_s))
 
     def advance(self, seconds: float) -> None:
@@ -186,10 +187,10 @@ class AppHarness:
         return [record.value for record in self.records(topic, value)]
 
     def dead_letters(self, topic: str) -> list[DeadLetter]:
-        """The records of a topic that were put aside."""
+        """The dead-lettered records of a topic."""
         letters = self.records(f"dlq.{topic}")
         return [
-            DeadLetter(record, (record.header(REASON) or record.header(BROKERS_REASON) or b"").decode())
+            DeadLetter(record, (record.header(REASON) or record.header(BROKER_REASON) or b"").decode())
             for record in letters
         ]
 
@@ -219,38 +220,38 @@ class AppHarness:
         state = await living.__aenter__()
         self._leave = living.__aexit__
         for subscription in self._app.subscriptions:
-            line = self._line(subscription, state)
-            self._lines.append(line)
-            self._tasks.append(asyncio.create_task(line.run()))
+            runner = self._make_runner(subscription, state)
+            self._runners.append(runner)
+            self._tasks.append(asyncio.create_task(runner.run()))
 
-    def _line(self, subscription: Subscription, state: Any) -> AnyLine:
+    def _make_runner(self, subscription: Subscription, state: Any) -> AnyRunner:
         if self._memory is None:
             worker = Worker(self._app, uuid.uuid4().hex[:8], self._clock, knows_ends=True)
-            return worker.make_line(subscription, state, self._connection)
-        runner = self._app.make_runner(subscription, state)
+            return worker.make_runner(subscription, state, self._connection)
+        caller = self._app.make_handler_caller(subscription, state)
         counters = self._app.counters[subscription.name]
         if subscription.share:
-            return ShareLine(subscription, runner, MemoryShare(self._memory, subscription), counters)
+            return ShareSubscriptionRunner(subscription, caller, MemoryShare(self._memory, subscription), counters)
         source = MemorySource(self._memory, subscription)
-        return Line(subscription, runner, source, source, self._clock, counters)
+        return SubscriptionRunner(subscription, caller, source, source, self._clock, counters)
 
     async def _settle(self, timeout_s: float) -> None:
-        """Two looks in a row find nothing to do: what one line sends, another may read."""
+        """Return once all runners are idle in several checks in a row: one subscription may read what another sends."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        quiet = 0
-        while quiet < 3:
-            await asyncio.sleep(TURN_S)
+        idle_checks = 0
+        while idle_checks < IDLE_CHECKS:
+            await asyncio.sleep(CHECK_INTERVAL_S)
             for task in self._tasks:
                 if task.done():
                     task.result()
-                    raise RuntimeError("the application has ended")
-            quiet = quiet + 1 if all(line.is_idle for line in self._lines) else 0
+                    raise RuntimeError("the application has stopped")
+            idle_checks = idle_checks + 1 if all(runner.is_idle for runner in self._runners) else 0
             if asyncio.get_running_loop().time() > deadline:
                 raise TimeoutError(f"the application was still busy after {timeout_s:g} s")
 
     async def _stop(self) -> None:
-        for line in self._lines:
-            line.stop()
+        for runner in self._runners:
+            runner.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._leave is not None:
             await self._leave(None, None, None)

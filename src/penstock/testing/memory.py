@@ -1,8 +1,8 @@
-"""A broker in memory for tests of applications: topics, groups, transactions and share groups, as far as apps see them.
+"""An in-memory broker for tests of applications: topics, groups, transactions and share groups, as they use them.
 
-It claims: records keep their order in a partition, keys choose partitions as with Java's client, groups go on from
-what they committed, messages and offsets of an exactly-once commit appear together, and share groups count deliveries.
-It has one member per group, no failures and no retention. The same tests run on it and on a broker.
+It guarantees: records keep their order in a partition, keys map to partitions as in Java's client, groups resume from
+their commits, messages and offsets of an exactly-once commit appear together, and share groups count deliveries. It
+has one member per group, no failures and no retention. The same tests run on it and on a broker.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 from confluent_kafka import Message
 
 from penstock.app.context import Message as OutgoingMessage
-from penstock.app.lines.lane import Partition
-from penstock.app.lines.progress import Ranges, decode_ranges
-from penstock.app.lines.share_group import deliveries_wanted
-from penstock.app.lines.transport import Outcomes, Position, ShareLimits
+from penstock.app.processing.key_queue import Partition
+from penstock.app.processing.progress import Ranges, decode_ranges
+from penstock.app.processing.share_group import deliveries_wanted
+from penstock.app.processing.transport import Outcomes, Position, ShareLimits
 from penstock.app.subscription import Subscription
 from penstock.client.application.delivery import encode_any
 from penstock.client.application.serdes import plain_key
 from penstock.wire.partitioner import partition_for_key
 
 CREATE_TIME = 1
-# A reader that finds nothing waits so long, as a broker would let it wait.
+# How long a read without records waits, as with a broker.
 IDLE_S = 0.002
 LOCK_S = 30.0
 
@@ -37,12 +37,12 @@ class MemoryMessage(Message):
     deliveries = 0
 
     def delivery_count(self) -> int | None:
-        """How often a share group has handed it out."""
+        """How often a share group has delivered it; None if it was never delivered."""
         return self.deliveries or None
 
 
 class MemoryBroker:
-    """Topics and what groups committed. Topics are created when they are first used."""
+    """Topics and the groups' commits. Topics are created when they are first used."""
 
     def __init__(self, now_ms: Callable[[], int], partitions: int = 3) -> None:
         self._now_ms = now_ms
@@ -66,8 +66,8 @@ class MemoryBroker:
         time_ms = (CREATE_TIME, self._now_ms())
         stored = MemoryMessage(message.topic, number, len(log[number]), key, value, headers or None, None, time_ms)
         log[number].append(stored)
-        for tell in self.listeners.get(message.topic, ()):
-            tell(stored)
+        for notify in self.listeners.get(message.topic, ()):
+            notify(stored)
         return stored
 
     def records(self, topic: str) -> list[MemoryMessage]:
@@ -82,22 +82,22 @@ class MemorySource:
         self._broker = broker
         self._subscription = subscription
         self._next: dict[Partition, int] = {}
-        # How far everything is taken: whoever reads again has taken what was read.
+        # The offsets up to which records were taken over: a caller that reads again has taken over those read before.
         self._taken: dict[Partition, int] = {}
         self._assigned: Callable[[dict[Partition, Ranges]], None]
 
     def open(
         self, assigned: Callable[[dict[Partition, Ranges]], None], revoked: Callable[[list[Partition]], None]
     ) -> None:
-        """Take all partitions."""
+        """Assign all partitions."""
         del revoked
         self._assigned = assigned
-        self._look()
+        self._assign_new_partitions()
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
-        """What is there."""
+        """Return the records that are there now."""
         del timeout_s
-        self._look()
+        self._assign_new_partitions()
         self._taken = {**self._next}
         found: list[Any] = []
         for (topic, partition), offset in self._next.items():
@@ -109,12 +109,12 @@ class MemorySource:
         return found
 
     def pause(self, paused: bool) -> None:
-        """Who does not read gets nothing."""
+        """Do nothing: records are only returned by `read`."""
 
     def is_at_end(self) -> bool:
-        """Whether everything has been read and taken."""
+        """Whether every record has been read and taken over."""
         taken = self._taken
-        return all(taken.get(place, 0) >= len(self._broker.logs[place[0]][place[1]]) for place in [*self._next])
+        return all(taken.get(each, 0) >= len(self._broker.logs[each[0]][each[1]]) for each in [*self._next])
 
     def send(self, messages: Sequence[OutgoingMessage]) -> None:
         """Store messages."""
@@ -133,19 +133,19 @@ class MemorySource:
     def close(self) -> None:
         """Nothing to close."""
 
-    def _look(self) -> None:
-        """Take up partitions that are new."""
+    def _assign_new_partitions(self) -> None:
+        """Assign partitions of topics that are new."""
         found: dict[Partition, Ranges] = {}
         committed = self._broker.commits[self._subscription.group]
         for topic in self._subscription.topics:
             self._broker.create(topic)
-            for partition, log in enumerate(self._broker.logs[topic]):
-                place = (topic, partition)
-                if place not in self._next:
+            for number, log in enumerate(self._broker.logs[topic]):
+                partition = (topic, number)
+                if partition not in self._next:
                     first = 0 if self._subscription.start == "earliest" else len(log)
-                    offset, metadata = committed.get(place, (first, ""))
-                    self._next[place] = offset
-                    found[place] = decode_ranges(offset, metadata)
+                    offset, metadata = committed.get(partition, (first, ""))
+                    self._next[partition] = offset
+                    found[partition] = decode_ranges(offset, metadata)
         if found:
             self._assigned(found)
 
@@ -159,23 +159,23 @@ class MemoryShare:
         self._limits = ShareLimits(deliveries_wanted(subscription.policy), LOCK_S)
         self._taken: set[tuple[Any, ...]] = set()
         self._released: list[MemoryMessage] = []
-        # Whether the last read found something; whoever reads again has done it.
-        self._is_read = False
+        # Whether the last read returned records; a caller that reads again has processed them.
+        self._is_processing = False
 
     def open(self) -> None:
-        """Join."""
+        """Do nothing: the group has one member."""
 
     def limits(self) -> ShareLimits:
-        """Those that the subscription asks for."""
+        """The limits that the subscription requires."""
         return self._limits
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
-        """What came back, then what is new."""
+        """Return released records, then new ones."""
         del timeout_s
-        self._is_read = False
+        self._is_processing = False
         found = self._released[:max_records]
         found += self._new()[: max_records - len(found)]
-        self._is_read = bool(found)
+        self._is_processing = bool(found)
         del self._released[:max_records]
         for message in found:
             self._taken.add((message.topic(), message.partition(), message.offset()))
@@ -185,8 +185,8 @@ class MemoryShare:
         return list(found)
 
     def is_at_end(self) -> bool:
-        """Whether there is nothing to hand out."""
-        return not (self._is_read or self._released or self._new())
+        """Whether all records are processed, with none released or new."""
+        return not (self._is_processing or self._released or self._new())
 
     def store(self, messages: Sequence[OutgoingMessage]) -> None:
         """Store messages."""
@@ -194,7 +194,7 @@ class MemoryShare:
             self._broker.append(message)
 
     def acknowledge(self, outcomes: Outcomes) -> None:
-        """What is released is handed out again."""
+        """Acknowledge records; released ones are delivered again."""
         self._released += [message for message, outcome in outcomes if outcome == "release"]
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class MemoryReplies:
         self._topic = ""
 
     def open(self, topic: str, received: Callable[[Any], None]) -> None:
-        """Tell of what is stored in a topic."""
+        """Call `received` with each record that is stored in a topic from now on."""
         self._topic = topic
         self._broker.listeners[topic].append(received)
 
@@ -226,7 +226,7 @@ class MemoryReplies:
         self._broker.append(message)
 
     def close(self) -> None:
-        """Tell no more."""
+        """Stop receiving."""
         self._broker.listeners.pop(self._topic, None)
 
 

@@ -1,7 +1,7 @@
 """The pytest plugin: a broker for a whole test session, and a fresh topic for each test.
 
 Every pytest run on a machine with Penstock installed loads this module, so it imports nothing beyond pytest until
-a test asks for a fixture.
+a test requests a fixture.
 """
 
 from __future__ import annotations

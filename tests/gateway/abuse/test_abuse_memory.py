@@ -35,7 +35,7 @@ def resident_bytes(pid: int) -> int:
 
 @pytest.fixture(scope="module")
 def abused(penstock_cluster: Cluster) -> Iterator[GatewayProcess]:
-    """A gateway of its own, whose memory nobody else uses."""
+    """A gateway for these tests alone, so that its memory is theirs."""
     with GatewayProcess(penstock_cluster.bootstrap_servers, "--limit", "reader_timeout_s=5") as process:
         yield process
 
@@ -91,7 +91,7 @@ def test_a_thousand_websockets(abused: GatewayProcess, topic: str) -> None:
     assert_memory_returns(abused, before)
 
 
-def test_bodies_that_never_end(abused: GatewayProcess, topic: str) -> None:
+def test_endless_bodies_use_limited_memory(abused: GatewayProcess, topic: str) -> None:
     """A caller has only so much of the memory for large bodies; others have theirs."""
     before = resident_bytes(abused.pid)
     whole = post(f"/api/v1/topics/{topic}/messages", b"x" * (4 * MEGABYTE))
@@ -103,7 +103,7 @@ def test_bodies_that_never_end(abused: GatewayProcess, topic: str) -> None:
     assert_memory_returns(abused, before)
 
 
-def test_answers_that_nobody_reads(abused: GatewayProcess, topic: str) -> None:
+def test_unread_responses_use_limited_memory(abused: GatewayProcess, topic: str) -> None:
     before = resident_bytes(abused.pid)
     path = f"/topics/{topic}/partitions/0/records?offset=0&timeout=1000&max_bytes=8000000"
     request = get(path, "Accept: application/vnd.kafka.binary.v2+json")

@@ -1,4 +1,4 @@
-"""Attacks with schemas and data on one gateway, while a neighbour asks it simple things.
+"""Attacks with schemas and data on one gateway, while another caller sends simple requests.
 
 The gateway must keep its process, answer the neighbour soon, refuse or show what it is sent with a sentence that says
 why, and have its memory back afterwards.
@@ -43,7 +43,7 @@ LIST = {
 
 @dataclass
 class Neighbour:
-    """Asks REST and registry again and again, and remembers the longest that an answer took."""
+    """Calls REST and registry again and again, and records the longest response time."""
 
     gateway: GatewayProcess
     slowest_s: float = 0.0
@@ -83,7 +83,7 @@ def target(penstock_cluster: Cluster) -> Iterator[GatewayProcess]:
 
 @pytest.fixture
 def gateway(target: GatewayProcess) -> Iterator[GatewayProcess]:
-    """The gateway, with a neighbour who must not notice what the test does, and memory that must come back."""
+    """The gateway, with another caller that must not be affected by the test, and memory that must be returned."""
     before, memory = target.pid, resident_bytes(target.pid)
     with Neighbour(target) as neighbour:
         yield target
@@ -209,7 +209,7 @@ def test_values_that_are_too_deep_or_too_many_are_shown_as_they_are(
         assert answer.status_code == 422
         assert limit in answer.json()["message"]
         assert f"offset {offset}" in answer.json()["message"]
-    # Looking for a text looks into every record, too.
+    # A text search decodes every record, too.
     assert len(messages(rest, topic, contains="Link")) == 1
 
 
@@ -274,7 +274,7 @@ def test_bodies_of_many_small_values_are_refused(rest: httpx.Client, topic: str)
         assert answer.status_code in (404, 413), answer.text
 
 
-def test_a_record_with_an_enormous_header_is_named_and_left_out(
+def test_record_with_an_enormous_header_is_reported_without_contents(
     penstock_cluster: Cluster, rest: httpx.Client, topic: str
 ) -> None:
     produce(penstock_cluster, topic, b"small", headers=[("large", b"[" + b"1," * 45_000_000 + b"1]")])
@@ -309,7 +309,7 @@ def test_records_that_clients_cannot_read_do_not_hide_others(
     assert "cannot be decoded" in seen[1]["unreadable"]
 
 
-def test_poison_texts_break_no_page(penstock_cluster: Cluster, rest: httpx.Client, topic: str) -> None:
+def test_poison_texts_do_not_break_pages(penstock_cluster: Cluster, rest: httpx.Client, topic: str) -> None:
     poison = [
         b"[" * 50_000,
         b"[" * 900 + b"]" * 900,
@@ -326,7 +326,7 @@ def test_poison_texts_break_no_page(penstock_cluster: Cluster, rest: httpx.Clien
     for offset in range(len(poison)):
         answer = read_v2(rest, topic, "json", offset)
         assert answer.status_code in (200, 422), answer.text
-    # What is JSON comes as it was written.
+    # JSON is returned as it was written.
     assert read_v2(rest, topic, "json", 3).status_code == 422
     alone = f"{topic}-alone"
     assert rest.post("/topics", json={"name": alone}).status_code == 201
@@ -389,7 +389,7 @@ def pipelines(rest: httpx.Client) -> list[dict[str, Any]]:
     return found
 
 
-def test_workers_of_the_registry_that_are_busy_hold_up_the_registry_alone(
+def test_busy_registry_workers_delay_only_the_registry(
     penstock_cluster: Cluster, rest: httpx.Client, registry: httpx.Client, topic: str
 ) -> None:
     links = register(registry, LIST).json()["id"]
@@ -413,7 +413,7 @@ def test_workers_of_the_registry_that_are_busy_hold_up_the_registry_alone(
     assert all(answer.status_code in (200, 422, 503) for answer in answers)
 
 
-def test_many_records_with_one_new_schema_ask_about_it_once(rest: httpx.Client, topic: str) -> None:
+def test_new_schema_of_many_records_is_looked_up_once(rest: httpx.Client, topic: str) -> None:
     """There are more of them than may wait for a worker."""
     schema = json.dumps({"type": "record", "name": f"R{uuid.uuid4().hex}", "fields": [{"name": "a", "type": "int"}]})
     entries = [
@@ -426,7 +426,7 @@ def test_many_records_with_one_new_schema_ask_about_it_once(rest: httpx.Client, 
     assert len(answer.json()["successes"]) == len(entries)
 
 
-def test_schemas_that_are_too_large_say_so(registry: httpx.Client) -> None:
+def test_too_large_schemas_are_rejected(registry: httpx.Client) -> None:
     answer = register(registry, {"type": "record", "name": "R", "doc": "x" * 1_000_000, "fields": []})
     assert answer.json()["error_code"] == 42209
     assert "1,000,056 bytes, more than 1,000,000 (the limit schema_bytes_max)" in answer.json()["message"]

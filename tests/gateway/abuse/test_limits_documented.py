@@ -1,4 +1,4 @@
-"""What docs/rest.md says about limits is what can be set, and what holds unless it is set."""
+"""docs/rest.md lists every limit that can be set, with its default."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_limit_can_be_set() -> None:
     assert set(limits_of(changed).values()) == {7}
 
 
-def test_limits_that_are_not_set_stay_what_they_were() -> None:
+def test_unset_limits_keep_their_values() -> None:
     changed = SETTINGS.limited({"worker_deadline_ms": "5000", "head_timeout_s": "2.5", "tails_max": "3"})
     expected = limits_of(SETTINGS) | {"worker_deadline_ms": 5000, "head_timeout_s": 2.5, "tails_max": 3}
     assert limits_of(changed) == expected

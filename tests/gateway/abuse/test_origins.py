@@ -1,4 +1,4 @@
-"""Who may call a gateway: programs, its own pages and those that were named; no other web page, by no trick."""
+"""Access to a gateway: for programs, its own pages and those of allowed origins, but no other web page."""
 
 from __future__ import annotations
 
@@ -76,20 +76,20 @@ def test_known_host_names(host: str, status: int) -> None:
         ("localhost:8080", "https://app.example", 0),
         ("localhost:8080", "http://app.example", 403),
         ("localhost:8080", "https://app.example.evil.example", 403),
-        # Behind a balancer that ends TLS, and ports that a scheme implies.
+        # Behind a balancer that terminates TLS, and ports that a scheme implies.
         ("gateway.example", "https://gateway.example", 0),
         ("gateway.example:443", "https://gateway.example", 0),
         ("gateway.example:80", "http://gateway.example", 0),
         ("gateway.example:8443", "https://gateway.example", 403),
     ],
 )
-def test_origins_whose_pages_may_call(host: str, origin: str, status: int) -> None:
+def test_allowed_origins(host: str, origin: str, status: int) -> None:
     for method, kind in (("POST", "http"), ("GET", "http"), ("OPTIONS", "http"), ("GET", "websocket")):
         assert verdict(method, "/topics/t/tail", kind, host=host, origin=origin) == status
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_from_other_sites_only_pages_can_be_opened(site: str) -> None:
+def test_other_sites_may_only_navigate_to_pages(site: str) -> None:
     for mode, target in itertools.product(("navigate", "no-cors", "cors"), ("document", "iframe", "image", "object")):
         sent = {"sec_fetch_site": site, "sec_fetch_mode": mode, "sec_fetch_dest": target}
         is_link = (mode, target) == ("navigate", "document")
@@ -106,7 +106,7 @@ def test_from_other_sites_only_pages_can_be_opened(site: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["application/x-www-form-urlencoded", "text/plain; charset=utf-8", "multipart/form-data", ""]
 )
-def test_forms_are_taken_from_programs_only(kind: str) -> None:
+def test_form_bodies_are_accepted_from_programs_only(kind: str) -> None:
     body = {"content_length": "5", **({"content_type": kind} if kind else {})}
     assert verdict("POST", **body) == 0
     assert verdict("POST", origin="http://localhost:8080", **body) == 415
@@ -131,7 +131,7 @@ def end_offset(rest: httpx.Client, topic: str) -> int:
     return int(found.json()["end_offset"])
 
 
-def test_a_page_of_another_origin_writes_nothing_and_reads_nothing(
+def test_pages_of_other_origins_can_neither_write_nor_read(
     gateway: GatewayProcess, rest: httpx.Client, registry: httpx.Client, topic: str
 ) -> None:
     record = b'{"value": "evil"}'
@@ -224,7 +224,7 @@ def test_the_readme_works_with_curl(gateway: GatewayProcess, rest: httpx.Client,
 
 @pytest.fixture(scope="module")
 def friendly(penstock_cluster: Cluster) -> Iterator[GatewayProcess]:
-    """A gateway that was told whom to trust."""
+    """A gateway with allowed hosts and origins."""
     options = (
         "--allow-origin",
         "https://app.example",
@@ -238,9 +238,9 @@ def friendly(penstock_cluster: Cluster) -> Iterator[GatewayProcess]:
 
 
 def test_pages_of_allowed_origins(friendly: GatewayProcess, topic: str) -> None:
-    ask = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    preflight = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
     path = f"{friendly.rest}/topics/{topic}/publish"
-    allowed = httpx.options(path, headers={"Origin": "https://app.example", **ask})
+    allowed = httpx.options(path, headers={"Origin": "https://app.example", **preflight})
     assert allowed.status_code == 200
     assert allowed.headers["access-control-allow-origin"] == "https://app.example"
     assert "POST" in allowed.headers["access-control-allow-methods"]
@@ -249,7 +249,7 @@ def test_pages_of_allowed_origins(friendly: GatewayProcess, topic: str) -> None:
     assert done.status_code == 200
     assert done.headers["access-control-allow-origin"] == "https://app.example"
     assert "origin" in done.headers["vary"].lower()
-    refused = httpx.options(path, headers={"Origin": EVIL, **ask})
+    refused = httpx.options(path, headers={"Origin": EVIL, **preflight})
     assert refused.status_code == 403
     assert not [name for name in refused.headers if name.startswith("access-control")]
 
@@ -266,7 +266,7 @@ def test_a_gateway_behind_a_balancer(friendly: GatewayProcess) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("--allow-origin", "*", "is not an origin"),
         ("--allow-origin", "https://app.example/", "without a path"),
@@ -279,11 +279,11 @@ def test_a_gateway_behind_a_balancer(friendly: GatewayProcess) -> None:
         ("--limit", "tails_max", "NAME=VALUE"),
     ],
 )
-def test_invalid_settings(option: str, value: str, said: str) -> None:
+def test_invalid_settings(option: str, value: str, message: str) -> None:
     from click.testing import CliRunner
 
     from penstock.cli.gateway import command
 
     done: Any = CliRunner().invoke(command, ["-b", "127.0.0.1:1", option, value])
     assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    assert message in " ".join(done.output.split())

@@ -1,4 +1,4 @@
-"""What a gateway refuses to take on, and how it says so; requests with an Idempotency-Key."""
+"""Requests over a gateway's limits, and their errors; requests with an Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_request_counts_while_its_body_is_read() -> None:
     asyncio.run(scenario())
 
 
-def test_large_bodies_share_what_memory_there_is_for_them() -> None:
+def test_large_bodies_share_a_memory_limit() -> None:
     release = asyncio.Event()
 
     async def keep(call: Call) -> Response:
@@ -185,7 +185,7 @@ def test_bodies_that_are_too_long_are_refused() -> None:
     asyncio.run(scenario())
 
 
-def test_a_bug_is_a_500_in_json_and_nothing_more() -> None:
+def test_bug_returns_500_without_details() -> None:
     async def broken(call: Call) -> Response:
         raise ValueError(call["x"] if "x" in call.parameters else "a secret")
 
@@ -223,7 +223,7 @@ def test_concurrent_requests_with_one_key_are_executed_once() -> None:
     asyncio.run(scenario())
 
 
-def test_a_failure_may_be_tried_again() -> None:
+def test_failed_request_may_be_retried_with_the_same_key() -> None:
     async def scenario() -> None:
         keys: IdempotencyKeys[int] = IdempotencyKeys(10, 60)
 

@@ -1,4 +1,4 @@
-"""Callers who send slowly, never read, or keep everything for themselves: they are dropped, and others are served."""
+"""Callers that send slowly, never read, or use up a limit: they are dropped, and others are served."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def in_use(gateway: GatewayProcess, what: str) -> int:
 
 
 def await_long_polls(gateway: GatewayProcess, topic: str) -> None:
-    """Long polls of other tests may still be under way, though nobody waits for them."""
+    """Long polls of other tests may still be in progress, although no client waits for them."""
     path = f"{gateway.rest}/api/v1/topics/{topic}/partitions/0/messages?offset=latest&timeout=1"
     eventually(lambda: httpx.get(path, timeout=60).status_code == 200)
 
@@ -137,14 +137,14 @@ def test_silent_connections_are_closed(strict: GatewayProcess, topic: str) -> No
 
 @pytest.mark.slow
 def test_a_long_poll_is_not_idle(strict: GatewayProcess, topic: str) -> None:
-    """What the gateway itself takes does not count."""
+    """Time that the gateway itself takes does not count."""
     await_long_polls(strict, topic)
     with RawConnection(strict.rest) as connection:
         connection.send(get(f"/api/v1/topics/{topic}/partitions/0/messages?offset=latest&timeout=4000"))
         assert connection.answer().status == 200
 
 
-def test_long_polls_of_one_caller_keep_nobody_from_reading(strict: GatewayProcess, topic: str) -> None:
+def test_long_polls_of_one_caller_do_not_block_other_reads(strict: GatewayProcess, topic: str) -> None:
     path = f"/api/v1/topics/{topic}/partitions/0/messages?offset=latest"
     with contextlib.ExitStack() as stack:
         polls = [stack.enter_context(RawConnection(strict.rest)) for _ in range(10)]
@@ -194,9 +194,9 @@ def test_slow_requests_do_not_count_against_the_limit(strict: GatewayProcess, to
                 connection.send((half_head, half_body, half_hot, b"")[number % 4])
             answered = someone.answers
             eventually(lambda: someone.answers > answered + 4)
-            told = [connection.rest() for connection in slow]
-        assert [answer[9:12] for answer in told[:4]] == [b"408", b"408", b"408", b""]
-        assert {answer[9:12] for answer in told} == {b"408", b""}
+            answers = [connection.rest() for connection in slow]
+        assert [answer[9:12] for answer in answers[:4]] == [b"408", b"408", b"408", b""]
+        assert {answer[9:12] for answer in answers} == {b"408", b""}
 
 
 def test_one_caller_does_not_get_all_connections(strict: GatewayProcess, topic: str) -> None:
@@ -211,7 +211,7 @@ def test_one_caller_does_not_get_all_connections(strict: GatewayProcess, topic: 
         assert b"connections_per_caller_max" in refused
 
 
-def test_idle_subscriptions_shut_nobody_out(strict: GatewayProcess, topic: str) -> None:
+def test_idle_subscriptions_leave_capacity_for_other_callers(strict: GatewayProcess, topic: str) -> None:
     def subscribe(client: httpx.Client, group: str) -> httpx.Response:
         return client.get(f"/topics/{topic}/subscribe", params={"group": group, "timeout": 0})
 
@@ -229,7 +229,7 @@ def test_idle_subscriptions_shut_nobody_out(strict: GatewayProcess, topic: str) 
         eventually(lambda: subscribe(greedy, "again").status_code in (200, 204))
 
 
-def test_a_caller_over_its_quota_learns_why(strict: GatewayProcess) -> None:
+def test_caller_over_its_quota_gets_the_reason(strict: GatewayProcess) -> None:
     def refused() -> bool:
         answers = [httpx.post(f"{strict.rest}/consumers/why-{number}", json={}) for number in range(6)]
         return any("instances_per_caller_max" in answer.text and "retry-after" in answer.headers for answer in answers)
@@ -261,7 +261,7 @@ def test_a_handshake_that_is_too_long_is_answered(strict: GatewayProcess, topic:
 
 
 def unread(gateway: GatewayProcess, request: bytes) -> socket.socket:
-    """A connection with small buffers that nobody reads."""
+    """A connection with small buffers that is never read."""
     host, _, port = gateway.rest.removeprefix("http://").rpartition(":")
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -271,7 +271,9 @@ def unread(gateway: GatewayProcess, request: bytes) -> socket.socket:
     return made
 
 
-def test_unread_tails_are_dropped_and_shut_nobody_out(strict: GatewayProcess, topic: str, full_topic: str) -> None:
+def test_unread_tails_are_dropped_and_leave_capacity_for_other_callers(
+    strict: GatewayProcess, topic: str, full_topic: str
+) -> None:
     path = f"/topics/{full_topic}/tail?offset=earliest"
     with neighbour(strict.rest, topic), contextlib.ExitStack() as stack:
         for request in (get(path), get(path, *handshake())):
@@ -291,7 +293,7 @@ def test_unread_tails_are_dropped_and_shut_nobody_out(strict: GatewayProcess, to
     assert "does not read its WebSocket" in log
 
 
-def test_a_slow_reader_that_comes_back_in_time_is_told_why(strict: GatewayProcess, full_topic: str) -> None:
+def test_slow_reader_that_resumes_gets_the_reason_in_the_close_frame(strict: GatewayProcess, full_topic: str) -> None:
     address = f"{strict.rest.replace('http', 'ws')}/topics/{full_topic}/tail?offset=earliest"
     seen = strict.log().count("does not read its WebSocket")
     with connect(address, max_size=None, max_queue=1) as tail:

@@ -1,4 +1,4 @@
-"""Requests that ask for another protocol, and requests whose end can be read in two ways: nobody smuggles anything."""
+"""Requests with an upgrade, and requests of ambiguous length: request smuggling is not possible."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_an_upgrade_to_h2c_is_ignored_and_the_body_read(
             answer = connection.answer()
             assert (answer.status, answer.json()["topic"]) == (200, topic)
             assert "upgrade" not in answer.headers
-        # The connection goes on as HTTP/1.1, and nothing else was answered.
+        # The connection continues as HTTP/1.1, and nothing else was answered.
         connection.send(get("/status/alive"))
         assert connection.answer().json() == {"status": "alive"}
         assert connection.is_silent(0.3)
@@ -71,7 +71,7 @@ def test_an_upgrade_to_h2c_is_ignored_and_the_body_read(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "upgrade",
     [
         ("Connection: upgrade", "Upgrade: h2c"),
         ("Connection: Upgrade", "Upgrade: h2c, websocket"),
@@ -81,15 +81,15 @@ def test_an_upgrade_to_h2c_is_ignored_and_the_body_read(
     ],
 )
 def test_any_upgrade_of_a_request_with_a_body_is_ignored(
-    gateway: GatewayProcess, topic: str, asked: tuple[str]
+    gateway: GatewayProcess, topic: str, upgrade: tuple[str]
 ) -> None:
     body = b'{"value": "v"}'
     chunked = f"POST /topics/{topic}/publish HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
-    chunked += "\r\n".join([*asked, "", f"{len(body):x}", body.decode(), "0", "", ""])
+    chunked += "\r\n".join([*upgrade, "", f"{len(body):x}", body.decode(), "0", "", ""])
     with RawConnection(gateway.rest) as connection:
-        connection.send(post(f"/topics/{topic}/publish", body, *asked) + chunked.encode())
+        connection.send(post(f"/topics/{topic}/publish", body, *upgrade) + chunked.encode())
         assert [connection.answer().status for _ in range(2)] == [200, 200]
-        connection.send(get("/status/alive", *asked[:-1], "Upgrade: h2c", "Connection: close"))
+        connection.send(get("/status/alive", *upgrade[:-1], "Upgrade: h2c", "Connection: close"))
         answer = connection.answer()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert connection.rest() == b""
@@ -191,7 +191,7 @@ def test_chunk_extensions_and_trailers_are_ignored(gateway: GatewayProcess, rest
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl_posts_with_http2(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
+def test_curl_with_http2_upgrade_posts(gateway: GatewayProcess, rest: httpx.Client, topic: str) -> None:
     features = subprocess.run(["curl", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
     if "HTTP2" not in features:
         pytest.skip("this curl has no HTTP/2")

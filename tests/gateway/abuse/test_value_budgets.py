@@ -1,4 +1,4 @@
-"""Values under a budget: what is decoded, what is not and why, and what a page shows where some of its records fail."""
+"""Values under a budget: which are decoded, why others are not, and pages where some records fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import fastavro
 import pytest
 
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.registry.analysis import answer
+from penstock.gateway.registry.analysis import analyze
 from penstock.gateway.registry.analysis_cache import AnalysisCache, AnalysisMissing
 from penstock.gateway.registry.compatibility import Level
 from penstock.gateway.registry.schema import AVRO, JSON, PROTOBUF, SchemaText, SchemaUnusable
@@ -66,7 +66,7 @@ def tree(*children: Any) -> dict[str, Any]:
     }
 
 
-def test_measuring_a_value_ends_where_the_value_does() -> None:
+def test_measured_size_is_the_values_size() -> None:
     named: dict[str, Any] = {}
     parsed = fastavro.schema.parse_schema(TREE, named_schemas=named)
     out = io.BytesIO()
@@ -108,7 +108,7 @@ def endless() -> Any:
         (SchemaText("XML", "<a/>"), b""),
     ],
 )
-def test_what_cannot_be_decoded_says_why(schema: SchemaText, payload: bytes) -> None:
+def test_undecodable_records_have_the_reason(schema: SchemaText, payload: bytes) -> None:
     with pytest.raises(SchemaMismatch) as failure:
         decode(schema, payload, DEFAULT_BUDGETS)
     assert str(failure.value)
@@ -135,7 +135,7 @@ def record(value: bytes | None, **more: Any) -> ReadRecord:
     return ReadRecord("t", 0, 7, 1, None, value, [], **more)
 
 
-def test_json_is_passed_on_as_it_was_written() -> None:
+def test_json_is_returned_verbatim() -> None:
     text = b'{"id": 9223372036854775808, "price": 12.30, "large": 1e400, "a": 1, "a": 2}'
     [shown] = v2_records([record(text)], "json", {}, DEFAULT_BUDGETS)
     assert isinstance(shown, bytes)
@@ -145,14 +145,14 @@ def test_json_is_passed_on_as_it_was_written() -> None:
         assert isinstance(why, str)
 
 
-def test_records_without_contents_say_why() -> None:
+def test_records_without_contents_have_the_reason() -> None:
     gone = record(None, unreadable="it has too many bytes")
     [shown] = show_records([gone], "auto", "auto", {}, DEFAULT_BUDGETS)
     assert json.loads(shown)["value"]["note"] == "it has too many bytes"
     assert v2_records([gone], "binary", {}, DEFAULT_BUDGETS) == ["it has too many bytes"]
 
 
-def test_one_bad_record_does_not_spoil_a_page() -> None:
+def test_one_bad_record_does_not_fail_a_page() -> None:
     """Items are seconds to sleep, so one of them takes for ever."""
 
     async def scenario() -> None:
@@ -172,7 +172,7 @@ def test_one_bad_record_does_not_spoil_a_page() -> None:
             await pool.stop()
         assert found[::2] == ["slept", "slept"]
         assert "worker_deadline_ms" in found[1]
-        # After a few nobody tries any more.
+        # After a few failures no more are tried.
         given_up = await _in_chunks([0.0] * 10, lambda _: 1, fails, lambda _, why: why)
         assert given_up[:3] == ["no luck"] * 3
         assert set(given_up[3:]) == {"earlier records of the same request used up the time"}
@@ -213,10 +213,10 @@ def test_analyses_are_cached_once_a_worker_has_answered() -> None:
     analyses = AnalysisCache()
     with pytest.raises(AnalysisMissing) as missing:
         analyses.texts(SchemaText(AVRO, ' "string" '))
-    analyses.learn(missing.value.question, answer(missing.value.question))
+    analyses.learn(missing.value.request, analyze(missing.value.request))
     assert analyses.texts(SchemaText(AVRO, ' "string" ')).canonical == '"string"'
     with pytest.raises(AnalysisMissing) as missing:
         analyses.texts(SchemaText(AVRO, "{"))
-    analyses.learn(missing.value.question, answer(missing.value.question))
+    analyses.learn(missing.value.request, analyze(missing.value.request))
     with pytest.raises(SchemaUnusable, match="not valid JSON"):
         analyses.texts(SchemaText(AVRO, "{"))

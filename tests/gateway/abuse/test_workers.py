@@ -1,4 +1,4 @@
-"""Pools of workers: what becomes of work that takes too long, needs too much or ends its process, and who waits."""
+"""Pools of workers: work that takes too long, needs too much memory or kills its process; and queueing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_a_worker_does_one_thing_after_another() -> None:
+def test_worker_runs_one_piece_of_work_at_a_time() -> None:
     async def scenario(pool: WorkerPool) -> None:
         first = await pool.run(os.getpid)
         assert first != os.getpid()
@@ -58,7 +58,7 @@ def test_a_worker_does_one_thing_after_another() -> None:
     with_pool(scenario)
 
 
-def test_work_that_takes_too_long_is_ended() -> None:
+def test_work_past_its_deadline_is_aborted() -> None:
     async def scenario(pool: WorkerPool) -> None:
         first = await pool.run(os.getpid)
         with pytest.raises(WorkFailed, match=r"longer than 300 ms \(the limit worker_deadline_ms\)") as failure:
@@ -83,7 +83,7 @@ def test_only_the_caller_gets_the_error_of_a_worker_that_dies() -> None:
     with_pool(scenario, replace(DEFAULT_BUDGETS, worker_count_max=2))
 
 
-def test_work_that_needs_too_much_memory_or_answers_too_much_is_ended() -> None:
+def test_work_with_too_much_memory_or_output_is_aborted() -> None:
     async def scenario(pool: WorkerPool) -> None:
         with pytest.raises(WorkFailed, match="worker_memory_bytes_max"):
             await pool.run(bytearray, 100 * 1024 * 1024)
@@ -95,7 +95,7 @@ def test_work_that_needs_too_much_memory_or_answers_too_much_is_ended() -> None:
     with_pool(scenario, budgets)
 
 
-def test_what_is_nested_too_deeply_is_refused() -> None:
+def test_too_deeply_nested_values_are_rejected() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -150,7 +150,7 @@ def test_callers_take_turns_at_the_workers() -> None:
     with_pool(scenario)
 
 
-def test_only_so_much_work_of_one_caller_waits() -> None:
+def test_queued_work_per_caller_is_limited() -> None:
     async def scenario(pool: WorkerPool) -> None:
         await pool.run(len, "")
 
@@ -183,14 +183,14 @@ def test_cancelling_a_caller_cancels_its_work() -> None:
     with_pool(scenario)
 
 
-def test_idle_workers_end_and_one_that_was_killed_is_replaced() -> None:
+def test_idle_workers_stop_and_killed_ones_are_replaced() -> None:
     async def scenario(pool: WorkerPool) -> None:
         await pool.run(len, "abc")
         await until(lambda: len(pool) == 0)
         pid = await pool.run(os.getpid)
         os.kill(pid, signal.SIGKILL)
         await until(lambda: not Path(f"/proc/{pid}").exists())
-        # The pool may hear of it only when it needs that worker.
+        # The pool may learn of it only when it needs that worker.
         with contextlib.suppress(WorkFailed):
             await pool.run(len, "abc")
         assert await pool.run(len, "abc") == 3
@@ -216,7 +216,7 @@ def test_an_exception_in_a_worker_is_raised_in_the_caller() -> None:
     with_pool(scenario)
 
 
-def test_a_pattern_that_backtracks_forever_blocks_nobody() -> None:
+def test_catastrophic_pattern_blocks_no_other_caller() -> None:
     async def scenario(pool: WorkerPool) -> None:
         schema = SchemaText(JSON, '{"type": "string", "pattern": "^(a+)+$"}')
         fits, misfits = await pool.run(encode_values, [schema], [(0, "aaaa"), (0, "aaab")])

@@ -1,4 +1,4 @@
-"""Known answers: may a schema that is `new` read what `old` wrote, and the other way round?"""
+"""Known results: whether a schema that is `new` can read data of `old`, and the other way round."""
 
 from __future__ import annotations
 

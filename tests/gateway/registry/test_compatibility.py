@@ -45,7 +45,7 @@ SECOND = avro('{"name":"a","type":"int"}', '{"name":"b","type":"int","default":0
 THIRD = avro('{"name":"a","type":"int"}', '{"name":"b","type":"int"}')
 
 
-def test_plain_levels_look_at_the_latest_version_and_transitive_ones_at_all() -> None:
+def test_transitive_levels_compare_all_versions() -> None:
     older = [(1, parse("AVRO", FIRST)), (2, parse("AVRO", SECOND))]
     third = parse("AVRO", THIRD)
     assert incompatibilities(Level.BACKWARD, third, older) == []
@@ -55,13 +55,13 @@ def test_plain_levels_look_at_the_latest_version_and_transitive_ones_at_all() ->
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in found[0]
 
 
-def test_forward_transitive_looks_at_all_versions() -> None:
+def test_forward_transitive_compares_all_versions() -> None:
     older = [(1, parse("AVRO", THIRD)), (2, parse("AVRO", SECOND))]
     first = parse("AVRO", FIRST)
     assert incompatibilities(Level.FORWARD, first, older) == []
     assert len(incompatibilities(Level.FORWARD_TRANSITIVE, first, older)) == 1
 
 
-def test_a_schema_of_another_type_never_fits() -> None:
+def test_schema_of_another_type_is_never_compatible() -> None:
     found = incompatibilities(Level.BACKWARD, parse("JSON", '{"type":"string"}'), [(1, parse("AVRO", '"string"'))])
     assert "SCHEMA_TYPE_CHANGED" in found[0]

@@ -1,4 +1,4 @@
-"""The registry's API call by call: what each answers, and the code each error has."""
+"""The registry's API call by call: responses and error codes."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def test_versions_count_up_and_the_same_schema_stays_the_same_version(registry: 
         ("PROTOBUF", 'syntax = "proto3";\n\nmessage M {\n  int32 a = 1;\n}\n', "text/plain"),
     ],
 )
-def test_texts_of_schemas_say_whether_they_are_json(
-    registry: httpx.Client, subject: str, form: str, text: str, kind: str
-) -> None:
+def test_content_type_of_schema_texts(registry: httpx.Client, subject: str, form: str, text: str, kind: str) -> None:
     schema_id = register(registry, subject, text, schemaType=form).json()["id"]
     for path in (f"/schemas/ids/{schema_id}/schema", f"/subjects/{subject}/versions/1/schema"):
         answer = registry.get(path)
@@ -76,7 +74,7 @@ def test_guids_find_their_schema(registry: httpx.Client, subject: str) -> None:
     problem(registry.get(f"/schemas/guids/{uuid.uuid4()}"), 404, 40403)
 
 
-def test_a_schema_that_breaks_readers_is_refused_with_the_reason(registry: httpx.Client, subject: str) -> None:
+def test_incompatible_schema_is_rejected_with_the_reason(registry: httpx.Client, subject: str) -> None:
     register(registry, subject, ONE)
     message = problem(register(registry, subject, BROKEN), 409, 409)
     assert "version 1" in message
@@ -84,7 +82,7 @@ def test_a_schema_that_breaks_readers_is_refused_with_the_reason(registry: httpx
     assert registry.get(f"/subjects/{subject}/versions").json() == [1]
 
 
-def test_compatibility_can_be_asked_for_first(registry: httpx.Client, subject: str) -> None:
+def test_compatibility_can_be_checked_before_registering(registry: httpx.Client, subject: str) -> None:
     register(registry, subject, ONE)
     path = f"/compatibility/subjects/{subject}/versions"
     assert registry.post(f"{path}/latest", json={"schema": TWO}).json() == {"is_compatible": True}
@@ -97,7 +95,7 @@ def test_compatibility_can_be_asked_for_first(registry: httpx.Client, subject: s
     assert unknown.json() == {"is_compatible": True}
 
 
-def test_levels_of_subjects_win_over_the_one_of_all(registry: httpx.Client, subject: str) -> None:
+def test_subject_level_takes_precedence_over_the_global_level(registry: httpx.Client, subject: str) -> None:
     register(registry, subject, ONE)
     problem(registry.get(f"/config/{subject}"), 404, 40408)
     shown = registry.get(f"/config/{subject}", params={"defaultToGlobal": "true"}).json()
@@ -141,7 +139,7 @@ def test_versions_are_deleted_softly_and_then_permanently(registry: httpx.Client
     assert register(registry, subject, TWO).json()["version"] == 2
 
 
-def test_a_deleted_version_leaves_its_number_behind(registry: httpx.Client, subject: str) -> None:
+def test_version_numbers_are_not_reused_after_deletion(registry: httpx.Client, subject: str) -> None:
     register(registry, subject, ONE)
     registry.delete(f"/subjects/{subject}/versions/1")
     assert register(registry, subject, TWO).json()["version"] == 2
@@ -190,7 +188,7 @@ def test_imports_bring_ids_and_versions(registry: httpx.Client, subject: str) ->
     assert registry.put(f"/mode/{other}", params={"force": "true"}, json={"mode": "IMPORT"}).status_code == 200
 
 
-def test_what_is_acknowledged_after_an_import_of_the_last_id_is_stored(registry: httpx.Client, subject: str) -> None:
+def test_schemas_registered_after_an_import_of_the_last_id_are_stored(registry: httpx.Client, subject: str) -> None:
     importing, other = f":.{subject}:mine", f":.{subject}:other"
     assert registry.put(f"/mode/{importing}", json={"mode": "IMPORT"}).status_code == 200
     assert register(registry, importing, unique(ONE), id=2**31 - 1).status_code == 200
@@ -199,7 +197,7 @@ def test_what_is_acknowledged_after_an_import_of_the_last_id_is_stored(registry:
     assert found["guid"] == stored["guid"]
 
 
-def test_settings_that_could_not_be_read_again_are_refused(registry: httpx.Client, subject: str) -> None:
+def test_unreadable_registry_settings_are_rejected(registry: httpx.Client, subject: str) -> None:
     deep: dict[str, Any] = {}
     for _ in range(150):
         deep = {"a": deep}
@@ -248,7 +246,7 @@ def test_metadata_finds_versions(registry: httpx.Client, subject: str) -> None:
     problem(registry.get(f"/subjects/{subject}/metadata", params={"key": "owner", "value": "x"}), 404, 40403)
 
 
-def test_lists_come_in_pages(registry: httpx.Client, subject: str) -> None:
+def test_lists_are_paged(registry: httpx.Client, subject: str) -> None:
     for number in range(4):
         register(registry, f"{subject}-{number}", ONE)
     page = registry.get("/subjects", params={"subjectPrefix": subject, "offset": 1, "limit": 2}).json()
@@ -280,7 +278,9 @@ def test_server_metadata(registry: httpx.Client) -> None:
         ({"schema": " " * 1_100_000}, 422, 42209),
     ],
 )
-def test_bad_schemas_say_what_is_wrong(registry: httpx.Client, subject: str, body: Any, status: int, code: int) -> None:
+def test_errors_of_bad_schemas_name_the_problem(
+    registry: httpx.Client, subject: str, body: Any, status: int, code: int
+) -> None:
     response = registry.post(f"/subjects/{subject}/versions", json=body)
     if status == 200:
         assert response.status_code == 200
@@ -321,7 +321,7 @@ def test_chains_of_messages_are_compared_or_refused(registry: httpx.Client, subj
         assert answer.status_code in (200, 409, 422), answer.text[:300]
 
 
-def test_bad_requests_say_what_is_wrong(registry: httpx.Client, subject: str) -> None:
+def test_errors_of_bad_requests_name_the_problem(registry: httpx.Client, subject: str) -> None:
     register(registry, subject, ONE)
     problem(registry.post(f"/subjects/{subject}/versions", content=b"{nonsense"), 422, 422)
     problem(registry.post(f"/subjects/{subject}/versions", content=b""), 422, 422)

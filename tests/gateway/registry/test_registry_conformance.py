@@ -1,4 +1,4 @@
-"""The registry in the small: what Confluent's answers where something is deleted, missing, or imported."""
+"""The registry's responses for deleted, missing and imported schemas, which are those of Confluent's."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_deleting_versions_of_a_deleted_subject(registry: httpx.Client, subject:
     problem(registry.delete(f"/subjects/{subject}-never/versions/1"), 404, 40401)
 
 
-def test_who_refers_to_a_deleted_version(registry: httpx.Client, subject: str) -> None:
+def test_referrers_of_a_deleted_version(registry: httpx.Client, subject: str) -> None:
     name = f"R{uuid.uuid4().hex[:10]}"
     register(registry, subject, json.dumps({"type": "record", "name": name, "fields": []}))
     text = json.dumps({"type": "array", "items": name})
@@ -97,7 +97,7 @@ message Order {
 
 
 @pytest.mark.parametrize("name", ["meta", "type/decimal", "type/variant"])
-def test_our_own_definitions_say_what_confluents_client_says(name: str) -> None:
+def test_bundled_protos_equal_those_of_confluents_client(name: str) -> None:
     module = f"confluent_kafka.schema_registry.confluent.{name.replace('/', '.')}_pb2"
     theirs = FileDescriptorProto.FromString(import_module(module).DESCRIPTOR.serialized_pb)
     ours = well_known(f"confluent/{name}.proto")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.gateway.registry.analysis import answer
+from penstock.gateway.registry.analysis import analyze
 from penstock.gateway.registry.analysis_cache import AnalysisMissing
 from penstock.gateway.registry.decisions import Decision, delete_version, register
 from penstock.gateway.registry.records import ID_END, RegistryRecord, decode_record, is_readable
@@ -31,7 +31,7 @@ def write(state: RegistryState, decide: Callable[[], Decision]) -> Any:
             decision = decide()
             break
         except AnalysisMissing as missing:
-            state.analyses.learn(missing.question, answer(missing.question))
+            state.analyses.learn(missing.request, analyze(missing.request))
     for record in decision.records:
         assert is_readable(record)
         read = decode_record(record.key_bytes(), record.value_bytes())
@@ -53,7 +53,7 @@ def register_one(state: RegistryState, subject: str, name: str) -> int:
     return int(stored.id)
 
 
-def test_ids_continue_where_they_were_after_an_import_of_the_last_one() -> None:
+def test_ids_continue_after_an_import_of_the_highest_id() -> None:
     state = RegistryState()
     assert [register_one(state, f"s{n}", f"A{n}") for n in range(3)] == [1, 2, 3]
     import_one(state, "mine", "M", LAST)
@@ -70,7 +70,7 @@ def test_ids_of_deleted_schemas_are_not_assigned_again() -> None:
     assert register_one(state, "t", "B") == 4
 
 
-def test_imports_ahead_of_the_next_id_are_passed_over() -> None:
+def test_imported_ids_are_skipped_by_new_schemas() -> None:
     state = RegistryState()
     assert register_one(state, "s", "A") == 1
     for number, schema_id in enumerate([LAST, 2, 3, 5, LAST // 2]):
@@ -90,7 +90,7 @@ def test_each_context_has_its_own_ids() -> None:
     assert register_one(state, "s", "A") == 1
 
 
-def test_a_subject_without_version_numbers_left_refuses_schemas_instead_of_losing_them() -> None:
+def test_schemas_are_rejected_when_version_numbers_are_exhausted() -> None:
     state = RegistryState()
     write(state, lambda: set_config(state, "", {"compatibility": "NONE"}))
     import_one(state, "mine", "M", 7, version=LAST)
@@ -102,7 +102,7 @@ def test_a_subject_without_version_numbers_left_refuses_schemas_instead_of_losin
     register_one(state, "mine", "B")
 
 
-def test_records_that_readers_would_ignore_are_told_apart() -> None:
+def test_unreadable_registry_records_are_detected() -> None:
     deep: Any = {}
     for _ in range(200):
         deep = {"a": deep}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.gateway.registry.ordering import AppendOrder, Entry
 
 
-def test_of_two_writes_from_the_same_state_the_first_counts() -> None:
+def test_first_of_two_writes_from_the_same_state_is_accepted() -> None:
     order = AppendOrder()
     assert order.admit(Entry(0, b"k", b"first", base=-1, write="a"))
     assert not order.admit(Entry(1, b"k", b"second", base=-1, write="b"))
@@ -21,7 +21,7 @@ def test_of_two_writes_from_the_same_state_the_first_counts() -> None:
     assert order.stale_keys == []
 
 
-def test_records_of_one_write_count_until_another_write_intervenes() -> None:
+def test_records_of_one_write_are_accepted_until_another_write_intervenes() -> None:
     order = AppendOrder()
     assert order.admit(Entry(5, b"x", b"1", base=3, write="a"))
     assert order.admit(Entry(6, b"y", b"1", base=3, write="a"))
@@ -29,7 +29,7 @@ def test_records_of_one_write_count_until_another_write_intervenes() -> None:
     assert not order.admit(Entry(8, b"w", b"1", base=3, write="a"))
 
 
-def test_records_of_other_registries_always_count() -> None:
+def test_records_of_other_registries_are_always_accepted() -> None:
     order = AppendOrder()
     assert order.admit(Entry(0, b"k", b"1"))
     assert order.admit(Entry(1, b"k", b"2"))
@@ -52,7 +52,7 @@ class Writer:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=200, deadline=None)
-def test_all_gateways_agree_and_compaction_keeps_what_counts(seed: int) -> None:
+def test_all_gateways_agree_and_compaction_keeps_accepted_records(seed: int) -> None:
     choose = random.Random(seed)
     log: list[Entry] = []
     writers = [Writer(f"g{number}") for number in range(3)]

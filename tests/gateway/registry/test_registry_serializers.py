@@ -107,7 +107,7 @@ def test_an_incompatible_schema_is_refused(client: SchemaRegistryClient, subject
     assert not client.test_compatibility(subject, Schema(worse, "AVRO"))
 
 
-def test_the_clients_other_calls(client: SchemaRegistryClient, subject: str) -> None:
+def test_other_calls_of_confluents_client(client: SchemaRegistryClient, subject: str) -> None:
     schema_id = client.register_schema(subject, Schema(AVRO, "AVRO"))
     assert client.get_schema(schema_id).schema_str == AVRO
     assert subject in client.get_subjects()

@@ -1,4 +1,4 @@
-"""The topic `_schemas`: its records, several gateways on it at once, and what is left after they are gone."""
+"""The topic `_schemas`: its records, several gateways on it at once, and its contents after they stop."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_several_gateways_write_at_once_and_agree(cluster: Cluster) -> None:
         with ThreadPoolExecutor(9) as pool:
             ids = list(pool.map(write, range(60)))
         assert sorted(ids) == list(range(1, 61)), "each schema has an id of its own"
-        # Whoever wrote last has read it; the others are at most a moment behind.
+        # The last writer has read its record; the others are at most a moment behind.
         final = httpx.put(f"{two.registry}/config", json={"compatibility": "FULL"}, timeout=30)
         assert final.status_code == 200
         views = []
@@ -130,7 +130,7 @@ def test_records_of_confluents_registry_are_read(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("gateway")
-def test_the_topic_is_compacted_and_not_too_soon(penstock_cluster: Cluster) -> None:
+def test_registry_topic_is_compacted_with_a_lag(penstock_cluster: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": penstock_cluster.bootstrap_servers})
     resource = ConfigResource(ConfigResource.Type.TOPIC, "_schemas")
     configs = admin.describe_configs([resource])[resource].result(10)

@@ -1,4 +1,4 @@
-"""What is read of a schema's text, what is stored of it, and what is said about texts that are none."""
+"""Parsing of schema texts, their stored form, and errors of invalid texts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_serialized_descriptor_is_the_same_schema_as_its_text() -> None:
     assert file.message_type[0].field[0].type_name == ".p.M"
 
 
-def test_what_a_proto_text_says_is_kept() -> None:
+def test_all_parts_of_a_proto_text_are_kept() -> None:
     canonical = parse("PROTOBUF", EVERYTHING).canonical
     for phrase in (
         'option java_package = "com.shop";',
@@ -178,7 +178,7 @@ def test_json_schema_finds_its_references_by_name_and_by_id() -> None:
         assert integer.unreadable(number), "what is behind the reference is compared"
 
 
-def test_complex_alternatives_do_not_hang() -> None:
+def test_complex_alternatives_are_compared_or_rejected_quickly() -> None:
     branches = ",".join(f'{{"$ref":"#/definitions/d{i}"}}' for i in range(12))
     names = ",".join(f'"d{i}":{{"oneOf":[{branches}],"title":"{i}"}}' for i in range(12))
     schema = parse("JSON", f'{{"definitions":{{{names}}},"oneOf":[{branches}]}}')

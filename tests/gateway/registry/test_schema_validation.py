@@ -24,7 +24,7 @@ NAMING = "io.confluent.kafka.serializers.subject"
 
 
 class Shop:
-    """A broker that checks, the registry it asks, and producers."""
+    """A broker that validates, its registry, and producers."""
 
     def __init__(self, cluster: Cluster, gateway: GatewayProcess) -> None:
         self.cluster = cluster
@@ -68,7 +68,7 @@ CHECKED = {"confluent_value_schema_validation": "true"}
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_serialized_records_are_taken_and_others_refused(codec: str, shop: Shop) -> None:
+def test_validation_accepts_serialized_records_and_rejects_others(codec: str, shop: Shop) -> None:
     topic = shop.topic(**CHECKED)
     good = shop.serialized(topic)
     assert shop.send(topic, good, None, good, **{"compression.type": codec}) == [OK] * 3

@@ -1,4 +1,4 @@
-"""Events of the audit trail for the console: only what is one, newest first, and one line for people."""
+"""Events of the audit trail for the console: valid ones only, newest first, and one line for people."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def record(offset: int, value: object) -> ReadRecord:
 @pytest.mark.parametrize(
     "value", [b"", b"no json", b"[" * 100_000, b"7", b"[]", b"{}", b'{"type": "gossip"}', b'{"type": ["change"]}']
 )
-def test_what_is_not_an_event_is_left_out(value: bytes) -> None:
+def test_records_that_are_not_events_are_left_out(value: bytes) -> None:
     assert event_of(value) is None
 
 
-def test_what_an_event_does_not_have_is_left_out() -> None:
+def test_missing_event_fields_are_left_out() -> None:
     odd = {"type": "change", "principal": 7, "count": "x", "broker": True, "details": {"a": "b", "c": {}}, "more": "x"}
     assert event_of(json.dumps(odd).encode()) == {"type": "change", "details": {"a": "b"}}
 
@@ -37,6 +37,6 @@ def test_events_are_filtered_newest_first() -> None:
     assert [row["offset"] for row in newest_first(records, {"principal": "User:bob"}, "")] == []
 
 
-def test_a_line_says_all_and_nothing_that_a_terminal_acts_on() -> None:
+def test_line_is_complete_and_free_of_terminal_escapes() -> None:
     event = CHANGE | {"time": "T", "host": "h", "outcome": "OK", "count": 3, "details": {"a": "\x1b[2J"}}
     assert line_of(event) == "T  change  User:ann  from h  CreateTopics  orders  OK  (3 times)  a=\\x1b[2J"

@@ -1,4 +1,4 @@
-"""The short way: which requests take it, and that nobody can tell which way one took."""
+"""The fast path: which requests take it, and that responses are the same on both paths."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_complete_request_takes_the_fast_path_and_the_next_one_waits() -> None
     run(scenario())
 
 
-def test_a_body_that_comes_in_parts_is_put_together() -> None:
+def test_body_in_several_parts_is_read_whole() -> None:
     async def scenario() -> None:
         hot = Hot()
         made, _ = connection(hot)
@@ -180,7 +180,7 @@ def test_declined_unknown_and_pipelined_requests_take_the_regular_path(first: by
     run(scenario())
 
 
-def test_stopping_waits_for_the_answer() -> None:
+def test_shutdown_waits_for_the_response() -> None:
     async def scenario() -> None:
         hot = Hot()
         made, wire = connection(hot)
@@ -211,7 +211,7 @@ def test_requests_that_browsers_send_take_the_regular_path(header: bytes) -> Non
     run(scenario())
 
 
-def test_a_connection_that_nobody_uses_is_closed() -> None:
+def test_idle_connection_is_closed() -> None:
     async def scenario() -> None:
         hot = Hot()
         made, wire = connection(hot)
@@ -228,7 +228,7 @@ def test_a_connection_that_nobody_uses_is_closed() -> None:
     run(scenario())
 
 
-def test_a_delayed_body_takes_the_regular_path() -> None:
+def test_delayed_body_takes_the_regular_path() -> None:
     async def scenario() -> None:
         hot = Hot()
         made, wire = connection(hot)

@@ -18,19 +18,19 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(), VALUES, min_size=1), st.sampled_from([None, 1]), st.booleans())
-def test_members_are_those_that_a_parser_finds(value: dict[str, object], indent: int | None, escaped: bool) -> None:
+def test_members_equal_those_of_a_parser(value: dict[str, object], indent: int | None, escaped: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=escaped)
     for name, inner in value.items():
         assert json.loads(member(text, name)) == inner
 
 
 @given(st.lists(VALUES), st.sampled_from([None, 1]))
-def test_elements_are_those_that_a_parser_finds(values: list[object], indent: int | None) -> None:
+def test_elements_equal_those_of_a_parser(values: list[object], indent: int | None) -> None:
     assert [json.loads(each) for each in elements(json.dumps(values, indent=indent))] == values
 
 
 @given(VALUES, st.sampled_from([None, 1]), st.booleans())
-def test_compact_text_means_the_same(value: object, indent: int | None, escaped: bool) -> None:
+def test_compact_text_has_the_same_value(value: object, indent: int | None, escaped: bool) -> None:
     written = compact(json.dumps(value, indent=indent, ensure_ascii=escaped))
     assert json.loads(written) == value
     assert written == compact(written.decode())
@@ -46,6 +46,6 @@ def test_compact_text_means_the_same(value: object, indent: int | None, escaped:
         ('"\\ud800"', b'"\\ud800"'),
     ],
 )
-def test_nothing_that_was_written_is_lost(text: str, expected: bytes) -> None:
+def test_no_registered_schema_is_lost(text: str, expected: bytes) -> None:
     assert compact(text) == expected
     assert compact(member(f' {{"x": [{{}}], "data" : {text} }}', "data")) == expected

@@ -1,4 +1,4 @@
-"""Live tails: server-sent events and WebSockets, from any offset, for as long as somebody listens."""
+"""Live tails: server-sent events and WebSockets, from any offset, for as long as the client is connected."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_websocket_gets_the_same(rest: httpx.Client, penstock_topic: str) -> N
     ("tail", "code"),
     [("none-such/tail", 40401), ("{topic}/tail?offset=soon", 40001), ("{topic}/tail?partition=9", 40402)],
 )
-def test_what_cannot_be_followed_is_said(rest: httpx.Client, penstock_topic: str, tail: str, code: int) -> None:
+def test_unfollowable_tails_are_reported(rest: httpx.Client, penstock_topic: str, tail: str, code: int) -> None:
     path = f"/topics/{tail.format(topic=penstock_topic)}"
     answer = rest.get(path)
     assert answer.json()["error_code"] == code
@@ -76,7 +76,7 @@ def test_disconnecting_releases_the_quota(rest: httpx.Client, penstock_cluster: 
     topic = penstock_cluster.create_topic()
     opened = 0
     deadline = time.monotonic() + 30
-    # More tails one after the other than may be open at once; a place is free a moment after its listener is gone.
+    # More tails one after the other than may be open at once; the quota is released a moment after a disconnect.
     while opened < 130:
         with rest.stream("GET", f"/topics/{topic}/tail", params={"offset": "earliest"}) as response:
             if response.status_code == 200:

@@ -1,4 +1,4 @@
-"""What the APIs say of themselves, and that nothing a machine makes up from it leads to a 5xx."""
+"""The OpenAPI documents, and that no request generated from them leads to a 5xx."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_the_root_redirects_browsers_and_lists_entry_points_for_programs(rest: h
     led = rest.get("/", headers={"Accept": "text/html,application/xhtml+xml"}, follow_redirects=True)
     assert led.url.path == "/console/"
     assert led.headers["content-type"].startswith("text/html")
-    told = rest.get("/").json()
-    assert rest.get(told["api"]).status_code == 200
-    # What clients of the REST Proxy ask to see whether it is up.
+    front = rest.get("/").json()
+    assert rest.get(front["api"]).status_code == 200
+    # Clients of the REST Proxy check with this request that it is up.
     assert rest.get("/", headers={"Accept": "application/vnd.kafka.v2+json"}).json() == {}
 
 
@@ -86,7 +86,7 @@ def test_generated_requests_get_no_5xx(part: str, gateway: GatewayProcess) -> No
 
 
 def make_cheap(case: Case) -> None:
-    """Nobody needs to wait a minute for a record that does not come, nor ten thousand partitions."""
+    """Avoid waits of a minute for a record that does not come, and ten thousand partitions."""
     if "timeout" in (case.query or {}):
         case.query["timeout"] = 0
     for name in ("partitions", "partitions_count"):

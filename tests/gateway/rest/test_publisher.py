@@ -1,4 +1,4 @@
-"""Publishing when the brokers cannot keep up, and what becomes of each record of many."""
+"""Publishing when the brokers cannot keep up, and the outcome of each record of many."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_full_queue_is_a_429_with_retry_after() -> None:
     asyncio.run(scenario())
 
 
-def test_each_record_of_many_has_an_outcome_of_its_own() -> None:
+def test_publish_all_returns_each_records_outcome() -> None:
     async def scenario() -> None:
         made, admin = publisher(room=3)
         values = [OutgoingRecord(None, b"a"), OutgoingRecord(None, b"bad"), OutgoingRecord(None, b"b", partition=2)]
@@ -78,7 +78,7 @@ def test_each_record_of_many_has_an_outcome_of_its_own() -> None:
 
 
 class FakeProducer:
-    """Tells of one delivery a poll."""
+    """Reports one delivery a poll."""
 
     def __init__(self) -> None:
         self.queued: list[Any] = []
@@ -91,7 +91,7 @@ class FakeProducer:
             self.queued.pop(0)(None, None)
 
 
-def test_a_failing_callback_does_not_affect_others() -> None:
+def test_failing_callback_does_not_affect_others() -> None:
     async def scenario() -> None:
         failures: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
@@ -106,7 +106,7 @@ def test_a_failing_callback_does_not_affect_others() -> None:
         await delivery.stop(5)
         assert on_delivery == ["second"]
         assert [str(each) for each in failures] == ["a bug"]
-        # It polls again when there is something to hear of again.
+        # It polls again when there is another report to come.
         delivery.produce("t", b"", None, -1, [], 0, lambda *_: on_delivery.append("third"))
         await delivery.stop(5)
         assert on_delivery == ["second", "third"]

@@ -63,7 +63,7 @@ def read(rest: httpx.Client, instance: str, count: int) -> list[Any]:
     return found
 
 
-def test_positions_may_be_chosen_right_after_the_assignment(rest: httpx.Client, topic: str, instance: str) -> None:
+def test_seek_works_right_after_the_assignment(rest: httpx.Client, topic: str, instance: str) -> None:
     write(rest, topic, 0, list(range(5)))
     write(rest, topic, 1, list(range(10, 15)))
     first, second = {"topic": topic, "partition": 0}, {"topic": topic, "partition": 1}
@@ -72,13 +72,13 @@ def test_positions_may_be_chosen_right_after_the_assignment(rest: httpx.Client, 
     answer = rest.post(f"{instance}/positions", json=wanted, headers=PLAIN)
     assert answer.status_code == 204, answer.text
     assert sorted(read(rest, instance, 7)) == [3, 4, 10, 11, 12, 13, 14]
-    # The partition that is not named goes on where it was.
+    # The partition that is not named keeps its position.
     assert rest.post(f"{instance}/positions", json=wanted, headers=PLAIN).status_code == 204
     assert read(rest, instance, 2) == [3, 4]
 
 
 @pytest.mark.parametrize(("where", "expected"), [("beginning", [0, 1, 2]), ("end", [3])])
-def test_the_beginning_and_the_end_may_be_chosen_right_after_the_assignment(
+def test_seek_to_beginning_and_end_works_right_after_the_assignment(
     rest: httpx.Client, topic: str, instance: str, where: str, expected: list[int]
 ) -> None:
     write(rest, topic, 0, [0, 1, 2])
@@ -111,12 +111,12 @@ def read_nothing(rest: httpx.Client, instance: str) -> bool:
 def test_misspelt_fields_are_refused_and_nothing_is_written(
     rest: httpx.Client, topic: str, path: str, body: Any
 ) -> None:
-    said = problem(
+    text = problem(
         rest.post(path.format(topic=topic), json=body, headers=JSON_V2 | PLAIN if "consumers" in path else JSON_V2),
         422,
         422,
     )
-    assert "unexpected" in said
+    assert "unexpected" in text
     for partition in (0, 1):
         marks = rest.get(f"/topics/{topic}/partitions/{partition}/offsets").json()
         assert marks == {"beginning_offset": 0, "end_offset": 0}
@@ -149,7 +149,7 @@ def test_a_pattern_matches_whole_names_of_topics(rest: httpx.Client, penstock_cl
 
 
 @pytest.mark.parametrize("pattern", ["(unclosed", "(?=ahead)x", r"(a)\1", "(?i)orders", "((a{999}){999}){999}"])
-def test_a_pattern_that_cannot_be_served_is_refused(rest: httpx.Client, instance: str, pattern: str) -> None:
+def test_unsupported_topic_pattern_is_rejected(rest: httpx.Client, instance: str, pattern: str) -> None:
     answer = rest.post(f"{instance}/subscription", json={"topic_pattern": pattern}, headers=PLAIN)
     assert repr(pattern) in problem(answer, 422, 42204)
 
@@ -182,11 +182,11 @@ def test_v3_codes_for_existing_and_missing_topics(rest: httpx.Client, base: str,
 
 def test_authorized_operations_come_with_topics(rest: httpx.Client, base: str, topic: str) -> None:
     assert rest.get(f"{base}/topics/{topic}").json()["authorized_operations"] == []
-    asked = rest.get(f"{base}/topics/{topic}", params={"include_authorized_operations": "true"}).json()
-    assert {"READ", "WRITE", "DESCRIBE", "ALTER_CONFIGS"} <= set(asked["authorized_operations"])
+    included = rest.get(f"{base}/topics/{topic}", params={"include_authorized_operations": "true"}).json()
+    assert {"READ", "WRITE", "DESCRIBE", "ALTER_CONFIGS"} <= set(included["authorized_operations"])
     listed = rest.get(f"{base}/topics", params={"includeAuthorizedOperations": "true"}).json()["data"]
     [mine] = [each for each in listed if each["topic_name"] == topic]
-    assert mine["authorized_operations"] == asked["authorized_operations"]
+    assert mine["authorized_operations"] == included["authorized_operations"]
     made = rest.post(f"{base}/topics", json={"topic_name": f"made-{uuid.uuid4().hex[:8]}"}).json()
     assert made["authorized_operations"] == []
 
@@ -241,7 +241,7 @@ def test_strategies_choose_the_subject(rest: httpx.Client, base: str, topic: str
         {"type": "BINARY", "subject_name_strategy": "TOPIC_NAME", "data": "AA=="},
     ],
 )
-def test_contradictions_are_refused(rest: httpx.Client, base: str, topic: str, value: Any) -> None:
+def test_contradicting_parameters_are_rejected(rest: httpx.Client, base: str, topic: str, value: Any) -> None:
     problem(produce(rest, base, topic, value), 400, 400)
 
 
@@ -263,7 +263,7 @@ def test_protobuf_answers_show_fields_with_their_defaults(rest: httpx.Client, to
 
 
 @pytest.mark.parametrize("kind", ["JSON", "JSONSCHEMA"])
-def test_json_is_written_with_every_digit(rest: httpx.Client, base: str, topic: str, kind: str) -> None:
+def test_json_numbers_are_written_verbatim(rest: httpx.Client, base: str, topic: str, kind: str) -> None:
     text = '{"b":9223372036854775807,"a":[12.30,1e400],"a":"caf\u00e9"}'
     schema = '"schema":"{}",' if kind == "JSONSCHEMA" else ""
     one = f'{{"partition_id": 0, "value": {{"type": "{kind}", {schema} "data": {text}}}}}'
@@ -281,7 +281,7 @@ def test_json_is_written_with_every_digit(rest: httpx.Client, base: str, topic: 
 
 @pytest.mark.parametrize("form", ["json", "jsonschema"])
 @pytest.mark.parametrize("count", [1, 2000])
-def test_v2_writes_json_with_every_digit(rest: httpx.Client, topic: str, form: str, count: int) -> None:
+def test_v2_writes_json_numbers_verbatim(rest: httpx.Client, topic: str, form: str, count: int) -> None:
     text = '{"b":9223372036854775807,"a":[12.30,1e400],"a":"caf\\u00e9"}'
     records = ", ".join([f'{{"key": 1.10, "value": {text}}}'] * count)
     schemas = '"key_schema": "{}", "value_schema": "{}",' if form == "jsonschema" else ""

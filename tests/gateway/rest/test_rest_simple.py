@@ -94,7 +94,7 @@ def test_values_are_strings_json_or_null(rest: httpx.Client, penstock_topic: str
 
 @pytest.mark.parametrize("padding", ["", "x" * 100_000], ids=["short", "long"])
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "digits"}], ids=["short way", "ordinary way"])
-def test_json_is_stored_with_every_digit_that_was_sent(
+def test_json_numbers_are_stored_verbatim(
     rest: httpx.Client, penstock_topic: str, headers: dict[str, str], padding: str
 ) -> None:
     values = [
@@ -115,7 +115,7 @@ def test_json_is_stored_with_every_digit_that_was_sent(
     assert [base64.b64decode(each["value"]).decode() for each in read] == values
 
 
-def test_json_that_is_nested_as_deeply_as_can_be_is_stored_or_refused(rest: httpx.Client, penstock_topic: str) -> None:
+def test_deeply_nested_json_is_stored_or_rejected(rest: httpx.Client, penstock_topic: str) -> None:
     """There is a depth at which a body can just be read; nothing that is done with it later may fail on it."""
     statuses = []
     for depth in range(900, 1010):
@@ -132,7 +132,9 @@ def test_bytes_that_are_not_utf8_are_shown_in_base64(rest: httpx.Client, penstoc
     assert (message["value"], message["value_encoding"]) == (base64.b64encode(b"\xff\x00").decode(), "base64")
 
 
-def test_large_messages_pass_and_too_large_ones_say_so(rest: httpx.Client, penstock_cluster: Cluster) -> None:
+def test_large_messages_are_published_and_too_large_ones_rejected(
+    rest: httpx.Client, penstock_cluster: Cluster
+) -> None:
     topic = penstock_cluster.create_topic(configs={"max.message.bytes": "11000000"})
     path = f"/api/v1/topics/{topic}/messages"
     assert rest.post(path, content=b"x" * 10_000_000).json()["offset"] == 0
@@ -160,7 +162,9 @@ def test_invalid_message_bodies(rest: httpx.Client, penstock_topic: str, body: s
     assert reason in problem(answer, 400, 40002)
 
 
-def test_bad_requests_say_what_is_wrong_and_what_to_do(rest: httpx.Client, penstock_topic: str, group: str) -> None:
+def test_errors_of_bad_requests_name_the_problem_and_the_fix(
+    rest: httpx.Client, penstock_topic: str, group: str
+) -> None:
     problem(rest.post("/topics/none-such/publish", json={"value": "x"}), 404, 40401)
     problem(rest.post("/topics/not%20a%20topic/publish", json={"value": "x"}), 400, 40001)
     problem(
@@ -194,7 +198,7 @@ def test_bad_requests_say_what_is_wrong_and_what_to_do(rest: httpx.Client, penst
     assert problem(rest.put("/topics"), 405, 405)
 
 
-def test_a_group_with_members_commits_by_itself(
+def test_offsets_of_a_group_with_members_cannot_be_committed_from_outside(
     rest: httpx.Client, penstock_cluster: Cluster, penstock_topic: str, group: str
 ) -> None:
     consumer = Consumer({"bootstrap.servers": penstock_cluster.bootstrap_servers, "group.id": group})

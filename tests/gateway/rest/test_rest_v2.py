@@ -70,7 +70,7 @@ def topic(penstock_cluster: Cluster) -> str:
     return penstock_cluster.create_topic(partitions=2)
 
 
-def test_binary_records_there_and_back(rest: httpx.Client, topic: str) -> None:
+def test_binary_records_round_trip(rest: httpx.Client, topic: str) -> None:
     records = [{"key": encoded("k"), "value": encoded(f"v{n}"), "partition": 1} for n in range(3)]
     answer = rest.post(f"/topics/{topic}", json={"records": records}, headers=kind("binary")).json()
     assert answer["offsets"] == [{"partition": 1, "offset": n, "error_code": None, "error": None} for n in range(3)]
@@ -85,7 +85,7 @@ def test_binary_records_there_and_back(rest: httpx.Client, topic: str) -> None:
     problem(rest.get(f"{instance.path}/records"), 404, 40403)
 
 
-def test_json_records_there_and_back(rest: httpx.Client, topic: str) -> None:
+def test_json_records_round_trip(rest: httpx.Client, topic: str) -> None:
     body = {"records": [{"value": {"a": [1, None]}}, {"key": "text", "value": None}]}
     assert rest.post(f"/topics/{topic}/partitions/0", json=body, headers=kind("json")).status_code == 200
     instance = Instance(rest, "json")
@@ -132,12 +132,12 @@ def test_an_idle_instance_continues(rest: httpx.Client, topic: str) -> None:
     for number in range(2):
         rest.post(f"/topics/{topic}", json={"records": [{"value": number}]}, headers=kind("json"))
         assert [each["value"] for each in instance.records(1)] == [number]
-        # Meanwhile the gateway lets the group's protocol go on, and must not read for nobody.
+        # Meanwhile the gateway keeps the group's protocol alive, and must not fetch without a caller.
         time.sleep(2.5)
     instance.close()
 
 
-def test_a_record_that_cannot_be_shown_is_not_lost(rest: httpx.Client, topic: str) -> None:
+def test_record_that_cannot_be_converted_is_not_lost(rest: httpx.Client, topic: str) -> None:
     for content in (b"1", b"no json", b"3"):
         rest.post(f"/topics/{topic}/partitions/0", json={"records": [{"value": base64.b64encode(content).decode()}]})
     instance = Instance(rest, "json")
@@ -192,7 +192,7 @@ def test_records_by_offset(rest: httpx.Client, topic: str) -> None:
     assert rest.get(f"/topics/{topic}/partitions/1/records", params={"offset": 4, "timeout": 100}).json() == []
 
 
-def test_bad_requests_say_what_is_wrong(rest: httpx.Client, topic: str) -> None:
+def test_errors_of_bad_requests_name_the_problem(rest: httpx.Client, topic: str) -> None:
     record = {"records": [{"value": encoded("x")}]}
     problem(rest.post("/topics/none-such", json=record, headers=kind("binary")), 404, 40401)
     problem(rest.get("/topics/none-such"), 404, 40401)

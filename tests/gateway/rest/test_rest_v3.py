@@ -46,7 +46,7 @@ def test_the_cluster_and_its_brokers(rest: httpx.Client, base: str) -> None:
     problem(rest.get("/v3/clusters/other"), 404, 404)
 
 
-def test_the_life_of_a_topic(rest: httpx.Client, base: str) -> None:
+def test_topic_is_created_read_and_deleted(rest: httpx.Client, base: str) -> None:
     name = f"v3-{uuid.uuid4().hex[:8]}"
     configs = [{"name": "retention.ms", "value": "3600000"}]
     body = {"topic_name": name, "partitions_count": 2, "configs": configs}
@@ -88,7 +88,7 @@ def test_partitions_and_replicas(rest: httpx.Client, base: str, topic: str) -> N
     problem(rest.get(f"{path}/0/replicas/9"), 404, 40404)
 
 
-def test_lists_of_topics_come_in_pages(rest: httpx.Client, base: str, topic: str) -> None:
+def test_topic_lists_are_paged(rest: httpx.Client, base: str, topic: str) -> None:
     seen: list[str] = []
     following: str | None = f"{base}/topics?page_size=2"
     while following:
@@ -146,7 +146,7 @@ def test_many_records_in_one_body_are_answered_one_by_one(rest: httpx.Client, ba
     assert [line["offset"] for line in lines if line["error_code"] == 200] == [0, 1, 2]
 
 
-def test_batches_say_what_worked(rest: httpx.Client, base: str, topic: str) -> None:
+def test_batch_responses_contain_each_outcome(rest: httpx.Client, base: str, topic: str) -> None:
     entries = [
         {"id": "a", "partition_id": 0, "value": {"type": "STRING", "data": "x"}},
         {"id": "b", "partition_id": 0, "value": {"type": "BINARY", "data": "%"}},
@@ -198,7 +198,7 @@ def test_groups_and_their_lags(rest: httpx.Client, base: str, topic: str, pensto
     problem(rest.get(f"{base}/consumer-groups/none-such-{group}"), 404, 40405)
 
 
-def test_bad_requests_say_what_is_wrong(rest: httpx.Client, base: str, topic: str) -> None:
+def test_errors_of_bad_requests_name_the_problem(rest: httpx.Client, base: str, topic: str) -> None:
     path = f"{base}/topics/{topic}"
     problem(rest.post(f"{base}/topics", json={"topic_name": "no spaces"}), 400, 40002)
     problem(rest.post(f"{base}/topics", json={}), 400, 40002)

@@ -42,7 +42,7 @@ def test_settings_of_all_brokers(rest: httpx.Client) -> None:
     assert wrong.json()["fix"]
 
 
-def test_acl_calls_say_that_the_cluster_has_no_authorizer(rest: httpx.Client) -> None:
+def test_acl_operations_report_a_missing_authorizer(rest: httpx.Client) -> None:
     path = f"{BASE}/acls"
     calls = [
         rest.get(path),
@@ -82,7 +82,7 @@ def test_a_topic_is_listed_once_created_and_not_after_its_deletion(rest: httpx.C
         assert rest.get(f"{BASE}/topics/{name}").status_code == 404
 
 
-def test_a_broker_with_stale_metadata_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_metadata_is_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin_module, "SHOWN_S", 1.0)
     answers: list[Any] = [Problem(40401, "not yet"), SimpleNamespace(partitions=[1])]
 

@@ -37,7 +37,7 @@ def group(name: str) -> SimpleNamespace:
 
 
 class AdminClient:
-    """What librdkafka says of a cluster's groups: an error of a broker, and groups of which some are gone again."""
+    """librdkafka's list of a cluster's groups: an error of a broker, and groups of which some are deleted."""
 
     def __init__(self, names: Sequence[str], gone: Sequence[str] = (), error: int | None = None) -> None:
         self._names = names
@@ -71,13 +71,13 @@ def test_groups_are_listed_by_name() -> None:
     assert list_groups(AdminClient([])).json()["data"] == []
 
 
-def test_a_broker_that_cannot_list_its_groups_makes_an_error_and_no_shorter_list() -> None:
+def test_failed_group_listing_is_an_error_instead_of_a_shorter_list() -> None:
     answer = list_groups(AdminClient(["a"], error=KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
     assert (answer.status_code, answer.json()["error_code"]) == (503, 50301)
     assert "the groups of some brokers cannot be listed: " in answer.json()["message"]
     assert answer.headers["Retry-After"]
 
 
-def test_a_group_that_was_deleted_meanwhile_is_left_out() -> None:
+def test_group_deleted_during_listing_is_left_out() -> None:
     listed = list_groups(AdminClient(["a", "b"], gone=["a"])).json()
     assert [each["consumer_group_id"] for each in listed["data"]] == ["b"]

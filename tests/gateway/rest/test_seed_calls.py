@@ -64,12 +64,12 @@ def test_a_message_from_publisher_to_subscriber(curl: Curl, topic: str) -> None:
     assert message["value"] == "two widgets"
     assert message["headers"] == {"trace_id": "abc123"}
 
-    # Say that it is done:              POST /topics/{topic}/ack   {messageId}
+    # Acknowledge it:                   POST /topics/{topic}/ack   {messageId}
     body = json.dumps({"messageId": message["messageId"]})
     status, acknowledged = curl("-X", "POST", f"/topics/{topic}/ack", *JSON, "-d", body)
     assert (status, acknowledged["acknowledged"]) == (200, True)
 
-    # The group gets the one after it, and then nothing more (204) until somebody publishes.
+    # The group gets the one after it, and then nothing more (204) until the next publish.
     status, following = curl(f"/topics/{topic}/subscribe?group=billing-{topic}")
     assert following["value"] == "second"
     assert curl(f"/topics/{topic}/subscribe?group=billing-{topic}&timeout=300") == (204, None)

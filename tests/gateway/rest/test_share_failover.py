@@ -17,7 +17,7 @@ WORKERS = 8
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_subscribers_outlive_a_broker() -> None:
+def test_subscribers_survive_the_loss_of_a_broker() -> None:
     done: set[str] = set()
     refused: list[str] = []
     is_over = threading.Event()
@@ -33,8 +33,8 @@ def test_subscribers_outlive_a_broker() -> None:
                 answer = here.get(f"/topics/{topic}/subscribe", params={"group": "workers", "timeout": 500})
                 if answer.status_code == 200:
                     message = answer.json()
-                    said = there.post(f"/topics/{topic}/ack", json={"messageId": message["messageId"]})
-                    if said.status_code == 200:
+                    response = there.post(f"/topics/{topic}/ack", json={"messageId": message["messageId"]})
+                    if response.status_code == 200:
                         done.add(message["value"])
                 elif answer.status_code not in (204, 503):
                     refused.append(answer.text)

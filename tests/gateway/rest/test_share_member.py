@@ -1,4 +1,4 @@
-"""A member that takes records for those who wait, in front of brokers that a test plays."""
+"""A member that acquires records for waiting callers, with brokers that a test simulates."""
 
 from __future__ import annotations
 
@@ -128,20 +128,20 @@ async def offset_of(waiting: Coroutine[Any, Any, Any]) -> int | None:
     return None if taken is None else taken.record.offset
 
 
-def test_those_who_wait_are_served_in_their_order() -> None:
+def test_waiting_callers_are_served_in_order() -> None:
     async def story(brokers: Brokers, member: ShareMember) -> None:
         waiting = [asyncio.create_task(offset_of(member.next("earliest", 10))) for _ in range(3)]
         assert await offset_of(member.next("earliest", 0)) is None
         brokers.append(0, 1, 2, 3)
         assert await asyncio.gather(*waiting) == [0, 1, 2]
-        # Nothing is taken for nobody.
+        # Nothing is acquired without a waiting caller.
         assert brokers.taken == [0, 1, 2]
         assert await offset_of(member.next("earliest", 10)) == 3
 
     play(story)
 
 
-def test_a_record_whose_caller_has_gone_goes_to_the_next_or_back() -> None:
+def test_record_of_a_disconnected_caller_goes_to_the_next_or_is_released() -> None:
     async def story(brokers: Brokers, member: ShareMember) -> None:
         first = asyncio.create_task(offset_of(member.next("earliest", 10)))
         assert await offset_of(member.next("earliest", 0)) is None
@@ -161,7 +161,7 @@ def test_a_record_whose_caller_has_gone_goes_to_the_next_or_back() -> None:
     play(story)
 
 
-def test_a_partition_that_cannot_be_had_is_asked_for_again() -> None:
+def test_unavailable_partition_is_requested_again() -> None:
     async def story(brokers: Brokers, member: ShareMember) -> None:
         brokers.errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.COORDINATOR_NOT_AVAILABLE]
         brokers.append(0)
@@ -174,7 +174,7 @@ def test_a_partition_that_cannot_be_had_is_asked_for_again() -> None:
     play(story)
 
 
-def test_brokers_without_the_api_are_named() -> None:
+def test_brokers_without_the_api_are_reported() -> None:
     async def story(brokers: Brokers, member: ShareMember) -> None:
         brokers.is_silent = True
         with pytest.raises(Problem) as refused:

@@ -68,11 +68,11 @@ def receive(gateway: httpx.Client, topic: str, group: str, timeout_ms: int = 30_
     return answer.json() if answer.status_code == 200 else None
 
 
-def say(gateway: httpx.Client, topic: str, verb: str, message: Any, **more: Any) -> httpx.Response:
+def settle(gateway: httpx.Client, topic: str, verb: str, message: Any, **more: Any) -> httpx.Response:
     return gateway.post(f"/topics/{topic}/{verb}", json={"messageId": message["messageId"], **more})
 
 
-def test_any_gateway_settles_what_another_delivered(
+def test_any_gateway_settles_messages_of_another(
     gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -83,23 +83,23 @@ def test_any_gateway_settles_what_another_delivered(
         ("b", 1, 30_000),
     ]
     assert receive(two, topic, group, 0) is None
-    assert say(two, topic, "ack", first).json() == {"acknowledged": True, "messageId": first["messageId"]}
-    assert say(two, topic, "extend", second).json()["lockMs"] == 30_000
-    assert say(two, topic, "nack", second).json()["deadLetter"] is False
+    assert settle(two, topic, "ack", first).json() == {"acknowledged": True, "messageId": first["messageId"]}
+    assert settle(two, topic, "extend", second).json()["lockMs"] == 30_000
+    assert settle(two, topic, "nack", second).json()["deadLetter"] is False
     again = receive(two, topic, group)
     assert (again["value"], again["attempt"]) == ("b", 2)
-    # What is settled, and what has become another attempt, cannot be settled again.
+    # A settled message, and an earlier attempt of a redelivered one, cannot be settled again.
     for gateway in gateways:
         for message, why in ((first, "settled already"), (second, "delivered again")):
             for verb in ("ack", "nack", "extend"):
-                refused = say(gateway, topic, verb, message)
+                refused = settle(gateway, topic, verb, message)
                 assert (refused.status_code, refused.json()["error_code"]) == (409, 40905), refused.text
                 assert why in refused.json()["message"]
-    assert say(one, topic, "ack", again).status_code == 200
+    assert settle(one, topic, "ack", again).status_code == 200
     assert receive(one, topic, group, 300) is None
 
 
-def test_no_request_has_to_come_back_to_the_same_gateway(
+def test_requests_of_one_client_may_go_to_any_gateway(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], group: str
 ) -> None:
     topic = cluster.create_topic(partitions=2)
@@ -112,8 +112,8 @@ def test_no_request_has_to_come_back_to_the_same_gateway(
         for number in range(10):
             publish(client, topic, str(number))
             message = receive(client, topic, group)
-            assert say(client, topic, "extend", message).status_code == 200
-            assert say(client, topic, "ack", message).status_code == 200
+            assert settle(client, topic, "extend", message).status_code == 200
+            assert settle(client, topic, "ack", message).status_code == 200
             seen.add(message["value"])
             # An odd number of requests, so that each kind goes to both.
             client.get("/status/alive").raise_for_status()
@@ -145,8 +145,8 @@ def test_the_example_for_nginx_works_as_it_is_on_the_page(
             for number in range(4):
                 publish(client, topic, str(number))
                 message = receive(client, topic, group)
-                assert say(client, topic, "extend", message).status_code == 200
-                assert say(client, topic, "ack", message).status_code == 200
+                assert settle(client, topic, "extend", message).status_code == 200
+                assert settle(client, topic, "ack", message).status_code == 200
                 assert message["value"] == str(number)
                 client.get("/status/alive").raise_for_status()
     finally:
@@ -161,7 +161,7 @@ def answers(client: httpx.Client) -> bool:
         return False
 
 
-def test_a_lock_that_ends_is_another_attempt(
+def test_expired_lock_leads_to_another_attempt(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -171,13 +171,13 @@ def test_a_lock_that_ends_is_another_attempt(
     assert first["lockMs"] == LOCK_MS
     second = receive(two, topic, group)
     assert (second["value"], second["attempt"]) == ("slow", 2)
-    late = say(one, topic, "ack", first)
+    late = settle(one, topic, "ack", first)
     assert late.status_code == 409
     assert "delivered again" in late.json()["message"]
-    assert say(one, topic, "ack", second).status_code == 200
+    assert settle(one, topic, "ack", second).status_code == 200
 
 
-def test_the_records_of_a_killed_gateway_come_back(
+def test_records_locked_by_a_killed_gateway_are_redelivered(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, _ = gateways
@@ -187,13 +187,13 @@ def test_the_records_of_a_killed_gateway_come_back(
         held = [receive(client, topic, group) for _ in range(3)]
         third.kill()
     # One of them was done: the worker's acknowledgement goes to a gateway that is there.
-    acknowledged = say(one, topic, "ack", held[1])
+    acknowledged = settle(one, topic, "ack", held[1])
     back = [receive(one, topic, group) for _ in range(2 if acknowledged.status_code == 200 else 3)]
     expected = {"a", "c"} | ({"b"} if acknowledged.status_code == 409 else set())
     assert {(each["value"], each["attempt"]) for each in back} == {(value, 2) for value in expected}
 
 
-def test_a_message_becomes_a_dead_letter(
+def test_rejected_message_is_dead_lettered(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -207,7 +207,7 @@ def test_a_message_becomes_a_dead_letter(
         errors_deadletterqueue_copy_record_enable="true",
     )
     publish(one, topic, "bad")
-    assert say(two, topic, "nack", receive(one, topic, group), deadLetter=True).json()["deadLetter"] is True
+    assert settle(two, topic, "nack", receive(one, topic, group), deadLetter=True).json()["deadLetter"] is True
 
     def letter() -> Any:
         with WireClient(cluster.bootstrap_servers) as client:
@@ -220,7 +220,7 @@ def test_a_message_becomes_a_dead_letter(
     # One whose record is not copied into its letter; both come back as they were.
     configure(cluster, group, errors_deadletterqueue_copy_record_enable="false")
     publish(one, topic, "worse")
-    assert say(one, topic, "nack", receive(two, topic, group), deadLetter=True).status_code == 200
+    assert settle(one, topic, "nack", receive(two, topic, group), deadLetter=True).status_code == 200
     until(lambda: len(letter()) == 2)
     replayed = one.post(f"/api/v1/dead-letters/{letters}/replay", json={"partition": 0, "offset": 0, "count": 2})
     assert [each["topic"] for each in replayed.raise_for_status().json()["replayed"]] == [topic] * 2
@@ -231,7 +231,7 @@ def test_a_message_becomes_a_dead_letter(
     ]
 
 
-def test_everybody_who_waits_gets_another_record(
+def test_each_waiting_caller_gets_a_different_record(
     cluster: Cluster, gateways: tuple[httpx.Client, httpx.Client], group: str
 ) -> None:
     topic = cluster.create_topic(partitions=3)
@@ -245,7 +245,7 @@ def test_everybody_who_waits_gets_another_record(
     assert sorted(each["value"] for each in messages) == [f"{number:02}" for number in range(count)]
     assert {each["attempt"] for each in messages} == {1}
     for number, message in enumerate(messages):
-        assert say(gateways[number % 2], topic, "ack", message).status_code == 200
+        assert settle(gateways[number % 2], topic, "ack", message).status_code == 200
 
 
 def test_a_record_arrives_at_once(gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str) -> None:
@@ -260,11 +260,11 @@ def test_a_record_arrives_at_once(gateways: tuple[httpx.Client, httpx.Client], t
             began = time.monotonic()
             message = waiting.result()
             waits_s.append(time.monotonic() - began)
-            assert say(two, topic, "ack", message).status_code == 200
+            assert settle(two, topic, "ack", message).status_code == 200
     assert min(waits_s) <= 0.3
 
 
-def test_a_record_is_not_kept_for_a_caller_that_has_gone(
+def test_no_record_is_locked_for_a_disconnected_caller(
     gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -302,7 +302,7 @@ def test_the_console_shows_share_groups(gateways: tuple[httpx.Client, httpx.Clie
     one, two = gateways
     publish(one, topic, "a", "b", "c")
     message = receive(one, topic, group)
-    assert say(two, topic, "ack", message).status_code == 200
+    assert settle(two, topic, "ack", message).status_code == 200
     (row,) = two.get("/api/v1/consumer-groups", params={"search": group}).raise_for_status().json()["groups"]
     assert row == {"name": group, "state": "stable", "type": "share", "lag": 2}
     detail = two.get(f"/api/v1/consumer-groups/{group}").raise_for_status().json()
@@ -314,7 +314,7 @@ def test_the_console_shows_share_groups(gateways: tuple[httpx.Client, httpx.Clie
     assert two.get(f"/api/v1/consumer-groups/{group}-not").status_code == 404
 
 
-def test_what_is_no_delivery_cannot_be_settled(
+def test_invalid_message_ids_cannot_be_settled(
     gateways: tuple[httpx.Client, httpx.Client], topic: str, group: str
 ) -> None:
     one, two = gateways
@@ -337,4 +337,4 @@ def test_what_is_no_delivery_cannot_be_settled(
     for message_id, status in wrong:
         answer = two.post(f"/topics/{topic}/ack", json={"messageId": message_id})
         assert answer.status_code == status, (message_id, answer.text)
-    assert say(two, topic, "ack", message).status_code == 200
+    assert settle(two, topic, "ack", message).status_code == 200

@@ -72,7 +72,7 @@ def test_invalid_records_are_ignored(value: bytes | None) -> None:
 
 
 class FakeLog:
-    """A log in memory that all who share it read at once."""
+    """A log in memory that all gateways read at once."""
 
     def __init__(self) -> None:
         self.readers: list[SharedKeys] = []
@@ -99,7 +99,7 @@ class FakeLog:
 
 
 class Publishing:
-    """Counts publishes; fails as told."""
+    """Counts publishes; fails on request."""
 
     def __init__(self, problem: Problem | None = None) -> None:
         self.count = 0
@@ -119,7 +119,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_of_many_gateways_at_once_one_publishes() -> None:
+def test_one_of_many_concurrent_gateways_publishes() -> None:
     async def scenario() -> None:
         shared, publishing = FakeLog(), Publishing()
         gateways = [shared.gateway() for _ in range(5)]
@@ -135,7 +135,7 @@ def test_of_many_gateways_at_once_one_publishes() -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_after_a_refusal_another_gateway_may_try() -> None:
+def test_key_may_be_claimed_by_another_gateway_after_a_rejection() -> None:
     async def scenario() -> None:
         shared = FakeLog()
         first, second = shared.gateway(), shared.gateway()

@@ -21,7 +21,7 @@ SETTINGS = {
 
 @pytest.mark.java
 @pytest.mark.slow
-def test_subscribers_hear_that_the_brokers_do_not_serve_them(tmp_path: Path) -> None:
+def test_subscribe_reports_brokers_without_support(tmp_path: Path) -> None:
     reason = java_missing(VERSION)
     if reason is not None:
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""Patterns of topics' names: what is handed to librdkafka matches exactly what Python's own expressions match."""
+"""Patterns of topics' names: librdkafka's expression matches exactly what Python's own expression matches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NAMES = [
         ".",
     ],
 )
-def test_the_same_names_match(pattern: str) -> None:
+def test_posix_pattern_matches_the_same_names(pattern: str) -> None:
     written = re.compile(posix_pattern(pattern))
     found = [name for name in NAMES if written.search(name)]
     assert found == [name for name in NAMES if re.fullmatch(pattern, name)]
@@ -57,6 +57,6 @@ def test_the_same_names_match(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(", "[", r"(a)\1", "(?=a)b", "(?<!a)b", r"\bword", "(?i)a", "(?i:a)b", "(a{99}){999}"]
 )
-def test_what_cannot_be_matched_is_refused(pattern: str) -> None:
+def test_unmatchable_patterns_are_rejected(pattern: str) -> None:
     with pytest.raises(PatternUnusable):
         posix_pattern(pattern)

@@ -1,4 +1,4 @@
-"""Transactions of an application whose group changes while they are under way."""
+"""Transactions of an application whose group rebalances meanwhile."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from penstock.app import App, Message
-from penstock.app.lines import kafka, line, outbox
-from penstock.app.lines.kafka import KafkaSink, Membership
-from penstock.app.lines.lane import Partition
-from penstock.app.lines.line import Line
-from penstock.app.lines.outbox import COMMIT_TRIES, Outbox
-from penstock.app.lines.transport import Clock, Position
+from penstock.app.processing import kafka, outbox, subscription_runner
+from penstock.app.processing.kafka import KafkaSink, Membership
+from penstock.app.processing.key_queue import Partition
+from penstock.app.processing.outbox import COMMIT_TRIES, Outbox
+from penstock.app.processing.subscription_runner import SubscriptionRunner
+from penstock.app.processing.transport import Clock, Position
 from penstock.app.subscription import Subscription
 from penstock.client.application.connection import Connection
 from penstock.client.application.errors import TransactionAborted
@@ -31,10 +31,10 @@ NOWHERE = Connection("127.0.0.1:1")
 
 
 class FencingProducer:
-    """Stands for a producer whose broker knows the members of one epoch only."""
+    """A stand-in for a producer whose broker accepts one member epoch only."""
 
     epoch = 2
-    asked: ClassVar[list[int]] = []
+    epochs_sent: ClassVar[list[int]] = []
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -45,7 +45,7 @@ class FencingProducer:
     def send(self, *_: Any, **__: Any) -> None: ...
 
     def send_offsets(self, _: Any, group_metadata: int) -> None:
-        self.asked.append(group_metadata)
+        self.epochs_sent.append(group_metadata)
         if group_metadata != self.epoch:
             raise TransactionAborted("the transaction is aborted", code="ILLEGAL_GENERATION")
 
@@ -55,8 +55,8 @@ class FencingProducer:
 @pytest.fixture(autouse=True)
 def _producer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "Producer", FencingProducer)
-    monkeypatch.setattr(outbox, "COMMIT_PAUSE_S", 0.0)
-    monkeypatch.setattr(FencingProducer, "asked", [])
+    monkeypatch.setattr(outbox, "COMMIT_BACKOFF_S", 0.0)
+    monkeypatch.setattr(FencingProducer, "epochs_sent", [])
 
 
 def subscription_of(app: App) -> Subscription:
@@ -67,21 +67,21 @@ def subscription_of(app: App) -> Subscription:
     return app.subscriptions[0]
 
 
-def test_each_try_uses_the_epoch_that_the_member_has_then() -> None:
+def test_each_commit_attempt_uses_the_current_member_epoch() -> None:
     epochs = iter([1, 1, 2])
     Outbox(NOWHERE, "ship-1", frozenset()).commit([], POSITIONS, lambda: next(epochs))
-    assert FencingProducer.asked == [1, 1, 2]
+    assert FencingProducer.epochs_sent == [1, 1, 2]
 
 
-def test_a_member_that_stays_unknown_is_told_so() -> None:
+def test_commit_fails_after_all_attempts_with_a_stale_epoch() -> None:
     with pytest.raises(TransactionAborted):
         Outbox(NOWHERE, "ship-1", frozenset()).commit([], POSITIONS, lambda: 1)
-    assert FencingProducer.asked == [1] * COMMIT_TRIES
+    assert FencingProducer.epochs_sent == [1] * COMMIT_TRIES
 
 
-@pytest.mark.parametrize("losses", [0, 1])
-def test_positions_from_before_a_loss_are_not_stored_in_a_later_epoch(losses: int) -> None:
-    """Somebody else may own the partitions since then."""
+@pytest.mark.parametrize("revocations", [0, 1])
+def test_positions_from_before_a_revocation_are_not_committed_in_a_later_epoch(revocations: int) -> None:
+    """Another member may own the partitions since then."""
 
     class Source:
         def __init__(self) -> None:
@@ -89,20 +89,20 @@ def test_positions_from_before_a_loss_are_not_stored_in_a_later_epoch(losses: in
 
         @property
         def membership(self) -> Membership:
-            return self.memberships.pop(0) if self.memberships else Membership(2, losses)
+            return self.memberships.pop(0) if self.memberships else Membership(2, revocations)
 
     source: Any = Source()
     sink = KafkaSink(NOWHERE, source, subscription_of(App("shop")), "ship-1")
-    if losses:
+    if revocations:
         with pytest.raises(TransactionAborted):
             sink.commit([], {ORDERS: (1, "")})
-        assert set(FencingProducer.asked) == {1}
+        assert set(FencingProducer.epochs_sent) == {1}
     else:
         sink.commit([], {ORDERS: (1, "")})
-        assert FencingProducer.asked == [1, 2]
+        assert FencingProducer.epochs_sent == [1, 2]
 
 
-def test_a_source_counts_what_it_loses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_counts_revocations(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = SimpleNamespace(poll=lambda _: None, consumer_group_metadata=lambda: "metadata")
     monkeypatch.setattr(kafka, "RawConsumer", lambda _: raw)
     source = kafka.KafkaSource(NOWHERE, subscription_of(App("shop")))
@@ -112,13 +112,13 @@ def test_a_source_counts_what_it_loses(monkeypatch: pytest.MonkeyPatch) -> None:
     source.read(1, 0)
     assert source.membership == Membership("metadata", 0)
     source._on_revoke(source.raw, POSITIONS)
-    assert (source.membership.losses, lost) == (0, [[ORDERS]]), "it is known to the next read's callers"
+    assert (source.membership.revocations, lost) == (0, [[ORDERS]]), "a revocation counts from the next read on"
     source.read(1, 0)
-    assert source.membership.losses == 1
+    assert source.membership.revocations == 1
 
 
 class LeavingSource(MemorySource):
-    """Its partition is taken away when told so, while a commit hangs."""
+    """A source whose partition the test revokes while a commit hangs."""
 
     def __init__(self, broker: MemoryBroker, subscription: Subscription) -> None:
         super().__init__(broker, subscription)
@@ -146,16 +146,21 @@ class LeavingSource(MemorySource):
         self.may_commit.wait(30)
 
 
-def test_nothing_is_committed_of_partitions_that_were_taken_away_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit hangs, so that the group takes the partition away: what was done since is others' to do."""
-    monkeypatch.setattr(line, "DRAIN_S", 0.1)
+def test_offsets_of_revoked_partitions_are_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit hangs until the partition is revoked: records finished since then belong to the next owner."""
+    monkeypatch.setattr(subscription_runner, "DRAIN_S", 0.1)
     app, broker = App("shop"), MemoryBroker(lambda: 0, 1)
     subscription = subscription_of(app)
     source = LeavingSource(broker, subscription)
 
     async def work() -> None:
-        running = Line(
-            subscription, app.make_runner(subscription, None), source, source, Clock(), app.counters[subscription.name]
+        running = SubscriptionRunner(
+            subscription,
+            app.make_handler_caller(subscription, None),
+            source,
+            source,
+            Clock(),
+            app.counters[subscription.name],
         )
         task = asyncio.create_task(running.run())
         broker.append(Message("orders", "a", "first"))

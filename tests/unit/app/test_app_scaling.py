@@ -8,7 +8,7 @@ from penstock.app.policy import RetryPolicy
 from penstock.app.running.scaling import Bounds, Scaler
 
 
-def test_it_grows_at_once_and_shrinks_after_a_while_within_bounds() -> None:
+def test_scales_out_at_once_and_in_after_a_delay_within_bounds() -> None:
     scaler = Scaler(Bounds(1, 4, lag_records=1000, shrink_after_s=60))
     assert scaler.wanted(1, 500, 0, now=0) == 1
     assert scaler.wanted(1, 2500, 0, now=1) == 3
@@ -23,7 +23,7 @@ def test_it_grows_at_once_and_shrinks_after_a_while_within_bounds() -> None:
     assert scaler.wanted(1, 0, 0, now=999) == 1
 
 
-def test_old_records_want_one_more_worker() -> None:
+def test_old_records_add_one_worker() -> None:
     scaler = Scaler(Bounds(1, 3, lag_records=0, lag_s=30))
     assert scaler.wanted(1, 5, 10, now=0) == 1
     assert scaler.wanted(1, 5, 31, now=1) == 2

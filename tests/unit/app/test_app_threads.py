@@ -1,4 +1,4 @@
-"""The thread that makes calls, and the watch over code."""
+"""CallThread and CodeWatch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.app.lines.call_thread import CallThread
+from penstock.app.processing.call_thread import CallThread
 from penstock.app.running.reloading import CodeWatch
 
 
-def test_calls_are_made_in_order_by_one_thread_and_tell_of_failures() -> None:
+def test_calls_run_in_order_in_one_thread_and_their_futures_raise() -> None:
     thread = CallThread("calls")
     idents = [thread.submit(threading.get_ident) for _ in range(3)]
     failing = thread.submit(lambda: 1 // 0)
@@ -23,7 +23,7 @@ def test_calls_are_made_in_order_by_one_thread_and_tell_of_failures() -> None:
     thread.close()
 
 
-def test_a_call_that_waits_lets_others_be_made() -> None:
+def test_waiting_call_lets_later_calls_run() -> None:
     thread = CallThread("calls")
     awaited: Future[str] = Future()
     waiting = thread.submit(lambda: thread.wait(awaited, 30))
@@ -37,7 +37,7 @@ def test_a_call_that_waits_lets_others_be_made() -> None:
     thread.close()
 
 
-def test_code_has_changed_when_it_stays_changed(tmp_path: Path) -> None:
+def test_code_change_is_reported_once_files_are_stable(tmp_path: Path) -> None:
     code = tmp_path / "shop" / "orders.py"
     code.parent.mkdir()
     code.write_text("first")
@@ -55,7 +55,7 @@ def test_code_has_changed_when_it_stays_changed(tmp_path: Path) -> None:
     watch = CodeWatch(tmp_path)
     for name in (".hidden/orders.py", "__pycache__/orders.py", "notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("nothing to look at")
+        (tmp_path / name).write_text("not watched")
     assert [watch.has_changed(), watch.has_changed()] == [False, False]
     code.unlink()
     assert [watch.has_changed(), watch.has_changed()] == [False, True]

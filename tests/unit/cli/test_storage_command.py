@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
 from penstock.cli.storage.format import parse_initial_controllers, random_uuid, voters_snapshot
-from penstock.local.formatting import format_places
-from penstock.local.layout import places
+from penstock.local.formatting import format_nodes
+from penstock.local.layout import node_layouts
 from penstock.model.ids import format_uuid, parse_uuid
 from penstock.storage.files import OsFilesystem
 from penstock.storage.metadata_files import MetaProperties, read_meta_properties
@@ -177,9 +177,9 @@ def test_the_voters_snapshot_ends_with_its_footer() -> None:
 
 
 def test_the_nodes_of_a_cluster_here_get_one_id(tmp_path: Path) -> None:
-    found = places(tmp_path, "127.0.0.1", [1, 2, 3], [4, 5, 6])
-    cluster_id = format_places(found[:2])
-    assert format_places(found) == cluster_id
+    found = node_layouts(tmp_path, "127.0.0.1", [1, 2, 3], [4, 5, 6])
+    cluster_id = format_nodes(found[:2])
+    assert format_nodes(found) == cluster_id
     owners = [owner(place.data) for place in found]
     assert [one.node_id for one in owners] == [1, 2, 3]
     assert {one.cluster_id for one in owners} == {cluster_id}

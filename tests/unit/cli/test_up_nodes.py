@@ -17,7 +17,7 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.main import penstock
 from penstock.cli.up.nodes import FAILED_STARTS_MAX, Nodes, SupervisedNode
 from penstock.config.load import load_node_settings
-from penstock.local.layout import PORTS, free_ports, node_properties, places, write_properties
+from penstock.local.layout import PORTS, free_ports, node_layouts, node_properties, write_properties
 from penstock.local.process import BrokerProcess
 from penstock.testing import Cluster
 
@@ -39,7 +39,7 @@ while os.read(int(options["--lifeline-fd"]), 1):
 def cluster(tmp_path: Path) -> Iterator[Nodes]:
     script = tmp_path / "stand_in.py"
     script.write_text(STAND_IN)
-    found = places(tmp_path, "127.0.0.1", [21001, 21002, 21003], [21004, 21005, 21006])
+    found = node_layouts(tmp_path, "127.0.0.1", [21001, 21002, 21003], [21004, 21005, 21006])
     for place in found:
         write_properties(place, node_properties(place, found))
     command = (sys.executable, str(script))
@@ -106,7 +106,7 @@ def test_a_start_that_fails_names_the_node(cluster: Nodes) -> None:
 
 
 def test_the_settings_of_three_nodes_are_those_of_one_cluster(tmp_path: Path) -> None:
-    found = places(tmp_path / "c", "127.0.0.1", [21001, 21002, 21003], [21004, 21005, 21006])
+    found = node_layouts(tmp_path / "c", "127.0.0.1", [21001, 21002, 21003], [21004, 21005, 21006])
     for place in found:
         write_properties(place, node_properties(place, found), ["For a test."])
         settings, _ = load_node_settings(place.properties)
@@ -122,7 +122,7 @@ def test_the_settings_of_three_nodes_are_those_of_one_cluster(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("nodes", "copies", "enough"), [(1, "1", "1"), (2, "2", "1"), (5, "3", "2")])
 def test_copies_by_the_number_of_nodes(tmp_path: Path, nodes: int, copies: str, enough: str) -> None:
-    found = places(tmp_path, "127.0.0.1", list(range(nodes)), list(range(nodes)))
+    found = node_layouts(tmp_path, "127.0.0.1", list(range(nodes)), list(range(nodes)))
     properties = node_properties(found[0], found)
     assert (properties["default.replication.factor"], properties["min.insync.replicas"]) == (copies, enough)
 

@@ -21,7 +21,7 @@ INDEX_INTERVAL = 400
 
 
 def batch(offset: int, count: int, epoch: int, producer: int = -1) -> bytes:
-    """A batch of records that say where they are."""
+    """A batch of records whose values contain their offset and epoch."""
     values = [b"%d in %d" % (offset + number, epoch) for number in range(count)]
     records = [Record(number, 1000 + offset + number, None, value) for number, value in enumerate(values)]
     more = {"producer_id": producer, "producer_epoch": 0, "base_sequence": 0} if producer >= 0 else {}

@@ -1,4 +1,4 @@
-"""What is found in a bucket, and how its segments are read: pieces, parts, damage, deletion, aborted transactions."""
+"""Finding segments in a bucket and reading them: pieces, parts, damage, deletion, aborted transactions."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ def offsets(
     return found
 
 
-def test_only_what_is_needed_is_read(bucket: Bucket) -> None:
+def test_only_needed_manifests_are_read(bucket: Bucket) -> None:
     for start in range(0, 1000, 100):
         bucket.add(start, start + 100)
     catalog = Catalog(bucket.store)
     assert find(catalog, (999, 0), 250, 420) == [(250, 300, 3), (300, 400, 4), (400, 420, 5)]
     read = [path for path in bucket.store.reads if path.endswith(".manifest.json")]
-    # The three, and the one that tells of the epochs.
+    # The three, and the one with the leader epochs.
     assert len(read) == len(set(read)) == 4
     bucket.store.reads.clear()
     assert find(catalog, (999, 0), 320, 350) == [(320, 350, 4)]
-    # More was copied meanwhile, by the same leader: nothing is listed for that.
+    # More was copied meanwhile by the same leader: that needs no new listing.
     bucket.add(1000, 1100)
     assert find(catalog, (1099, 0), 350, 1000)[-1] == (900, 1000, 10)
     assert len(bucket.store.listed) == 1
@@ -79,7 +79,7 @@ def test_only_what_is_needed_is_read(bucket: Bucket) -> None:
     assert len(bucket.store.listed) == 2
 
 
-def test_a_copy_without_a_manifest_was_never_finished(bucket: Bucket) -> None:
+def test_segments_without_a_manifest_are_ignored(bucket: Bucket) -> None:
     bucket.add(0, 100)
     unfinished = bucket.add(100, 200)
     bucket.add(200, 300)
@@ -87,7 +87,7 @@ def test_a_copy_without_a_manifest_was_never_finished(bucket: Bucket) -> None:
     assert find(Catalog(bucket.store), (299, 0), 0, 300) == [(0, 100, 1), (100, 200, None), (200, 300, 3)]
 
 
-def test_what_is_compressed_or_encrypted_comes_from_the_brokers(bucket: Bucket) -> None:
+def test_compressed_or_encrypted_segments_are_read_from_the_brokers(bucket: Bucket) -> None:
     bucket.add(0, 100)
     sealed = bucket.add(100, 200)
     bucket.add(200, 300)
@@ -99,7 +99,7 @@ def test_what_is_compressed_or_encrypted_comes_from_the_brokers(bucket: Bucket) 
     assert len([path for path in bucket.store.reads if path.endswith(".manifest.json")]) == 3
 
 
-def test_what_the_brokers_say_is_there_but_is_not(bucket: Bucket) -> None:
+def test_segments_that_brokers_report_but_the_store_lacks(bucket: Bucket) -> None:
     bucket.add(0, 100)
     assert find(Catalog(bucket.store), (199, 0), 0, 100) == [(0, 100, None)]
     with pytest.raises(StoreError, match=r"tier\.url must be"):
@@ -108,7 +108,7 @@ def test_what_the_brokers_say_is_there_but_is_not(bucket: Bucket) -> None:
     assert find(Catalog(bucket.store), (99, 1), 0, 100) == [(0, 100, None)]
 
 
-def test_the_epochs_of_the_log_choose_among_copies(bucket: Bucket) -> None:
+def test_leader_epochs_choose_among_overlapping_segments(bucket: Bucket) -> None:
     before = ((0, 0), (1, 60))
     bucket.add(0, 90, before)
     bucket.add(90, 150, before)
@@ -132,7 +132,7 @@ def test_a_long_segment_under_short_ones_is_found(bucket: Bucket) -> None:
     assert None not in {one[2] for one in found}
 
 
-def test_companions_that_are_damaged_or_deleted(bucket: Bucket) -> None:
+def test_damaged_or_deleted_companions_are_reported(bucket: Bucket) -> None:
     segment = bucket.add(0, 100)
     name = PLACE.object(0, segment.segment_id, EPOCHS)
     sound = bucket.store.objects[name]
@@ -155,7 +155,7 @@ def test_aborted_transactions_of_sections(bucket: Bucket) -> None:
 
     everything = [Section(0, 100, first), Section(100, 200, second), Section(200, 300, plain), Section(300, 400)]
     assert aborted(*everything) == [(7, 10, 20), (7, 50, 120), (8, 30, 90), (9, 150, 180)]
-    # What is aborted after the section is for the brokers to say: this copy may end with records that were lost.
+    # Later aborts are read from the brokers: this copy may contain records after the section that were lost.
     assert aborted(Section(0, 50, first), Section(100, 150, second)) == [(7, 10, 20), (7, 50, 120)]
     bucket.lose(second, TRANSACTION_INDEX)
     with pytest.raises(FileNotFoundError):
@@ -186,7 +186,7 @@ def test_a_batch_may_be_larger_than_a_piece(bucket: Bucket, shared: BlockingStor
     assert offsets(shared, bucket, bucket.put(0, 104, log), 0, 104) == list(range(104))
 
 
-def test_damage_is_named(bucket: Bucket, shared: BlockingStore) -> None:
+def test_damaged_batches_are_reported(bucket: Bucket, shared: BlockingStore) -> None:
     segment = bucket.add(0, 100)
     name = PLACE.object(0, segment.segment_id, LOG)
     sound = bucket.store.objects[name]
@@ -235,6 +235,6 @@ def test_records_of_aborted_transactions_are_left_out(bucket: Bucket, shared: Bl
     assert offsets(shared, bucket, segment, 0, 14) == [0, 1, 2, 3, 4, 5, 7, 8, 10, 11, 12, 13]
     ended = AbortedTransaction(7, 0, 6, 7)
     assert offsets(shared, bucket, segment, 0, 14, [ended]) == [2, 3, 4, 5, 7, 8, 10, 11, 12, 13]
-    # Two that go on after the segment, one of which begins before it.
+    # Two that continue after the segment, one of which starts before it.
     later = [AbortedTransaction(8, -5, 99, 99), AbortedTransaction(7, 12, 99, 99)]
     assert offsets(shared, bucket, segment, 0, 14, [ended, *later]) == [2, 3, 7, 8]

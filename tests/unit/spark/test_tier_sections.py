@@ -43,7 +43,7 @@ def test_segments_that_follow_each_other() -> None:
     assert sections(manifests, ((0, 0),), 50, 50) == []
 
 
-def test_what_no_segment_has_comes_from_the_brokers() -> None:
+def test_offsets_without_a_segment_are_read_from_the_brokers() -> None:
     manifests = [segment(1, 100, 200), segment(2, 300, 400)]
     assert sections(manifests, ((0, 0),), 50, 450) == [
         (50, 100, None),
@@ -70,7 +70,7 @@ def test_one_segment_with_several_epochs_is_read_at_once() -> None:
     assert sections([segment(1, 0, 100, lineage)], lineage, 10, 90) == [(10, 90, 1)]
 
 
-def test_records_that_an_unclean_election_took_back_are_not_read() -> None:
+def test_records_lost_in_an_unclean_election_are_not_read() -> None:
     # Epoch 1 got as far as 199; the leader of epoch 2 had only up to 120, and has copied up to 159.
     lost = segment(1, 0, 200, ((0, 0), (1, 100)))
     kept = segment(2, 120, 160, ((0, 0), (1, 100), (2, 120)))
@@ -80,13 +80,13 @@ def test_records_that_an_unclean_election_took_back_are_not_read() -> None:
     assert sections([lost], lineage, 0, 200) == [(0, 120, 1), (120, 200, None)]
 
 
-def test_a_segment_of_epochs_that_are_not_the_logs_is_not_read() -> None:
+def test_segments_of_foreign_epochs_are_not_read() -> None:
     assert sections([segment(1, 0, 100, ((4, 0),))], ((0, 0), (5, 50)), 0, 100) == [(0, 100, None)]
-    # It goes on with an epoch of its own.
+    # It continues with an epoch of its own.
     assert sections([segment(1, 0, 100, ((0, 0), (4, 70)))], ((0, 0),), 0, 100) == [(0, 70, 1), (70, 100, None)]
 
 
-def test_where_a_segment_has_a_record() -> None:
+def test_segment_holds_a_record_of_its_epochs_only() -> None:
     copied = segment(1, 10, 100, ((0, 0), (4, 70)))
     assert holds(copied, EpochStart(0, 69))
     assert holds(copied, EpochStart(4, 99))

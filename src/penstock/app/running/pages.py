@@ -1,4 +1,4 @@
-"""What `penstock app run` serves over HTTP: metrics, health, lag for autoscalers, and the AsyncAPI document."""
+"""The HTTP endpoints of `penstock app run`: metrics, health, lag for autoscalers, and the AsyncAPI document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_pages(app: App, supervisor: Supervisor, host: str, port: int) -> HttpLi
         return HttpAnswer(json.dumps(body).encode(), 200 if healthy else 503, JSON_TYPE)
 
     def lag() -> HttpAnswer:
-        # An autoscaler that is told of no lag would shrink what it cannot see; told of a failure, it waits.
+        # An autoscaler that reads a lag of 0 would scale in although the lag is unknown; on an error, it waits.
         return HttpAnswer(json.dumps(supervisor.lag()).encode(), 200 if supervisor.knows_lag else 503, JSON_TYPE)
 
     def metrics() -> HttpAnswer:

@@ -2,7 +2,8 @@
 
     python -m penstock.app.running.process module:app FD
 
-The reports are lines of JSON. When nobody reads them any more the supervisor is gone, and the worker stops too.
+The reports are lines of JSON. When the other end of the pipe is closed the supervisor is gone, and the worker stops
+too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 import os
 import sys
 
-from penstock.app.application import App, run_quickly
+from penstock.app.application import App, run_on_fast_loop
 from penstock.app.loading import load
 from penstock.client.application.errors import PenstockError
 
@@ -22,11 +23,11 @@ logger = logging.getLogger("penstock.app")
 
 
 async def report(app: App, descriptor: int) -> None:
-    """Write what the lines count, until the other end is closed."""
+    """Write the counters once a second, until the other end is closed."""
     try:
         while True:
-            lines = {name: counters.as_dict() for name, counters in app.counters.items()}
-            os.write(descriptor, json.dumps({"healthy": app.is_healthy, "lines": lines}).encode() + b"\n")
+            counted = {name: counters.as_dict() for name, counters in app.counters.items()}
+            os.write(descriptor, json.dumps({"healthy": app.is_healthy, "counters": counted}).encode() + b"\n")
             await asyncio.sleep(REPORT_S)
     except BrokenPipeError:
         logger.warning("the supervisor is gone: stopping")
@@ -36,7 +37,7 @@ async def report(app: App, descriptor: int) -> None:
 
 
 async def run(app: App, descriptor: int) -> None:
-    """Run an application, and report."""
+    """Run an application, and report to the supervisor."""
     reports = asyncio.create_task(report(app, descriptor))
     try:
         await app.serve()
@@ -49,7 +50,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         app = load(sys.argv[1])
-        run_quickly(run(app, int(sys.argv[2])))
+        run_on_fast_loop(run(app, int(sys.argv[2])))
     except PenstockError as error:
         sys.exit(f"error: {error}")
 

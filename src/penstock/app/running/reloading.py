@@ -1,4 +1,4 @@
-"""`penstock app run --reload`: sees that code has changed, and begins anew with it.
+"""`penstock app run --reload`: restarts when code has changed.
 
 The process is replaced by another run of the same command, so that nothing of the old code is left, in workers or here.
 """
@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-LOOK_S = 0.5
+CHECK_INTERVAL_S = 0.5
 SUFFIX = ".py"
 
 Stamps = dict[str, int]
@@ -26,18 +26,18 @@ class CodeWatch:
         self._seen = self._known
 
     def has_changed(self) -> bool:
-        """Whether files were changed, added or removed, and stayed so since the last look: editors save in steps."""
+        """Whether files were changed, added or removed, and not again since the last check: editors save in steps."""
         before, self._seen = self._seen, stamps(self._directory)
         return self._seen == before and self._seen != self._known
 
     def wait(self) -> None:
-        """Return when there is other code."""
+        """Return when code has changed."""
         while not self.has_changed():
-            time.sleep(LOOK_S)
+            time.sleep(CHECK_INTERVAL_S)
 
 
 def stamps(directory: Path) -> Stamps:
-    """When each Python file below a directory was last changed. What is in hidden directories is not looked at."""
+    """When each Python file below a directory was last changed. Hidden directories are ignored."""
     found: Stamps = {}
     for folder, folders, names in os.walk(directory):
         folders[:] = [each for each in folders if not each.startswith(".") and each != "__pycache__"]
@@ -47,13 +47,13 @@ def stamps(directory: Path) -> Stamps:
                 try:
                     found[path] = os.stat(path).st_mtime_ns
                 except FileNotFoundError:
-                    # Removed meanwhile, which is a change like any other.
+                    # Removed since the listing, which counts as a change.
                     continue
     return found
 
 
-def begin_anew() -> NoReturn:
-    """Replace this process by a new run of its command."""
+def replace_process() -> NoReturn:
+    """Replace this process by a new run of the same command."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

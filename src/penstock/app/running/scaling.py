@@ -10,8 +10,8 @@ from math import ceil
 class Bounds:
     """The smallest and largest number of workers, and the lag that one worker may have.
 
-    `lag_records` is what one worker is expected to catch up with; `lag_s` the age of records from which on one more
-    worker is wanted, whatever their number. Zero turns either off.
+    `lag_records` is the lag that one worker is expected to catch up with; records older than `lag_s` want one more
+    worker, however few they are. Zero disables either.
     """
 
     workers_min: int = 1
@@ -22,7 +22,7 @@ class Bounds:
 
 
 class Scaler:
-    """Grows at once when lag asks for it, and shrinks by one worker when less has been enough for a while."""
+    """Scales out at once when the lag requires it, and in by one worker when fewer have been enough for a while."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds

@@ -22,7 +22,7 @@ from penstock.cli.up.data import data_directory
 from penstock.cli.up.gateway import Gateway, http_ports, missing_module, url_host
 from penstock.cli.up.nodes import Nodes, node_failure
 from penstock.client.address import Address
-from penstock.local.layout import NodePlace, free_ports, node_properties, places, write_properties
+from penstock.local.layout import NodeLayout, free_ports, node_layouts, node_properties, write_properties
 
 if TYPE_CHECKING:
     from penstock.cli.up.secured import Secured
@@ -185,18 +185,18 @@ def _write_properties(
     metrics_addresses: Sequence[str],
     more: Mapping[str, str],
     secured: Secured | None,
-) -> list[NodePlace]:
+) -> list[NodeLayout]:
     controller_ports = free_ports(len(ports)) if len(ports) > 1 else [0]
-    found = places(directory, host, ports, controller_ports)
+    found = node_layouts(directory, host, ports, controller_ports)
     try:
         properties_of = node_properties if secured is None else secured.node_properties
         for place, address in zip(found, metrics_addresses, strict=True):
             metrics = {"penstock.metrics.listener": address}
             write_properties(place, {**properties_of(place, found), **metrics, **more}, WRITTEN_BY)
         if len(found) > 1 or secured is not None:
-            from penstock.local.formatting import format_places
+            from penstock.local.formatting import format_nodes
 
-            format_places(found, () if secured is None else secured.users())
+            format_nodes(found, () if secured is None else secured.users())
     except OSError as error:
         raise CommandFailure(f"cannot write to {directory}", str(error), "choose another with --data DIR") from None
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
-from penstock.local.layout import LISTENER, SECURE_LISTENER, NodePlace
+from penstock.local.layout import LISTENER, SECURE_LISTENER, NodeLayout
 from penstock.local.process import BrokerFailed, BrokerProcess
 
 START_TIMEOUT_S = 60.0
@@ -22,7 +22,7 @@ RESTART_PAUSE_S = 1.0
 class SupervisedNode:
     """One node, its process, and how often it was started again."""
 
-    place: NodePlace
+    place: NodeLayout
     process: BrokerProcess
     restarts: int = 0
     failed_starts: int = 0
@@ -52,7 +52,7 @@ class Nodes:
     client_properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, places: Sequence[NodePlace], client_properties: Mapping[str, str] | None = None) -> Nodes:
+    def at(cls, places: Sequence[NodeLayout], client_properties: Mapping[str, str] | None = None) -> Nodes:
         """The nodes of these places, none started yet."""
         nodes = [SupervisedNode(place, BrokerProcess(place.properties, place.log)) for place in places]
         return cls(nodes, client_properties or {})

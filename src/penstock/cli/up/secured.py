@@ -25,7 +25,7 @@ from penstock.cli.security.cert_files import (
 )
 from penstock.cli.up.data import SECURITY
 from penstock.core.security import scram
-from penstock.local.layout import CONTROLLER_HOST, CONTROLLER_LISTENER, SECURE_LISTENER, NodePlace, node_properties
+from penstock.local.layout import CONTROLLER_HOST, CONTROLLER_LISTENER, SECURE_LISTENER, NodeLayout, node_properties
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER
 from penstock.runtime.security.certificates import CERTIFICATE_DAYS
 from penstock.wire.messages.metadata_records import UserScramCredentialRecord
@@ -122,7 +122,7 @@ class Secured:
             for mechanism in scram.MECHANISMS.values()
         ]
 
-    def node_properties(self, place: NodePlace, cluster: Sequence[NodePlace]) -> dict[str, str]:
+    def node_properties(self, place: NodeLayout, cluster: Sequence[NodeLayout]) -> dict[str, str]:
         """The settings of one node, with a new certificate."""
         pem = self._certificate(f"node-{place.node_id}", place.host)
         login = f'{SCRAM_LOGIN} username="{NODE}" password="{self.node_password}";'

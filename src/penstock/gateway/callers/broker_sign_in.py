@@ -1,4 +1,4 @@
-"""Verifies callers' credentials where they count: at the brokers, with the mechanisms that their listener has."""
+"""Verifies callers' credentials at the brokers, with the mechanisms that their listener has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.runtime.fair_turns import FairTurns
 from penstock.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 
-# In the order that they are tried: where nothing else is known, without sending the password.
+# In the order that they are tried: those that do not send the password first.
 PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 THREADS = 8
 ANSWER_TIMEOUT_S = 10.0
@@ -29,7 +29,7 @@ TOKEN_LIFETIME_MS = 24 * 60 * 60 * 1000
 
 
 class Rejected(Exception):
-    """The brokers don't accept these credentials."""
+    """Brokers rejected these credentials."""
 
 
 class DelegationToken(NamedTuple):
@@ -41,7 +41,7 @@ class DelegationToken(NamedTuple):
 
 
 class BrokerSignIn:
-    """Signs in at the brokers in callers' names. `own` are requests in the gateway's own."""
+    """Signs in at the brokers with callers' credentials. `own` sends requests with the gateway's own."""
 
     def __init__(self, settings: GatewaySettings, own: BrokerWire) -> None:
         self._settings = settings.for_callers({})
@@ -55,7 +55,7 @@ class BrokerSignIn:
     async def by_password(self, user: str, password: str, address: str) -> Credentials:
         """The credentials that the brokers accept. Raises Rejected, and Problem (503) if no broker answers.
 
-        Where more sign-ins wait than there are threads, the addresses that they come from take turns.
+        If more sign-ins wait than there are threads, the addresses that they come from take turns.
         """
         known = self._mechanisms.get(user)
         tried = [name for name in PASSWORD_MECHANISMS if name == known]
@@ -72,11 +72,11 @@ class BrokerSignIn:
         return await self._first([Credentials(OAUTHBEARER, name, token)], address)
 
     async def verify(self, credentials: Credentials) -> None:
-        """Raises Rejected if they are not accepted any more, and Problem (503) if no broker answers."""
+        """Raises Rejected if they are no longer accepted, and Problem (503) if no broker answers."""
         await self._first([credentials])
 
     async def delegation_token(self, principal: str) -> DelegationToken:
-        """A token for the owner of a certificate, which the gateway creates in its own name (KIP-373)."""
+        """A token for the owner of a certificate, which the gateway creates as its own user (KIP-373)."""
         name = principal.removeprefix(USER_PREFIX)
         renewers = [CreatableRenewers("User", self._own_user)] if self._own_user else []
         made = await self._own.ask(CreateDelegationTokenRequest("User", name, renewers, TOKEN_LIFETIME_MS))
@@ -87,19 +87,19 @@ class BrokerSignIn:
             accepted = await self._first(tried)
         except Rejected:
             raise Problem(
-                50302, "the brokers don't take delegation tokens from this gateway", "see docs/security.md"
+                50302, "the brokers don't accept delegation tokens from this gateway", "see docs/security.md"
             ) from None
         return DelegationToken(accepted, bytes(made.hmac), made.expiry_timestamp_ms / 1000)
 
     async def forget(self, token: DelegationToken) -> None:
-        """End a token; one that cannot be ended expires by itself."""
+        """Expire a token; if that fails, it expires by itself."""
         try:
             await self._own.ask(ExpireDelegationTokenRequest(token.secret, -1))
         except Problem:
             return
 
     async def stop(self) -> None:
-        """Begin no more sign-ins."""
+        """Start no more sign-ins."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _first(self, tried: Sequence[Credentials], address: str = "") -> Credentials:

@@ -1,4 +1,4 @@
-"""Sessions of the console: what a cookie stands for, how long, and the token that every change must carry."""
+"""Sessions of the console: their cookies, their lifetimes, and the token that every change must carry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEY = secrets.token_bytes(32)
 
 @dataclass(slots=True)
 class ConsoleSession:
-    """Somebody who has signed in to the console."""
+    """A user's sign-in to the console."""
 
     presented: Presented
     token: str = field(repr=False)
@@ -33,7 +33,7 @@ class ConsoleSession:
 class ConsoleSessions:
     """All sessions by their ids, which are random and kept as digests. Time is an argument.
 
-    A user that signs in over and over again ends sessions of its own.
+    A user that signs in over and over again evicts its own sessions only.
     """
 
     def __init__(self, sessions_max: int, idle_s: float, lifetime_s: float) -> None:
@@ -45,14 +45,14 @@ class ConsoleSessions:
         return len(self._sessions)
 
     def create(self, presented: Presented, now: float) -> tuple[str, ConsoleSession]:
-        """A new session and its id, which was never used before: what a browser had sent is not taken up."""
+        """A new session with a new random id: an id that a browser sent is never adopted (session fixation)."""
         name = secrets.token_urlsafe(ID_BYTES)
         session = ConsoleSession(presented, secrets.token_urlsafe(ID_BYTES), now, now)
         self._sessions.put(presented.name, _digest(name), session)
         return name, session
 
     def find(self, name: str, now: float) -> ConsoleSession | None:
-        """The session of an id; None if there is none, or none any more."""
+        """The session of an id; None if there is none, or it has expired."""
         digest = _digest(name)
         session = self._sessions.get(digest)
         if session is None:
@@ -91,7 +91,7 @@ def cookie_of(headers: dict[bytes, bytes], *, tls: bool) -> str | None:
 
 
 def set_cookie(name: str | None, *, tls: bool) -> str:
-    """The Set-Cookie header that begins a session, or ends it."""
+    """The Set-Cookie header that starts a session, or without a name ends it."""
     parts = [f"{SECURE_COOKIE if tls else PLAIN_COOKIE}={name or ''}", "Path=/", "HttpOnly", "SameSite=Strict"]
     if tls:
         parts.append("Secure")

@@ -1,6 +1,7 @@
-"""What callers present to say who they are: HTTP Basic, a bearer token, or a client certificate.
+"""The credentials that callers present: HTTP Basic, a bearer token, or a client certificate.
 
-Nothing else names a caller. Headers such as `X-Forwarded-User`, which proxies of other systems set, are never read.
+Nothing else identifies a caller. Headers such as `X-Forwarded-User`, which proxies of other systems set, are never
+read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KEY = secrets.token_bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What a request presented, not verified yet. `name` is the user, or the principal of a certificate."""
+    """Credentials in a request, not verified yet. `name` is the user, or the principal of a certificate."""
 
     method: str
     name: str
@@ -36,7 +37,7 @@ class Presented:
 
     @property
     def digest(self) -> bytes:
-        """Equal for equal credentials, and of use only in this process."""
+        """A digest that is equal for equal credentials, and useless outside this process."""
         parts = (self.method, self.name, self.secret)
         return hmac.digest(_KEY, b"\0".join(part.encode("utf-8", "surrogatepass") for part in parts), "sha256")
 
@@ -44,7 +45,7 @@ class Presented:
 def presented(
     headers: Iterable[tuple[bytes, bytes]], certificate: str | None, methods: Collection[str]
 ) -> Presented | None:
-    """What a request presents; None for nothing. An Authorization header goes before a certificate."""
+    """The credentials in a request; None without any. An Authorization header takes precedence over a certificate."""
     found = [value for name, value in headers if name == b"authorization"]
     if len(found) > 1:
         raise Problem(40000, "the request has more than one Authorization header", "send one")
@@ -77,7 +78,7 @@ def _read(value: bytes, methods: Collection[str]) -> Presented:
         if not rest or len(rest) > SECRET_LENGTH_MAX or not rest.isascii() or " " in rest:
             raise not_signed_in("this is not a bearer token", methods)
         return Presented(BEARER, "", rest)
-    raise not_signed_in("this gateway does not take this kind of Authorization header", methods)
+    raise not_signed_in("this gateway does not accept this kind of Authorization header", methods)
 
 
 def _basic(encoded: str, methods: Collection[str]) -> Presented:
@@ -86,7 +87,7 @@ def _basic(encoded: str, methods: Collection[str]) -> Presented:
     except (binascii.Error, UnicodeDecodeError):
         name, colon, password = "", "", ""
     if not colon or not is_user(name) or "\0" in password or len(password) > SECRET_LENGTH_MAX:
-        raise not_signed_in("this is not a user and a password as HTTP Basic has them", methods)
+        raise not_signed_in("this is not a user and a password in the form of HTTP Basic", methods)
     return Presented(BASIC, name, password)
 
 
@@ -97,11 +98,11 @@ def is_user(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """What a token says about itself. Only brokers check its signature, so none of this counts before they did."""
+    """The claims in a token. Only brokers check its signature, so none of them is trusted before they did."""
 
     issuer: str
     subject: str
-    # Seconds since 1970; 0 if it does not say.
+    # Seconds since 1970; 0 if the token has no such claim.
     expires_s: float
 
 

@@ -1,7 +1,7 @@
-"""Limits the guessing of passwords: failures of an address cost time, and too many of them end its tries for a while.
+"""Limits the guessing of passwords: failures delay an address, and too many of them block it for a while.
 
-Users are not locked out, or whoever knows a name could lock out its owner: the limit is for an address and a name, and,
-higher, for an address.
+Users are not locked out, or any client that knows a user's name could lock that user out: the limits are for an address
+and a name, and, higher, for an address.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class FailedSignIns:
 
     def __init__(self, per_user_max: int, per_address_max: int) -> None:
         self._limits = (per_user_max, per_address_max)
-        # When the window of an (address, user) began, and its failures; "" stands for all users of the address.
+        # When the window of an (address, user) started, and its failures; "" stands for all users of the address.
         self._counts: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
-        # Sign-ins under way, by the same keys: each of them may fail.
+        # Sign-ins in progress, by the same keys: each of them may fail.
         self._under_way: Counter[tuple[str, str]] = Counter()
 
     def check(self, address: str, user: str, now: float) -> None:
@@ -41,9 +41,9 @@ class FailedSignIns:
                 )
 
     def begin(self, address: str, user: str, now: float) -> bool:
-        """Whether one more sign-in may begin; `end` must follow, after `failed` if it has failed.
+        """Whether one more sign-in may start; `end` must follow, after `failed` if it has failed.
 
-        False if it must wait for others, because there would be too many failures if all that are under way failed.
+        False if it must wait for others, because there would be too many failures if all in progress failed.
         Raises Problem as `check` does.
         """
         self.check(address, user, now)
@@ -57,7 +57,7 @@ class FailedSignIns:
         return True
 
     def end(self, address: str, user: str) -> None:
-        """A sign-in is no longer under way."""
+        """Note that a sign-in is no longer in progress."""
         for key in ((address, user), (address, "")):
             self._under_way[key] -= 1
             if not self._under_way[key]:
@@ -74,5 +74,5 @@ class FailedSignIns:
             self._counts.popitem(last=False)
 
     def succeeded(self, address: str, user: str) -> None:
-        """A user who has signed in may mistype again; the address as a whole gets nothing back."""
+        """Reset the user's failures at this address; the failures of the address as a whole still count."""
         self._counts.pop((address, user), None)

@@ -1,7 +1,7 @@
-"""How much each caller may send and get in a second: requests, and bytes of bodies in both directions.
+"""Limits how much each caller may send and receive per second: requests, and bytes of bodies in both directions.
 
 Each caller has an account that fills at its rate and holds one second's worth. A request is served if both accounts
-are above zero; what it takes is subtracted afterwards, so a large body is paid for by waiting.
+are above zero; its cost is subtracted afterwards, so a large body delays the caller's next requests.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CallerRates:
         account.requests -= 1
 
     def spend(self, caller: str, size: int, now: float) -> None:
-        """Bytes that a request has brought or was answered with."""
+        """Subtract the bytes of a request's body or of its response."""
         self._account(caller, now).size -= size
 
     def _account(self, caller: str, now: float) -> _Account:

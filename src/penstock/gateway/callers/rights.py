@@ -1,4 +1,4 @@
-"""A caller's rights on subjects, asked from the brokers in the caller's name (KIP-430), anew with each request."""
+"""A caller's rights on subjects, read from the brokers with the caller's credentials (KIP-430) for each request."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 
 
 class BrokerRights:
-    """What the access lists allow one caller."""
+    """The rights that ACLs grant one caller."""
 
     def __init__(self, principal: str, wire: BrokerWire) -> None:
         self._principal = principal
         self._wire = wire
 
     async def check(self, subject: str, right: Right) -> None:
-        """403 if the caller may not; an empty subject stands for what applies to all."""
+        """403 if the caller lacks the right; an empty subject stands for global settings."""
         topic = topic_of(subject) if subject else None
         if topic is None:
             await self._check_other(subject, right)
@@ -52,7 +52,7 @@ class BrokerRights:
                 )
 
     async def _check_other(self, subject: str, right: Right) -> None:
-        """Whether the caller may change what belongs to no topic."""
+        """403 if the caller may not change subjects without a topic, or global settings."""
         if right is Right.READ:
             return
         answer = await self._wire.ask(DescribeClusterRequest(True))

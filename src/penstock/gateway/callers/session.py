@@ -1,4 +1,4 @@
-"""What one caller uses: its own connections to the brokers, and the applications that use them."""
+"""One caller's own connections to the brokers, and the applications that use them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from penstock.gateway.web.problem import Problem
 
 log = logging.getLogger(__name__)
 
-# A request of a caller whom the brokers throttle waits this long; for longer it is told to come back.
+# A request of a caller that brokers throttle waits up to this long; beyond that it gets 429 with Retry-After.
 THROTTLE_WAIT_S = 1.0
 THROTTLED = 42905
 
 
 class CallerSession:
-    """One caller. `principal` is empty for the only caller of a gateway where nobody signs in."""
+    """One caller. `principal` is empty for the only caller of a gateway without sign-in."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class CallerSession:
 
     @property
     def services(self) -> RestServices | None:
-        """Its parts behind the REST port, once they are open."""
+        """The caller's parts behind the REST port; None until they are open."""
         return self._services
 
     async def open(self) -> RestServices:
-        """Its parts behind the REST port."""
+        """Open the caller's parts behind the REST port, unless they are open; returns them."""
         if self._services is None:
             try:
                 self._services = await open_services(
@@ -80,7 +80,7 @@ class CallerSession:
         return self._services
 
     async def rest(self) -> Application:
-        """Its application of the REST port."""
+        """The caller's application on the REST port."""
         if self._rest is None:
             services = await self.open()
             # Another request may have been faster.
@@ -89,7 +89,7 @@ class CallerSession:
         return self._rest
 
     async def registry(self) -> Application:
-        """Its application of the registry's port."""
+        """The caller's application on the registry's port."""
         if self._registry is None:
             self._registry = registry_application(
                 self._parts.registry,
@@ -104,7 +104,7 @@ class CallerSession:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """While a request is served, the session stays open."""
+        """Keep the session open while a request is served."""
         self.active += 1
         try:
             yield
@@ -113,7 +113,7 @@ class CallerSession:
             self.used_at = time.monotonic()
 
     def throttled(self, event: Any) -> None:
-        """librdkafka's report that a broker throttles this caller."""
+        """Handle librdkafka's report that a broker throttles this caller."""
         self._throttled_until = max(self._throttled_until, time.monotonic() + event.throttle_time)
 
     @property
@@ -122,7 +122,7 @@ class CallerSession:
         return time.monotonic() < self._throttled_until
 
     def wait_s(self) -> float:
-        """How long a request has to wait, because brokers throttle this caller; 429 if that is too long."""
+        """How long a request must wait because brokers throttle this caller; 429 if that is too long."""
         left_s = self._throttled_until - time.monotonic()
         if left_s > THROTTLE_WAIT_S:
             seconds = math.ceil(left_s)
@@ -135,17 +135,17 @@ class CallerSession:
         return max(0.0, left_s)
 
     async def renew(self, credentials: Credentials) -> None:
-        """Sign in to the brokers with newer credentials of the same caller from now on."""
+        """Use newer credentials of the same caller for sign-ins from now on."""
         await self._wire.renew(self.settings, credentials)
 
     def end(self) -> None:
-        """Serve no further request, and end the streams."""
+        """Serve no further request, and close the streams."""
         self.is_closed = True
         if self._services is not None:
             self._services.tails.end()
 
     async def stop(self) -> None:
-        """Close all of its connections."""
+        """Close all of the caller's connections."""
         self.end()
         try:
             await self._stack.aclose()

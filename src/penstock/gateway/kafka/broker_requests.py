@@ -1,7 +1,7 @@
 """Requests to brokers that librdkafka has no call for, sent with Penstock's own client; failures become Problems.
 
 It supports PLAIN and SCRAM. If the gateway is configured with a mechanism that only librdkafka supports, `BrokerWire`
-says so, and what depends on it is left out of responses.
+is not usable, and figures that depend on it are left out of responses.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BrokerWire:
             self._refused = str(error)
 
     def branch(self) -> BrokerWire:
-        """Another one that signs in the same way, with connections of its own; it may be stopped before this one."""
+        """A BrokerWire with the same credentials and connections of its own; it may be stopped before this one."""
         branch = BrokerWire(*self._signs_in)
         self._branches.add(branch)
         return branch
@@ -60,7 +60,7 @@ class BrokerWire:
         await branch.stop()
 
     async def renew(self, settings: GatewaySettings, credentials: Credentials) -> None:
-        """Sign in with other credentials from now on."""
+        """Use other credentials for sign-ins from now on."""
         self._signs_in = (settings, credentials)
         for branch in [*self._branches]:
             await branch.renew(settings, credentials)
@@ -79,28 +79,28 @@ class BrokerWire:
             self._peers.remember_addresses(addresses)
 
     async def ask(self, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
-        """Ask any broker that answers; raises Problem if none does."""
+        """Send a request to any broker that responds; raises Problem if none does."""
         try:
-            return await self._asked().ask(request, timeout_ms=timeout_ms)
+            return await self._usable_peers().ask(request, timeout_ms=timeout_ms)
         except NoAnswer as error:
             raise Problem(
                 50301, f"no broker answers: {error}", "check that the brokers are running", headers=RETRY_AFTER
             ) from None
 
     async def ask_at(self, address: Address, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
-        """Ask one broker. Raises NoAnswer."""
-        return await self._asked().ask_at(address, request, timeout_ms=timeout_ms)
+        """Send a request to one broker. Raises NoAnswer."""
+        return await self._usable_peers().ask_at(address, request, timeout_ms=timeout_ms)
 
     async def ask_each(
         self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
     ) -> dict[Address, Any]:
-        """The responses of several brokers; those that do not answer are left out."""
-        return await self._asked().ask_each(addresses, request, timeout_ms=timeout_ms)
+        """The responses of several brokers; those that do not respond are left out."""
+        return await self._usable_peers().ask_each(addresses, request, timeout_ms=timeout_ms)
 
     async def ask_each_apart(
         self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
     ) -> dict[Address, Any]:
-        """As `ask_each`, over connections of its own: brokers answer in order, and what takes long holds nothing up."""
+        """Like `ask_each`, over separate connections: brokers respond in order, so slow requests would delay others."""
         branch = self.branch()
         try:
             return await branch.ask_each(addresses, request, timeout_ms=timeout_ms)
@@ -114,10 +114,10 @@ class BrokerWire:
         if self._peers is not None:
             await self._peers.close()
 
-    def _asked(self) -> Peers:
+    def _usable_peers(self) -> Peers:
         if self._peers is None:
             fix = "configure the gateway with SASL PLAIN or SCRAM"
-            raise Problem(50101, f"the gateway cannot ask brokers directly: {self._refused}", fix)
+            raise Problem(50101, f"the gateway cannot send requests to brokers directly: {self._refused}", fix)
         return self._peers
 
 
@@ -125,9 +125,9 @@ def check(code: int, message: str | None, what: str) -> None:
     """Raises Problem if a response carries an error."""
     if not code:
         return
-    said = f"{what}: {message or error_name(code)}"
+    text = f"{what}: {message or error_name(code)}"
     if error_name(code).endswith("AUTHORIZATION_FAILED"):
-        raise not_allowed(said)
+        raise not_allowed(text)
     if error_name(code) in NOT_NOW:
-        raise Problem(50301, said, "try again in a moment", headers=RETRY_AFTER)
-    raise Problem(40003, said, "check the request")
+        raise Problem(50301, text, "try again in a moment", headers=RETRY_AFTER)
+    raise Problem(40003, text, "check the request")

@@ -1,4 +1,4 @@
-"""Consumer group members that live in this process for callers, and are closed when idle for too long."""
+"""Consumer group members in this process that callers control, closed when idle for too long."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 CheckRead = Callable[[Iterable[str]], Awaitable[None]]
 
 
-def instance_places(settings: GatewaySettings) -> CallerQuota:
+def instance_quota(settings: GatewaySettings) -> CallerQuota:
     """The quota of consumer instances of one gateway."""
     return CallerQuota("consumer instances", settings, "instances")
 
@@ -53,14 +53,14 @@ class Instance:
 class ConsumerInstances:
     """All consumer instances of this gateway, by group and name."""
 
-    def __init__(self, settings: GatewaySettings, places: CallerQuota, check_read: CheckRead | None) -> None:
-        """`places` is the quota that this shares with others; `check_read` raises Problem if topics may not be read."""
+    def __init__(self, settings: GatewaySettings, quota: CallerQuota, check_read: CheckRead | None) -> None:
+        """`quota` is shared by all callers; `check_read` raises Problem if topics may not be read."""
         self._check_read = check_read
         self._settings = settings
         # One thread per instance: a poll may take a minute, and must not delay other instances' polls.
         self._threads = ThreadPoolExecutor(settings.instances_max, thread_name_prefix="instance")
         self._instances: dict[tuple[str, str], Instance] = {}
-        self._places = places
+        self._quota = quota
         self._keeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -86,7 +86,7 @@ class ConsumerInstances:
         """Create an instance for a caller; 409 if the name is taken, 429 if there are too many."""
         if (group, name) in self._instances:
             raise Problem(40902, f"group {group} already has an instance {name}", "choose another name")
-        self._places.take(caller)
+        self._quota.take(caller)
         try:
             consumer = checked_call(
                 GroupConsumer,
@@ -104,7 +104,7 @@ class ConsumerInstances:
                 self._settings.budgets.record_bytes_max,
             )
         except BaseException:
-            self._places.release(caller)
+            self._quota.release(caller)
             raise
         instance = self._instances[group, name] = Instance(group, name, consumer, options, caller)
         return instance
@@ -139,8 +139,8 @@ class ConsumerInstances:
             except (KafkaException, RuntimeError) as error:
                 log.warning("closing a member of %s: %s", instance.group, error)
             finally:
-                # Until here it uses threads and memory, so its place is released only now.
-                self._places.release(instance.caller)
+                # Until here it uses threads and memory, so the quota is released only now.
+                self._quota.release(instance.caller)
 
     async def _run(self, work: Callable[[GroupConsumer], Result], consumer: GroupConsumer) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, consumer)

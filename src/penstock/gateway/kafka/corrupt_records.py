@@ -15,14 +15,14 @@ class RecordConverter:
     """Converts the messages of one consumer. librdkafka alone would retry corrupt records forever."""
 
     def __init__(self, consumer: Consumer, record_bytes_max: int, *, has_group: bool = False) -> None:
-        """librdkafka asks about the group of each consumer, also of those that only read; `has_group` if it matters."""
+        """librdkafka looks up every consumer's group, even if it only reads; with `has_group` its errors count."""
         self._passing = PASSING if has_group else PASSING | {"GROUP_AUTHORIZATION_FAILED"}
         self._consumer = consumer
         self._record_bytes_max = record_bytes_max
         self._skipped: dict[tuple[str, int], int] = {}
 
     def record(self, message: Message) -> ReadRecord | None:
-        """The record of a message; for one that is corrupt or too large, a placeholder that says so.
+        """The record of a message; a placeholder with the reason if it is corrupt or too large.
 
         None for transient errors; raises KafkaException for all others.
         """
@@ -36,9 +36,9 @@ class RecordConverter:
         raise KafkaException(error)
 
     def _skip(self, message: Message, why: str) -> ReadRecord:
-        place = (message.topic() or "", message.partition() or 0)
+        partition = (message.topic() or "", message.partition() or 0)
         # The error repeats the batch's first offset, although the batch may hold many records.
-        offset = max(message.offset() or 0, self._skipped.get(place, -1) + 1)
-        self._skipped[place] = offset
-        self._consumer.seek(TopicPartition(*place, offset + 1))
-        return ReadRecord(*place, offset, 0, None, None, [], why)
+        offset = max(message.offset() or 0, self._skipped.get(partition, -1) + 1)
+        self._skipped[partition] = offset
+        self._consumer.seek(TopicPartition(*partition, offset + 1))
+        return ReadRecord(*partition, offset, 0, None, None, [], why)

@@ -1,4 +1,5 @@
-"""Where a dead letter came from and why, from the headers of Penstock, share groups, Kafka Streams, Connect and Spring.
+"""The origin of a dead letter and the reason, from the headers of Penstock, share groups, Kafka Streams, Connect and
+Spring.
 
 Penstock and Kafka write numbers as text (KIP-1191, KIP-1034, Kafka Connect's error context). Spring writes them as
 big-endian binary.
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 Headers = Sequence[tuple[str, bytes | None]]
-# The names by which topics for dead letters are known, whoever writes them.
+# Names of dead-letter topics by common convention.
 TOPIC_NAMES = re.compile(r"(^|[._-])(dlq|dlt|dead[._-]?letters?)([._-]|$)", re.IGNORECASE)
 NUMBER_SIZES = (4, 8)
 DIGITS_MAX = 19
@@ -28,14 +29,14 @@ class Family:
     offset: str
     reasons: tuple[str, ...]
     binary: bool = False
-    # Only Penstock and share groups name the group, and count deliveries.
+    # Only Penstock and share groups have the group and the number of deliveries.
     group: str = ""
     attempts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a record was first written; fields are None if the headers do not tell."""
+    """Where a record was first written; fields that the headers lack are None."""
 
     topic: str | None
     partition: int | None

@@ -1,7 +1,7 @@
 """Producing from an event loop: records go to librdkafka's queue, and delivery reports come back to the loop.
 
-librdkafka has its own threads; its delivery reports wait until somebody polls. The loop does, once a millisecond while
-records are in flight. A thread that blocked on them instead would compete with the loop for the interpreter's lock.
+librdkafka has its own threads; its delivery reports wait for a poll. The loop polls once a millisecond while records
+are in flight. A thread that blocked on them instead would compete with the loop for the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Delivery:
         try:
             self._producer.poll(0)
         finally:
-            # A callback that raises must not keep the others from being called.
+            # If a callback raises, the others must still be called.
             if self._under_way:
                 self._loop.call_later(POLL_S, self._poll)
             else:

@@ -18,7 +18,7 @@ NOT_FOUND = {
 }
 BAD_REQUEST = {
     "TOPIC_EXCEPTION": "use letters, digits, dots, underscores and hyphens, 249 at most",
-    "INVALID_PARTITIONS": "ask for at least one partition, and for more than there are",
+    "INVALID_PARTITIONS": "request at least one partition, and more than there are",
     "INVALID_REPLICATION_FACTOR": "use a replication factor of at most the number of brokers",
     "INVALID_REPLICA_ASSIGNMENT": "name existing brokers, each once",
     "INVALID_CONFIG": "see the names and values in Kafka's topic settings",
@@ -81,7 +81,7 @@ def checked_call(call: Callable[Parameters, Result], *arguments: Parameters.args
 
 def not_allowed(message: str) -> Problem:
     """403: the brokers' access lists don't allow it."""
-    return Problem(NOT_ALLOWED, message, "ask for this right; `penstock security acl add` grants it")
+    return Problem(NOT_ALLOWED, message, "request this right; `penstock security acl add` grants it")
 
 
 def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "") -> Problem:

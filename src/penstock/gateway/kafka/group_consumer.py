@@ -33,7 +33,7 @@ class GroupConsumer:
         self._converter = RecordConverter(self._consumer, record_bytes_max, has_group=True)
         self._buffer: deque[ReadRecord] = deque()
         # Start offsets of manually assigned partitions, until something has been read from them.
-        self._placed: dict[tuple[str, int], int] | None = None
+        self._assigned_offsets: dict[tuple[str, int], int] | None = None
         self._topics: list[str] | None = []
 
     def subscribe(self, topics: list[str]) -> None:
@@ -60,7 +60,7 @@ class GroupConsumer:
 
     def assign(self, partitions: list[tuple[str, int]]) -> None:
         """Assign partitions manually, outside the group's assignment."""
-        self._topics, self._placed = [], dict.fromkeys(partitions, OFFSET_INVALID)
+        self._topics, self._assigned_offsets = [], dict.fromkeys(partitions, OFFSET_INVALID)
         self._assign()
         self._buffer.clear()
 
@@ -69,7 +69,7 @@ class GroupConsumer:
         return [(each.topic, each.partition) for each in self._consumer.assignment()]
 
     def poll(self, records_max: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
-        """Records, as soon as there is one; empty after the timeout."""
+        """Return records as soon as there is one; none after the timeout."""
         records: list[ReadRecord] = []
         size = 0
         deadline = time.monotonic() + timeout_s
@@ -90,7 +90,7 @@ class GroupConsumer:
         return records
 
     def put_back(self, records: list[ReadRecord]) -> None:
-        """Take back records from `poll`, unless their partition was revoked; the next `poll` returns them again."""
+        """Put back records from `poll`, unless their partition was revoked; the next `poll` returns them again."""
         assigned = set(self.assignment())
         kept = [record for record in records if (record.topic, record.partition) in assigned]
         self._buffer.extendleft(reversed(kept))
@@ -113,39 +113,41 @@ class GroupConsumer:
         """Commit the next offsets to read; without any, this consumer's positions. `notes` are stored as metadata."""
         if offsets is None:
             positions = [
-                place for place in self._consumer.position(self._consumer.assignment()) if (place.offset or -1) >= 0
+                position
+                for position in self._consumer.position(self._consumer.assignment())
+                if (position.offset or -1) >= 0
             ]
             unread: dict[tuple[str, int], int] = {}
             for record in reversed(self._buffer):
                 unread[record.topic, record.partition] = record.offset
             offsets = [
-                (place.topic, place.partition, unread.get((place.topic, place.partition), place.offset))
-                for place in positions
+                (position.topic, position.partition, unread.get((position.topic, position.partition), position.offset))
+                for position in positions
             ]
         if offsets:
-            places = [
+            wanted = [
                 TopicPartition(topic, partition, offset, notes.get((topic, partition), ""))
                 for topic, partition, offset in offsets
             ]
-            for place in self._consumer.commit(offsets=places, asynchronous=False) or []:
-                if place.error is not None:
-                    raise KafkaException(place.error)
+            for each in self._consumer.commit(offsets=wanted, asynchronous=False) or []:
+                if each.error is not None:
+                    raise KafkaException(each.error)
 
     def committed(self, partitions: list[tuple[str, int]]) -> list[tuple[str, int, int, str]]:
         """Topic, partition, committed offset (negative if there is none) and metadata."""
-        places = [TopicPartition(topic, partition) for topic, partition in partitions]
-        found = self._consumer.committed(places, timeout=COMMITTED_TIMEOUT_S)
-        return [(place.topic, place.partition, place.offset, place.metadata or "") for place in found]
+        wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
+        found = self._consumer.committed(wanted, timeout=COMMITTED_TIMEOUT_S)
+        return [(each.topic, each.partition, each.offset, each.metadata or "") for each in found]
 
-    def seek(self, places: list[tuple[str, int, int]]) -> None:
+    def seek(self, offsets: list[tuple[str, int, int]]) -> None:
         """Seek in assigned partitions."""
-        moved = {(topic, partition): offset for topic, partition, offset in places}
-        if self._placed is not None:
-            # librdkafka rejects a seek before it has begun to fetch; a new assignment always works.
-            for place in self._consumer.position(self._consumer.assignment()):
-                if place.offset >= 0:
-                    self._placed[place.topic, place.partition] = place.offset
-            self._placed |= moved
+        moved = {(topic, partition): offset for topic, partition, offset in offsets}
+        if self._assigned_offsets is not None:
+            # librdkafka rejects a seek before it has started to fetch; a new assignment always works.
+            for position in self._consumer.position(self._consumer.assignment()):
+                if position.offset >= 0:
+                    self._assigned_offsets[position.topic, position.partition] = position.offset
+            self._assigned_offsets |= moved
             self._assign()
         else:
             for (topic, partition), offset in moved.items():
@@ -157,14 +159,14 @@ class GroupConsumer:
         self._consumer.close()
 
     def _assign(self) -> None:
-        placed = self._placed or {}
-        self._consumer.assign([TopicPartition(*place, offset) for place, offset in placed.items()])
+        assigned = self._assigned_offsets or {}
+        self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in assigned.items()])
 
-    def _seek_one(self, place: TopicPartition) -> None:
+    def _seek_one(self, position: TopicPartition) -> None:
         deadline = time.monotonic() + SEEK_TIMEOUT_S
         while True:
             try:
-                self._consumer.seek(place)
+                self._consumer.seek(position)
                 return
             except KafkaException as error:
                 # A newly assigned partition is not being fetched yet.
@@ -173,7 +175,7 @@ class GroupConsumer:
             time.sleep(SEEK_STEP_S)
 
     def _subscribe(self, names: list[str]) -> None:
-        self._placed = None
+        self._assigned_offsets = None
         self._consumer.subscribe(names, on_revoke=self._on_revoke, on_lost=self._on_revoke)
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:

@@ -21,7 +21,7 @@ BATCH_BYTES_MAX = 128 * 1024
 STEP_S = 0.5
 
 
-def tail_places(settings: GatewaySettings) -> CallerQuota:
+def tail_quota(settings: GatewaySettings) -> CallerQuota:
     """The quota of live tails of one gateway."""
     return CallerQuota("tails", settings, "tails")
 
@@ -29,17 +29,17 @@ def tail_places(settings: GatewaySettings) -> CallerQuota:
 class LiveTails:
     """Consumers that follow topics outside any group."""
 
-    def __init__(self, settings: GatewaySettings, places: CallerQuota) -> None:
-        """`places` is the quota that this shares with others."""
+    def __init__(self, settings: GatewaySettings, quota: CallerQuota) -> None:
+        """`quota` is shared by all callers."""
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.tails_max, thread_name_prefix="tail")
-        self._places = places
+        self._quota = quota
         self._stopping = False
         self._closing: set[asyncio.Task[None]] = set()
 
     def follow(self, topic: str, partitions: list[int], offset: int, caller: str) -> AsyncIterator[list[ReadRecord]]:
-        """Batches of records; now and then an empty one, so that a disconnect is noticed. Raises 429 at once."""
-        self._places.take(caller)
+        """Batches of records; now and then an empty one, so that disconnects are detected. Raises 429 at once."""
+        self._quota.take(caller)
         try:
             consumer = Consumer(
                 self._settings.client(
@@ -57,7 +57,7 @@ class LiveTails:
                 consumer.assign, [checked_call(TopicPartition, topic, partition, offset) for partition in partitions]
             )
         except BaseException:
-            self._places.release(caller)
+            self._quota.release(caller)
             raise
         return self._batches(consumer, caller)
 
@@ -79,16 +79,16 @@ class LiveTails:
             task.add_done_callback(self._closing.discard)
 
     async def _close(self, consumer: Consumer, pending: asyncio.Future[list[ReadRecord]] | None, caller: str) -> None:
-        """A consumer may be closed only when no thread polls it."""
+        """Close a consumer once no thread polls it."""
         if pending is not None:
             await asyncio.wait([pending])
             if not pending.cancelled():
                 pending.exception()
         await asyncio.get_running_loop().run_in_executor(self._threads, consumer.close)
-        self._places.release(caller)
+        self._quota.release(caller)
 
     def end(self) -> None:
-        """Let all tails end shortly."""
+        """Make all tails stop shortly."""
         self._stopping = True
 
     async def stop(self) -> None:

@@ -17,7 +17,7 @@ SMALL_BUFFERS = {
     "queued.max.messages.kbytes": 1024,
     "fetch.message.max.bytes": 256 * 1024,
     "fetch.max.bytes": 1024 * 1024,
-    # How long it waits before it checks again whether a full buffer has room.
+    # How long the client waits before it checks a full buffer for room again.
     "fetch.queue.backoff.ms": 20,
 }
 # glibc's number for the option, and how many arenas there may be.
@@ -27,7 +27,7 @@ PERIOD_S = 10.0
 
 
 def share_arenas() -> None:
-    """Have all threads of this process share a few arenas. Before any thread is started; a no-op without glibc."""
+    """Make all threads of this process share a few arenas. Call it before threads start; a no-op without glibc."""
     mallopt = _glibc("mallopt")
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, ARENAS_MAX)

@@ -43,7 +43,7 @@ class Publisher:
 
     @cached_property
     def _delivery(self) -> Delivery:
-        """Created with the first record: many callers never publish."""
+        """The producer's delivery; created with the first record, since many callers never publish."""
         settings = self._settings
         properties = {
             "acks": "all",
@@ -72,8 +72,8 @@ class Publisher:
         """Publish records and wait for all of them; returns the outcomes in the same order."""
         partitions = self._admin.known_partitions(topic) or await self._admin.partitions(topic)
         futures = []
-        for place, record in enumerate(records):
-            if place % RECORDS_AT_ONCE == RECORDS_AT_ONCE - 1:
+        for index, record in enumerate(records):
+            if index % RECORDS_AT_ONCE == RECORDS_AT_ONCE - 1:
                 # Let other requests run between the records of a large one.
                 await asyncio.sleep(0)
             futures.append(self._send(topic, partitions, record))

@@ -45,7 +45,7 @@ class ReaderThreads:
         self.under_way = 0
 
     async def stop(self) -> None:
-        """Let no more reads begin."""
+        """Start no more reads."""
         for threads in (self.threads, self.waiting_threads):
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -73,11 +73,11 @@ class Readers:
     ) -> list[ReadRecord]:
         """Up to `limit` records from an offset on. With a timeout, wait that long for the first one."""
         bytes_max = min(bytes_max or self._settings.read_bytes_max, self._settings.read_bytes_max)
-        place = checked_call(TopicPartition, topic, partition, offset)
+        start = checked_call(TopicPartition, topic, partition, offset)
         with self._turn(caller, timeout_ms) as threads:
             try:
                 return await asyncio.get_running_loop().run_in_executor(
-                    threads, self._read, place, limit, bytes_max, timeout_ms / 1000
+                    threads, self._read, start, limit, bytes_max, timeout_ms / 1000
                 )
             except KafkaException as error:
                 raise await self._explained(error, topic, partition, offset) from None
@@ -126,7 +126,7 @@ class Readers:
         )
 
     def _take(self) -> Consumer:
-        # Threads race here: another one may take the consumer first.
+        # Threads race here: another one may pop the consumer first.
         with contextlib.suppress(IndexError):
             return self._idle.pop()
         return Consumer(
@@ -165,9 +165,9 @@ class Readers:
                 )
             )
 
-    def _read(self, place: TopicPartition, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
+    def _read(self, start: TopicPartition, limit: int, bytes_max: int, timeout_s: float) -> list[ReadRecord]:
         with self._consumer() as consumer:
-            consumer.assign([place])
+            consumer.assign([start])
             records = _records(consumer, limit, bytes_max, timeout_s, self._settings.budgets.record_bytes_max)
             consumer.unassign()
             return records
@@ -181,7 +181,7 @@ def _records(
     size, at_end, skips = 0, False, 0
     converter = RecordConverter(consumer, record_bytes_max)
     while len(records) < limit and size < bytes_max and skips < SKIPS_MAX:
-        # Until the end offset is known the brokers get some time, even if the caller does not want to wait.
+        # Until the end offset is known, wait for the brokers for some time even if the caller does not want to wait.
         patience_s = (timeout_s if at_end else max(timeout_s, START_GRACE_S)) - (time.monotonic() - started)
         if (records and at_end) or patience_s <= 0:
             break

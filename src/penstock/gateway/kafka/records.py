@@ -21,8 +21,8 @@ HEADERS_UNREADABLE = "its headers are left out, because a header name is not val
 class ReadRecord(NamedTuple):
     """A record of a partition.
 
-    `unreadable` says why its contents are missing; empty for nearly all records. `headers_unreadable` is true if its
-    headers are missing, because some of their names are not valid UTF-8.
+    `unreadable` is the reason if its contents are missing; empty for nearly all records. `headers_unreadable` is true
+    if its headers are missing, because some of their names are not valid UTF-8.
     """
 
     topic: str

@@ -1,7 +1,7 @@
 """Translates topic patterns from Java's and Python's syntax to librdkafka's.
 
 librdkafka uses POSIX extended expressions, which match in bounded time. They have neither `\\d` nor
-`(?:…)`, and a backslash in brackets is literal; so an expression is parsed by Python's parser and written anew. Topic
+`(?:…)`, and a backslash in brackets is literal; so an expression is parsed by Python's parser and rewritten. Topic
 names use few characters, so every character set becomes a short list.
 """
 
@@ -87,13 +87,13 @@ def _characters(alternatives: Any) -> str:
 
 
 def _is_one(character: str, code: Any, argument: Any) -> bool:
-    place = ord(character)
+    point = ord(character)
     if code is codes.LITERAL:
-        return place == int(argument)
+        return point == int(argument)
     if code is codes.NOT_LITERAL:
-        return place != int(argument)
+        return point != int(argument)
     if code is codes.RANGE:
-        return bool(argument[0] <= place <= argument[1])
+        return bool(argument[0] <= point <= argument[1])
     if code is codes.CATEGORY:
         return re.match(CATEGORIES[argument], character) is not None
     return False

@@ -22,8 +22,8 @@ class Texts(NamedTuple):
     normalized: str
 
 
-class Question(NamedTuple):
-    """Asks for a schema's `texts`, its text in another `form`, or the `reasons` why it may not follow older ones.
+class AnalysisRequest(NamedTuple):
+    """Requests a schema's `texts`, its text in another `form`, or the `reasons` why it may not follow older ones.
 
     `detail` is the form or the compatibility level; older schemas are given as (version, schema), oldest first.
     """
@@ -39,29 +39,29 @@ class Question(NamedTuple):
         return self.schema.size + sum(schema.size for _, schema in self.older)
 
 
-class Answer(NamedTuple):
+class Analysis(NamedTuple):
     """The result, or why the schema cannot be used."""
 
     found: Any = None
     unusable: str | None = None
 
 
-def answer(question: Question) -> Answer:
-    """Compute the answer, on the calling thread."""
+def analyze(request: AnalysisRequest) -> Analysis:
+    """Analyze on the calling thread."""
     try:
-        parsed = _parsed(question.schema)
-        match question.kind:
+        parsed = _parsed(request.schema)
+        match request.kind:
             case "texts":
-                return Answer(Texts(parsed.canonical, parsed.normalized))
+                return Analysis(Texts(parsed.canonical, parsed.normalized))
             case "form":
-                return Answer(parsed.formatted(question.detail))
+                return Analysis(parsed.formatted(request.detail))
             case "reasons":
-                older = [(version, _parsed(each)) for version, each in question.older]
-                return Answer(_cut(incompatibilities(Level(question.detail), parsed, older)))
+                older = [(version, _parsed(each)) for version, each in request.older]
+                return Analysis(_cut(incompatibilities(Level(request.detail), parsed, older)))
     except SchemaUnusable as error:
-        return Answer(unusable=str(error))
+        return Analysis(unusable=str(error))
     except RecursionError:
-        return Answer(unusable="it is nested too deeply")
+        return Analysis(unusable="it is nested too deeply")
 
 
 def _cut(reasons: list[str]) -> list[str]:

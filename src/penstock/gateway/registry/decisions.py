@@ -98,11 +98,11 @@ def register(
 def _check_mode(state: RegistryState, subject: str, *, importing: bool) -> str:
     _check_writable(state, subject)
     mode = state.mode_in_scope(subject)
-    place = f"Subject {subject} in context {context_of(subject)}"
+    owner = f"Subject {subject} in context {context_of(subject)}"
     if importing and mode != "IMPORT":
-        raise errors.not_permitted(f"{place} is not in import mode", "leave out `id`, or set its mode to IMPORT")
+        raise errors.not_permitted(f"{owner} is not in import mode", "leave out `id`, or set its mode to IMPORT")
     if not importing and mode == "IMPORT":
-        raise errors.not_permitted(f"{place} is not in read-write mode", "give `id`, or set its mode to READWRITE")
+        raise errors.not_permitted(f"{owner} is not in read-write mode", "give `id`, or set its mode to READWRITE")
     return mode
 
 

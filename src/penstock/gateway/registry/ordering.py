@@ -1,7 +1,7 @@
-"""Which records of `_schemas` count, when several gateways write concurrently without a leader.
+"""Which records of `_schemas` are accepted, when several gateways write concurrently without a leader.
 
 A gateway decides from what it has read and appends the outcome with the offset of the last record it had read. The
-record counts only if nothing came in between, which every reader can tell from the log alone: the partition's leader
+record counts only if nothing came in between, which every reader can derive from the log alone: the partition's leader
 orders appends, and of two that were decided from the same state the first one counts. Its writer reads it back; the
 other writer sees its own record rejected, decides again from the newer state, and appends again.
 

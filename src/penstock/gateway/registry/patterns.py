@@ -1,6 +1,6 @@
 """Bounds the cost of untrusted regular expressions.
 
-Python's `re` backtracks, and while it does nothing else in the process runs. Some expressions make it try exponentially
+Python's `re` backtracks, and meanwhile nothing else in the process runs. Some expressions make it try exponentially
 many ways. This computes from an expression alone an upper bound of the steps for a text of a given length; as a worst
 case, it may be too high but never too low.
 """
@@ -30,7 +30,7 @@ def is_expression(pattern: str) -> bool:
 
 
 def is_quick(pattern: str, length: int) -> bool:
-    """Whether a search in a text of this length certainly ends soon. False for invalid expressions."""
+    """Whether a search in a text of this length certainly finishes soon. False for invalid expressions."""
     return steps(pattern, length) <= STEPS_MAX
 
 

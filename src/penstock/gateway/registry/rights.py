@@ -1,9 +1,9 @@
-"""Who may do what with a subject.
+"""The rights on a subject.
 
 A subject `<topic>-key` or `<topic>-value` belongs to that topic, in whichever context it is, and what a caller may do
 with it follows from what the access lists allow the caller to do with the topic. Other subjects, such as those named
-after records, belong to no topic: everybody may read them, and who may alter the cluster may change them, and global
-settings as well.
+after records, belong to no topic: all callers may read them, and callers that may alter the cluster may change them,
+and global settings as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUFFIXES = ("-key", "-value")
 
 
 class Right(Enum):
-    """What is done with a subject; its value is the operation on the topic that allows it."""
+    """A right on a subject; its value is the operation on the topic that grants it."""
 
     READ = Operation.DESCRIBE
     REGISTER = Operation.WRITE
@@ -31,7 +31,7 @@ class SubjectRights(Protocol):
     """A caller's rights."""
 
     async def check(self, subject: str, right: Right) -> None:
-        """403 if the caller may not; an empty subject stands for what applies to all."""
+        """403 if the caller lacks the right; an empty subject stands for global settings."""
 
     async def readable(self, subjects: Iterable[str]) -> set[str]:
         """Those of the subjects that the caller may read."""
@@ -39,13 +39,13 @@ class SubjectRights(Protocol):
 
 
 class AllRights:
-    """Where nobody signs in."""
+    """The rights without sign-in."""
 
     async def check(self, subject: str, right: Right) -> None:
-        """Everything is allowed."""
+        """Allow everything."""
 
     async def readable(self, subjects: Iterable[str]) -> set[str]:
-        """All of them."""
+        """All of the subjects."""
         return set(subjects)
 
 

@@ -52,7 +52,7 @@ class Difference:
 
 
 class SchemaUnusable(Exception):
-    """A text is not a valid schema of its type; the message says why."""
+    """A text is not a valid schema of its type; the message has the reason."""
 
 
 # The schemas that another one refers to, as (name, text), each after those that it depends on.

@@ -1,4 +1,4 @@
-"""The running registry: a state that follows the topic, and writes that wait until they count."""
+"""The running registry: a state that follows the topic, and writes that wait until they are accepted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from penstock.gateway.kafka.delivery import QueueFull
 from penstock.gateway.kafka.topic_follower import ensure_topic
 from penstock.gateway.registry import errors
-from penstock.gateway.registry.analysis import Answer, Question, answer
+from penstock.gateway.registry.analysis import Analysis, AnalysisRequest, analyze
 from penstock.gateway.registry.analysis_cache import AnalysisCache, AnalysisMissing
 from penstock.gateway.registry.decisions import Decision
 from penstock.gateway.registry.log import TOPIC, SchemaLog
@@ -26,8 +26,8 @@ from penstock.gateway.work.pool import WorkerPool, WorkFailed
 log = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_S = 15.0
-# Writers that met wait a random part of it, twice as long each time, so that one of them gets through.
-MEETING_PAUSE_S, MEETING_PAUSE_MAX_S = 0.004, 0.5
+# Writers that conflict wait a random part of this backoff, which doubles each time, so that one of them succeeds.
+CONFLICT_BACKOFF_S, CONFLICT_BACKOFF_S_MAX = 0.004, 0.5
 START_TIMEOUT_S = 60.0
 REPAIR_DELAY_S = (3.0, 8.0)
 TOPIC_CONFIG = {
@@ -57,7 +57,7 @@ class Registry:
         self.state = RegistryState(analyses)
         self._settings = client_settings
         self._workers = workers
-        self._asking: dict[Question, asyncio.Future[Answer]] = {}
+        self._analyzing: dict[AnalysisRequest, asyncio.Future[Analysis]] = {}
         self._random = random_source or random.Random()
         self._log = SchemaLog(client_settings, self._apply)
         self._writing = asyncio.Lock()
@@ -80,31 +80,31 @@ class Registry:
     async def write(self, decide: Decide) -> Any:
         """Execute a change; returns the decision's answer once its records count.
 
-        If another gateway wrote in between, the decision is made again from the newer state. What it must know about
-        schemas is found out beforehand, so that no other writer waits for that.
+        If another gateway wrote in between, the decision is made again from the newer state. Schemas that it depends on
+        are analyzed beforehand, so that no other writer waits for that.
         """
         return await self.with_analyses(partial(self._write_in_turn, decide))
 
     async def with_analyses(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Call a function that may raise AnalysisMissing; it is called again after each missing answer."""
+        """Call a function that may raise AnalysisMissing; it is called again after each missing analysis."""
         for _ in range(ANALYSES_MAX):
             try:
                 return await work()
             except AnalysisMissing as missing:
-                question = missing.question
+                request = missing.request
             try:
-                self.state.analyses.learn(question, await self._asked(question))
+                self.state.analyses.learn(request, await self._analysis(request))
             except WorkFailed as failure:
                 raise errors.too_laborious(failure.reason, failure.fix) from None
         raise errors.store_failed("the schemas it depends on kept changing")
 
-    async def _asked(self, question: Question) -> Answer:
-        """A worker's answer; concurrent callers with the same question share it."""
-        asking = self._asking.get(question)
-        if asking is None:
-            asking = self._asking[question] = asyncio.ensure_future(self._workers.run(answer, question))
-            asking.add_done_callback(lambda _: self._asking.pop(question, None))
-        return await asyncio.shield(asking)
+    async def _analysis(self, request: AnalysisRequest) -> Analysis:
+        """A worker's analysis; concurrent callers with the same request share it."""
+        analyzing = self._analyzing.get(request)
+        if analyzing is None:
+            analyzing = self._analyzing[request] = asyncio.ensure_future(self._workers.run(analyze, request))
+            analyzing.add_done_callback(lambda _: self._analyzing.pop(request, None))
+        return await asyncio.shield(analyzing)
 
     async def _write_in_turn(self, decide: Decide) -> Any:
         async with self._writing:
@@ -119,7 +119,7 @@ class Registry:
                 raise errors.store_failed(error.args[0].str()) from None
 
     async def _write(self, decide: Decide) -> Any:
-        pause_s = MEETING_PAUSE_S
+        pause_s = CONFLICT_BACKOFF_S
         while True:
             decision = decide(self.state)
             if not all(map(is_readable, decision.records)):
@@ -128,7 +128,7 @@ class Registry:
                 return decision.answer
             await self._log.repair()
             await asyncio.sleep(self._random.uniform(0, pause_s))
-            pause_s = min(2 * pause_s, MEETING_PAUSE_MAX_S)
+            pause_s = min(2 * pause_s, CONFLICT_BACKOFF_S_MAX)
 
     async def _append(self, records: Sequence[RegistryRecord]) -> bool:
         return await self._log.append([(record.key_bytes(), record.value_bytes()) for record in records])

@@ -82,9 +82,9 @@ def delete_mode(state: RegistryState, subject: str) -> Decision:
     return Decision((RegistryRecord("MODE", subject),), {"mode": before})
 
 
-def _covers(place: str, subject: str) -> bool:
-    """Whether the settings of `place` (a subject, a context or everything) apply to a subject."""
-    if not place:
+def _covers(scope: str, subject: str) -> bool:
+    """Whether the settings of `scope` (a subject, a context or everything) apply to a subject."""
+    if not scope:
         return context_of(subject) == DEFAULT_CONTEXT
-    name = parse_subject(place)
-    return subject == place or (not name.name and context_of(subject) == name.context)
+    name = parse_subject(scope)
+    return subject == scope or (not name.name and context_of(subject) == name.context)

@@ -109,7 +109,7 @@ class RegistryState:
         return iter(sorted(self._subjects))
 
     def versions(self, subject: str, *, deleted: bool = True) -> list[StoredSchema]:
-        """All versions of a subject, oldest first; those that are deleted only if asked for."""
+        """All versions of a subject, oldest first; with `deleted`, soft-deleted ones too."""
         versions = self._subjects.get(subject, {})
         return [versions[number] for number in sorted(versions) if deleted or not versions[number].deleted]
 
@@ -154,7 +154,7 @@ class RegistryState:
         return self._before_longest_gap(context) + 1
 
     def _before_longest_gap(self, context: str) -> int:
-        used = sorted({0} | {schema_id for place, schema_id in self._by_id if place == context})
+        used = sorted({0} | {schema_id for other, schema_id in self._by_id if other == context})
         following = [*used[1:], ID_END]
         length, last = max((after - before - 1, before) for before, after in zip(used, following, strict=True))
         if not length:
@@ -163,7 +163,7 @@ class RegistryState:
 
     def referrers(self, subject: str, version: int) -> list[StoredSchema]:
         """The versions that refer to this one."""
-        found = (self.version(*place) for place in sorted(self._referrers.get((subject, version), ())))
+        found = (self.version(*key) for key in sorted(self._referrers.get((subject, version), ())))
         return [schema for schema in found if schema is not None]
 
     def contexts(self) -> list[str]:
@@ -180,26 +180,26 @@ class RegistryState:
 
     def config_in_scope(self, subject: str) -> Mapping[str, Any]:
         """The config that applies to a subject: its own, else its context's, else the global one."""
-        for place in _scopes(subject):
-            if place in self._configs:
-                return self._configs[place]
+        for scope in _scopes(subject):
+            if scope in self._configs:
+                return self._configs[scope]
         return {"compatibilityLevel": DEFAULT_LEVEL.value}
 
     def level(self, subject: str) -> Level:
         """The compatibility level that applies to a subject."""
-        for place in _scopes(subject):
-            named = self._configs.get(place, {}).get("compatibilityLevel")
+        for scope in _scopes(subject):
+            named = self._configs.get(scope, {}).get("compatibilityLevel")
             if named in Level.__members__:
                 return Level(named)
         return DEFAULT_LEVEL
 
     def mode_in_scope(self, subject: str) -> str:
         """The mode that applies to a subject."""
-        return next((self._modes[place] for place in _scopes(subject) if place in self._modes), DEFAULT_MODE)
+        return next((self._modes[scope] for scope in _scopes(subject) if scope in self._modes), DEFAULT_MODE)
 
 
 def _scopes(subject: str) -> list[str]:
     """Where a subject's settings are looked up, nearest first."""
     context = context_of(subject) if subject else DEFAULT_CONTEXT
-    places = [subject, f":{context}:", ""] if context != DEFAULT_CONTEXT else [subject, ""]
-    return [*places, f":{GLOBAL_CONTEXT}:"]
+    scopes = [subject, f":{context}:", ""] if context != DEFAULT_CONTEXT else [subject, ""]
+    return [*scopes, f":{GLOBAL_CONTEXT}:"]

@@ -28,7 +28,7 @@ from penstock.gateway.rest.v3.records import v3_record_operations
 from penstock.gateway.rest.v3.schemas import ProduceSchemas
 from penstock.gateway.rest.v3.shapes import V3
 from penstock.gateway.rest.v3.topics import v3_partition_operations, v3_topic_operations
-from penstock.gateway.roles import CONSOLE, EGRESS, INGRESS, LOOKING_AROUND, serving
+from penstock.gateway.roles import CONSOLE, EGRESS, INGRESS, METADATA_ROLES, serving
 from penstock.gateway.web.application import Application, json_response
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation, Routes
@@ -79,7 +79,7 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
     topics = v2_topic_operations(admin, readers, codec)
     reading = [operation for operation in topics if operation.path.endswith("/records")]
     return [
-        *serving(LOOKING_AROUND, [operation for operation in topics if operation not in reading], roles),
+        *serving(METADATA_ROLES, [operation for operation in topics if operation not in reading], roles),
         *serving(EGRESS, reading, roles),
         *serving(INGRESS, v2_produce_operations(publisher, codec, budgets.produce_records_max, services.bodies), roles),
         *serving(EGRESS, v2_consumer_operations(services.instances, codec, services.settings), roles),
@@ -107,7 +107,7 @@ def rest_application(services: RestServices) -> Application:
 
 
 def public_application(services: RestServices, sign_in: list[Operation]) -> Application:
-    """What the REST port shows to everybody; `services` are the gateway's own."""
+    """The public resources of the REST port, which need no sign-in; `services` are the gateway's own."""
     health = _health_operations(services.admin)
     described = document(
         [*rest_operations(services), *health], title="Penstock REST", version=__version__, description=DESCRIPTION
@@ -157,7 +157,7 @@ def _health_operations(admin: Admin) -> list[Operation]:
 
 
 def _invalid_status(path: str) -> int:
-    """The REST Proxy's v2 answers 422 for invalid bodies; everything else 400."""
+    """The status for invalid bodies: 422 in the REST Proxy's v2, otherwise 400."""
     words = path.strip("/").split("/")
     v2_produce = words[0] == "topics" and (len(words) == 2 or (len(words) == 4 and words[2] == "partitions"))
     return 422 if words[0] == "consumers" or v2_produce else 400

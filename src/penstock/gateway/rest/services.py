@@ -1,4 +1,4 @@
-"""What one caller's operations on the REST port are built from."""
+"""The parts that one caller's operations on the REST port are built from."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which web pages may call: the gateway's own, and those of origins that the operator allows.
 
-A browser lets any page send requests to any address, and tells the receiver where the page came from. Without this
+A browser lets any page send requests to any address, with headers that contain the page's origin. Without this
 check every page that a user opens could write to a gateway on the same machine or network. What is checked:
 
 - `Host`: a page can make its own name resolve to the gateway's address (DNS rebinding), and then has the same origin as
@@ -46,7 +46,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 class Access:
     """The host names that a gateway answers to, and the origins whose pages may call it.
 
-    A name in `hosts` that begins with a dot stands for all names below it. `origins` are written as browsers send them:
+    A name in `hosts` that starts with a dot stands for all names below it. `origins` are written as browsers send them:
     `https://console.example`.
     """
 

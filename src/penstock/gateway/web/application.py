@@ -45,7 +45,7 @@ class RequestCount:
 
 
 class Load:
-    """What is being served: requests, and the bytes of their large bodies."""
+    """The current load: requests in progress, and the bytes of their large bodies."""
 
     def __init__(self, limits: Limits) -> None:
         self.under_way = RequestCount(limits.requests_max)
@@ -112,7 +112,7 @@ class Application:
         read_json: ReadJson = read_at_once,
         load: Load | None = None,
     ) -> None:
-        """`load` is what the requests of several applications are counted in together."""
+        """`load` counts the requests of several applications together."""
         self._read_body = read_json
         self._router = Router(operations)
         self._limits = limits
@@ -156,21 +156,21 @@ class Application:
         operation, values = self._router.find(request.method, path)
         parameters = self._parameters(request, operation, values, implied)
         if operation.body is None:
-            with self._place(operation):
+            with self._admit(operation):
                 return await operation.handler(Call(request, parameters))
         status = self._invalid_status(path)
         check_media_type(request.scope, operation.body)
         async with whole_body(request, self._limits.body_bytes_max, self._large_bodies) as raw:
             if not raw and operation.body.required and operation.body.schema is not None:
                 raise Problem(status, "the body is empty", "send JSON as described in /openapi.json")
-            with self._place(operation):
+            with self._admit(operation):
                 is_read = operation.body.validator is not None and bool(raw)
                 body = await self._read_body(raw, operation.body, status) if is_read else None
                 return await operation.handler(Call(request, parameters, body, raw))
 
     @contextlib.contextmanager
-    def _place(self, operation: Operation) -> Iterator[None]:
-        """Count a request once it has arrived completely. While it is arriving, however slowly, it does not count."""
+    def _admit(self, operation: Operation) -> Iterator[None]:
+        """Admit a request once it has arrived completely. While it is arriving, however slowly, it does not count."""
         under_way = self.under_way
         if under_way.count >= under_way.limit and not operation.always_served:
             raise too_busy(f"{under_way.limit:,} requests are being served already (the limit requests_max)")
@@ -210,12 +210,12 @@ class Application:
         socket = WebSocket(scope, receive, send)
         words = [word for word in scope["path"].split("/") if word]
         for pattern, handler in self._sockets.items():
-            places = [word for word in pattern.split("/") if word]
-            if len(places) == len(words) and all(
-                place.startswith("{") or place == word for place, word in zip(places, words, strict=True)
+            expected = [word for word in pattern.split("/") if word]
+            if len(expected) == len(words) and all(
+                part.startswith("{") or part == word for part, word in zip(expected, words, strict=True)
             ):
                 scope["path_params"] = {
-                    place.strip("{}"): word for place, word in zip(places, words, strict=True) if place.startswith("{")
+                    part.strip("{}"): word for part, word in zip(expected, words, strict=True) if part.startswith("{")
                 }
                 await handler(socket)
                 return

@@ -119,8 +119,8 @@ def check_shape(value: Any, validator: Validator, status: int) -> None:
     except RecursionError:
         raise Problem(status, "the body is nested too deeply", "send a flatter one") from None
     if error is not None:
-        place = "".join(f"[{word}]" if isinstance(word, int) else f".{word}" for word in error.absolute_path)
-        why = f"the body does not match the schema at ${place}: {error.message[:SHOWN_MAX]}"
+        location = "".join(f"[{word}]" if isinstance(word, int) else f".{word}" for word in error.absolute_path)
+        why = f"the body does not match the schema at ${location}: {error.message[:SHOWN_MAX]}"
         raise invalid(status, why, "see /openapi.json")
 
 

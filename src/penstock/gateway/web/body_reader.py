@@ -94,14 +94,14 @@ def several_values(raw: bytes, count_max: int) -> list[Any]:
         text = raw.decode()
     except UnicodeDecodeError:
         raise Problem(40002, "the body is not valid UTF-8", "send JSON text") from None
-    decoder, place, found = json.JSONDecoder(parse_constant=reject_constant), 0, list[Any]()
+    decoder, position, found = json.JSONDecoder(parse_constant=reject_constant), 0, list[Any]()
     while True:
-        while place < len(text) and text[place] in " \t\r\n":
-            place += 1
-        if place >= len(text):
+        while position < len(text) and text[position] in " \t\r\n":
+            position += 1
+        if position >= len(text):
             return found
         try:
-            value, place = decoder.raw_decode(text, place)
+            value, position = decoder.raw_decode(text, position)
         except RecursionError:
             raise Problem(40002, "the body is nested too deeply", "send a flatter one") from None
         except ValueError as error:

@@ -8,8 +8,8 @@ counted.
 
 A peer that does not read is detected by how fast the transport's write buffer drains while it is full.
 
-An unsupported upgrade (Java's HttpClient and `curl --http2` ask for h2c with every request) must be ignored, and the
-request served as HTTP/1.1. The parser has no option for that: it takes what follows the head for another protocol. So
+An unsupported upgrade (Java's HttpClient and `curl --http2` request h2c with every request) must be ignored, and the
+request served as HTTP/1.1. The parser has no option for that: it treats input after the head as another protocol. So
 the head is parsed again by a fresh parser, without the upgrade.
 """
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # How long the peer may take to fetch the last response of a connection that is being closed.
 LINGER_S = 2.0
-# Connections at a time that are told that there are too many; further ones are closed without a response.
+# How many refused connections at a time get a 429 response; further ones are closed without a response.
 LINGERING_MAX = 200
 # Headers that belong to the ignored upgrade.
 UPGRADING = (b"upgrade", b"http2-settings")
@@ -75,9 +75,9 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         self._certificate = self.policy.certificate_of(transport)
         self._since = self.loop.time()
         caller = self.policy.caller(self.client)
-        problem = self.policy.places.refusal(caller)
+        problem = self.policy.quota.refusal(caller)
         if problem is None:
-            self.policy.places.take(caller)
+            self.policy.quota.take(caller)
             self._caller = caller
         elif self.policy.lingering < LINGERING_MAX:
             self.refuse(problem)
@@ -87,7 +87,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection holds."""
         if self._caller is not None:
-            self.policy.places.release(self._caller)
+            self.policy.quota.release(self._caller)
         if self._reading is Reading.LINGERING:
             self.policy.lingering -= 1
         super().connection_lost(exc)
@@ -117,7 +117,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         self.refuse(Problem(40000, msg, "send a valid HTTP/1.1 request"))
 
     def refuse(self, problem: Problem) -> None:
-        """Answer with the problem and close the connection: where the next request begins is unknown."""
+        """Answer with the problem and close the connection: where the next request starts is unknown."""
         if self._reading is Reading.LINGERING or self.transport.is_closing():
             return
         cycle, others = self.cycle, bool(self.pipeline)
@@ -139,7 +139,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         elif not self.transport.is_closing():
             # Closing with unread input would reset the connection, and the peer might never see the response.
             self.flow.resume_reading()
-            # TLS ends both directions at once.
+            # TLS closes both directions at once.
             if self.transport.can_write_eof():
                 self.transport.write_eof()
 
@@ -177,7 +177,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
             self.scope[CERTIFICATE_KEY] = self._certificate  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header. Trailers are ignored, because they would be taken for headers."""
+        """A header. Trailers are ignored, because they would be treated as headers."""
         if self._reading is Reading.HEAD:
             super().on_header(name, value)
 
@@ -239,7 +239,7 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         self.data_received(b"\r\n".join([*lines, b"", b""]) + rest)
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to a WebSocket, together with its place in the caller's quota."""
+        """Hand the connection over to a WebSocket, together with its share of the caller's quota."""
         caller, self._caller = self._caller, None
         super().handle_websocket_upgrade()
         socket = self.transport.get_protocol()

@@ -1,4 +1,4 @@
-"""What applies to all connections of a gateway: how many each caller may have, and how slow a reader may be."""
+"""The policy for all connections of a gateway: how many each caller may have, and how slow a reader may be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.quotas import UNKNOWN, CallerQuota, caller_at
 
 PROXY = "a trusted proxy"
-# Where a scope has the principal of the client's certificate.
+# The key in a scope for the principal of the client's certificate.
 CERTIFICATE_KEY = "penstock.certificate"
 
 
@@ -33,7 +33,7 @@ class ConnectionPolicy:
         self.limits = limits or Limits()
         self.access = access or Access()
         self._proxies = [ipaddress.ip_network(each, strict=False) for each in trusted_proxies]
-        self.places = CallerQuota("connections", self.limits, "connections", {PROXY})
+        self.quota = CallerQuota("connections", self.limits, "connections", {PROXY})
         # Connections that are being closed and still read to their end.
         self.lingering = 0
 
@@ -81,7 +81,7 @@ class SlowReader:
 
 
 class SlowReaderProtocol(asyncio.Protocol):
-    """Comes before uvicorn's protocol among a connection's bases, and tells `reader` when its write buffer is full."""
+    """Precedes uvicorn's protocol among a connection's bases, and notifies `reader` when its write buffer is full."""
 
     reader: SlowReader
     loop: asyncio.AbstractEventLoop

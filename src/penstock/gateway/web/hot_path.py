@@ -41,7 +41,7 @@ class Head:
 
 
 class Reply(Protocol):
-    """Where a response is sent, once."""
+    """The sender of one response."""
 
     def answer(self, head: bytes, body: bytes) -> None:
         """Send the status line and headers without the body's length, and the body."""

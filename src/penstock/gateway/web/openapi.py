@@ -62,7 +62,7 @@ def _describe(operation: Operation, error_type: str) -> dict[str, Any]:
         described["responses"][str(status)] = answer
     error = {"schema": {"$ref": "#/components/schemas/Error"}}
     described["responses"]["default"] = {
-        "description": "The request failed; the body says why and what to do.",
+        "description": "The request failed; the body contains the reason and what to do.",
         "content": {error_type: error},
     }
     return described

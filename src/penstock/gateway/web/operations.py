@@ -93,10 +93,10 @@ class Operation:
 
 
 class Routes(list[Operation]):
-    """Operations of one tag, each declared by a decorator of its handler. Their paths begin with `base`.
+    """Operations of one tag, each declared by a decorator of its handler. Their paths start with `base`.
 
-    An operation takes those of `in_paths` that its path names, and what is declared with it. `check` sees every call
-    first, and raises Problem for those that are not served.
+    An operation has those parameters of `in_paths` that its path names, and those declared with it. `check` is called
+    first for every call, and raises Problem for those that are not served.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Routes(list[Operation]):
 
     def on(
         self,
-        place: str,
+        route: str,
         summary: str,
         *parameters: Parameter,
         body: Body | None = None,
@@ -125,8 +125,8 @@ class Routes(list[Operation]):
         answer_type: str | None = None,
         always_served: bool = False,
     ) -> Callable[[Handler], Handler]:
-        """Declare the operation that a handler serves; `place` is its method and path, such as `GET /{topic}`."""
-        method, _, path = place.partition(" ")
+        """Declare the operation that a handler serves; `route` is its method and path, such as `GET /{topic}`."""
+        method, _, path = route.partition(" ")
         path = self._base + path
         named = [each for each in self._in_paths if f"{{{each.name}}}" in path]
 

@@ -77,7 +77,7 @@ def path(name: str, description: str, **schema: Any) -> Parameter:
 
 
 def query(name: str, description: str, **schema: Any) -> Parameter:
-    """A query parameter; text unless `type` says otherwise."""
+    """A query parameter; text unless `schema` has another `type`."""
     return Parameter(name, "query", description, {"type": "string", **schema})
 
 

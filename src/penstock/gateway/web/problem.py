@@ -9,7 +9,7 @@ from typing import Any
 class Problem(Exception):
     """Ends a request with an error.
 
-    `code` is the API's own error code, which begins with the HTTP status; `fix` is what the caller can do about it.
+    `code` is the API's own error code, which starts with the HTTP status; `fix` is what the caller can do about it.
     """
 
     def __init__(self, code: int, message: str, fix: str = "", *, headers: Mapping[str, str] | None = None) -> None:
@@ -30,10 +30,10 @@ class Problem(Exception):
 
 
 def invalid(status: int, message: str, fix: str) -> Problem:
-    """A request whose body is not valid; which status says so differs from API to API."""
+    """The Problem for an invalid body; its status differs from API to API."""
     return Problem(40002 if status == 400 else status, message, fix)
 
 
 def too_busy(what: str, retry_after_s: int = 1) -> Problem:
-    """Asks the caller to come back later."""
+    """429 with Retry-After: the caller should retry later."""
     return Problem(42901, what, f"try again in {retry_after_s} s", headers={"Retry-After": str(retry_after_s)})

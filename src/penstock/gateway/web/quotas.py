@@ -1,4 +1,4 @@
-"""Quotas: what a gateway has a limited number of, and how much of it one caller gets.
+"""Quotas: limited resources of a gateway, and how much of each one caller may use.
 
 A caller that has signed in is its principal; others are their IP address. For IPv6 that is the /64 network, because a
 host usually has a whole one.
@@ -19,9 +19,9 @@ from penstock.gateway.web.problem import Problem, too_busy
 RETRY_AFTER_S = 5
 NETWORK_BITS = 64
 UNKNOWN = "unknown"
-# Where a scope has the principal of a caller that has signed in.
+# The key in a scope for the principal of a caller that has signed in.
 PRINCIPAL = "penstock.principal"
-# The caller of the request that the current task serves: what is shared deep inside is shared between callers.
+# The caller of the request that the current task serves, for resources deep inside that callers share fairly.
 CALLER: ContextVar[str] = ContextVar("caller", default="")
 
 
@@ -74,7 +74,7 @@ class CallerQuota:
         self.taken += amount
 
     def refusal(self, caller: str, amount: int = 1) -> Problem | None:
-        """Why a caller gets no more; None if it does."""
+        """The Problem if an amount would exceed a limit; None if it is available."""
         if self.taken + amount > self._limit:
             return too_busy(f"{self._limit:,} {self._what} are in use (the limit {self._setting})", RETRY_AFTER_S)
         if self._by_caller[caller] + amount > self._limit_each and caller not in self._exempt:

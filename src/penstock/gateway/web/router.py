@@ -9,14 +9,14 @@ from penstock.gateway.web.operations import Operation
 from penstock.gateway.web.problem import Problem
 
 
-class _Place:
+class _Node:
     """A node in the tree of paths."""
 
     __slots__ = ("inner", "named", "operations", "parameter")
 
     def __init__(self) -> None:
-        self.inner: dict[str, _Place] = {}
-        self.named: _Place | None = None
+        self.inner: dict[str, _Node] = {}
+        self.named: _Node | None = None
         self.parameter = ""
         self.operations: dict[str, Operation] = {}
 
@@ -25,47 +25,47 @@ class Router:
     """A tree of paths. A literal segment takes precedence over a parameter."""
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        self._root = _Place()
+        self._root = _Node()
         for operation in operations:
-            place = self._root
+            node = self._root
             for word in _words(operation.path):
                 if not word.startswith("{"):
-                    place = place.inner.setdefault(word, _Place())
+                    node = node.inner.setdefault(word, _Node())
                     continue
-                if place.named is None:
-                    place.named = _Place()
-                    place.named.parameter = word.strip("{}")
-                place = place.named
-                assert place.parameter == word.strip("{}"), f"{operation.path}: the same path with two parameter names"
-            assert operation.method not in place.operations, f"{operation.method} {operation.path} is declared twice"
-            place.operations[operation.method] = operation
+                if node.named is None:
+                    node.named = _Node()
+                    node.named.parameter = word.strip("{}")
+                node = node.named
+                assert node.parameter == word.strip("{}"), f"{operation.path}: the same path with two parameter names"
+            assert operation.method not in node.operations, f"{operation.method} {operation.path} is declared twice"
+            node.operations[operation.method] = operation
 
     def find(self, method: str, raw_path: str) -> tuple[Operation, dict[str, str]]:
         """The operation and its path parameters; raises Problem if there is none."""
         words = _words(raw_path)
         found = self._walk(self._root, words, 0)
         if found is None:
-            raise Problem(404, f"no resource at {raw_path[:200]}", "GET /openapi.json lists what is there")
-        place, values = found
-        operation = place.operations.get(method) or (place.operations.get("GET") if method == "HEAD" else None)
+            raise Problem(404, f"no resource at {raw_path[:200]}", "GET /openapi.json lists the resources")
+        node, values = found
+        operation = node.operations.get(method) or (node.operations.get("GET") if method == "HEAD" else None)
         if operation is None:
-            allowed = ", ".join(sorted(place.operations))
+            allowed = ", ".join(sorted(node.operations))
             raise Problem(405, f"{method} is not allowed here", f"use {allowed}", headers={"Allow": allowed})
         return operation, values
 
-    def _walk(self, place: _Place, words: list[str], depth: int) -> tuple[_Place, dict[str, str]] | None:
+    def _walk(self, node: _Node, words: list[str], depth: int) -> tuple[_Node, dict[str, str]] | None:
         if depth == len(words):
-            return (place, {}) if place.operations else None
-        spelled = place.inner.get(words[depth])
+            return (node, {}) if node.operations else None
+        spelled = node.inner.get(words[depth])
         if spelled is not None:
             found = self._walk(spelled, words, depth + 1)
             if found is not None:
                 return found
-        if place.named is None:
+        if node.named is None:
             return None
-        found = self._walk(place.named, words, depth + 1)
+        found = self._walk(node.named, words, depth + 1)
         if found is not None:
-            found[1][place.named.parameter] = unquote(_undotted(words[depth]))
+            found[1][node.named.parameter] = unquote(_undotted(words[depth]))
         return found
 
 

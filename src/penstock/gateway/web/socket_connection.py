@@ -18,7 +18,7 @@ REASON = "the client reads more slowly than records arrive; reconnect from the l
 
 
 class SocketConnection(SlowReaderProtocol, WebSocketsSansIOProtocol):
-    """Created by an HTTP connection, which hands over its place in the caller's quota."""
+    """Created by an HTTP connection, which hands over its share of the caller's quota."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -42,7 +42,7 @@ class SocketConnection(SlowReaderProtocol, WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection holds."""
         if self._caller is not None:
-            self._policy.places.release(self._caller)
+            self._policy.quota.release(self._caller)
             self._caller = None
         super().connection_lost(exc)
 

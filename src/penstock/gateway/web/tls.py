@@ -46,7 +46,7 @@ class HttpTls:
         self.context: ssl.SSLContext = CurrentContext(self._reloading.context)
 
     async def keep_current(self) -> None:
-        """Look for changed files until cancelled."""
+        """Reload changed files until cancelled."""
         while True:
             await asyncio.sleep(RELOAD_INTERVAL_S)
             self._reloading.refresh()

@@ -1,4 +1,4 @@
-"""How much untrusted schemas and data may cost before a gateway gives up on them."""
+"""How much untrusted schemas and data may cost before a gateway rejects them."""
 
 from __future__ import annotations
 

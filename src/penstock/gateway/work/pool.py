@@ -3,8 +3,8 @@
 Theory of operation. A pool has a few processes, started on demand and stopped after being idle for a while. A piece of
 work is a module-level function with its arguments; a process does one at a time. A process that exceeds the deadline,
 dies, or has grown is killed and replaced, and only the caller whose work it was gets an error. While all are busy
-the callers take turns, however much work each of them has; they are asked to come back later if too much is waiting
-already or the wait takes too long.
+the callers take turns, however much work each of them has; they get 503 with Retry-After if too much is waiting already
+or the wait takes too long.
 Processes are spawned rather than forked: a fork of a process with threads may hold their locks forever.
 """
 
@@ -28,7 +28,7 @@ from penstock.runtime.fair_turns import FairTurns
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 60.0
-# Workers of a pool that has died end themselves some time after the deadline.
+# Workers of a pool that has died exit by themselves some time after the deadline.
 ALARM_FACTOR = 4
 RETRY_AFTER_S = 2
 START_ANSWER_BYTES_MAX = 4096
@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 class WorkFailed(Exception):
-    """A piece of work was aborted. `reason` says why, as the end of a sentence; `fix` what can be done about it."""
+    """A piece of work was aborted. `reason` is the end of a sentence; `fix` is what can be done about it."""
 
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason)
@@ -64,7 +64,7 @@ class WorkerPool:
         self._turns: FairTurns[str] = FairTurns(budgets.worker_count_max)
         self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
-        self._ending: set[asyncio.Task[None]] = set()
+        self._stopping_workers: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -87,9 +87,9 @@ class WorkerPool:
     async def stop(self) -> None:
         """Stop all workers."""
         for worker in list(self._workers):
-            self._end(worker)
-        if self._ending:
-            await asyncio.wait(self._ending)
+            self._stop_worker(worker)
+        if self._stopping_workers:
+            await asyncio.wait(self._stopping_workers)
 
     async def _turn(self) -> None:
         budgets, caller = self._budgets, CALLER.get()
@@ -119,7 +119,7 @@ class WorkerPool:
             worker.forget_idleness()
             if worker.is_running:
                 return worker
-            self._end(worker)
+            self._stop_worker(worker)
         try:
             return await self._start()
         except (TimeoutError, OSError, _Died) as error:
@@ -139,9 +139,9 @@ class WorkerPool:
         self._workers.add(worker)
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                await worker.answer(START_ANSWER_BYTES_MAX)
+                await worker.reply(START_ANSWER_BYTES_MAX)
         except BaseException:
-            self._end(worker)
+            self._stop_worker(worker)
             raise
         return worker
 
@@ -153,7 +153,7 @@ class WorkerPool:
         deadline_s = limit_s if deadline_s is None else min(deadline_s, limit_s)
         try:
             async with asyncio.timeout(deadline_s):
-                reply = await worker.ask(frame((function, arguments)), budgets.worker_answer_bytes_max)
+                reply = await worker.call(frame((function, arguments)), budgets.worker_answer_bytes_max)
         except RecursionError:
             raise _too_deep() from None
         except TimeoutError:
@@ -180,13 +180,13 @@ class WorkerPool:
 
     def _put_back(self, worker: _Worker) -> None:
         if not worker.usable:
-            self._end(worker)
+            self._stop_worker(worker)
             return
         self._idle.append(worker)
         loop = asyncio.get_running_loop()
-        worker.idle_timer = loop.call_later(self._budgets.worker_idle_ms / 1000, self._end, worker)
+        worker.idle_timer = loop.call_later(self._budgets.worker_idle_ms / 1000, self._stop_worker, worker)
 
-    def _end(self, worker: _Worker) -> None:
+    def _stop_worker(self, worker: _Worker) -> None:
         if worker not in self._workers:
             return
         self._workers.discard(worker)
@@ -194,8 +194,8 @@ class WorkerPool:
         with contextlib.suppress(ValueError):
             self._idle.remove(worker)
         task = asyncio.get_running_loop().create_task(worker.end(), name=f"worker-end-{self._name}")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._stopping_workers.add(task)
+        task.add_done_callback(self._stopping_workers.discard)
 
 
 def _too_deep() -> WorkFailed:
@@ -212,28 +212,28 @@ class _Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended, as far as is known."""
+        """Whether the process has not exited, as far as is known."""
         assert self._process.stdout is not None
         return self._process.returncode is None and not self._process.stdout.at_eof()
 
     def forget_idleness(self) -> None:
-        """Cancel the idle timer, because the worker is used or stopped."""
+        """Cancel the idle timer, when the worker is used or stopped."""
         if self.idle_timer is not None:
             self.idle_timer.cancel()
             self.idle_timer = None
 
-    async def ask(self, question: bytes, size_max: int) -> Reply:
-        """Send a frame and wait for the answer."""
+    async def call(self, request: bytes, size_max: int) -> Reply:
+        """Send a frame and wait for the reply."""
         self.usable = False
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(question)
+            self._process.stdin.write(request)
             await self._process.stdin.drain()
         except OSError:
             raise _Died from None
-        return await self.answer(size_max)
+        return await self.reply(size_max)
 
-    async def answer(self, size_max: int) -> Reply:
+    async def reply(self, size_max: int) -> Reply:
         """The next frame."""
         assert self._process.stdout is not None
         try:
@@ -246,7 +246,7 @@ class _Worker:
         return reply
 
     async def exit_description(self) -> str:
-        """How the process ended."""
+        """How the process exited."""
         try:
             async with asyncio.timeout(1):
                 code = await self._process.wait()
@@ -255,7 +255,7 @@ class _Worker:
         return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     async def end(self) -> None:
-        """Kill the process and wait until it is gone."""
+        """Kill the process and wait until it has exited."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()

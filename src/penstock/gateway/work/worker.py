@@ -1,8 +1,8 @@
-"""A worker process: does one piece of work after another for a pool, any of which may kill it.
+"""A worker process: runs one piece of work after another for a pool; any of them may kill it.
 
 Work arrives on standard input and results leave on standard output, each as a frame: an eight-byte length and a pickle.
 Both sides are this program; untrusted data is only ever in arguments, as bytes, strings and plain values. A worker's
-memory is limited, and so is its time even if the pool has died: then an alarm ends it.
+memory is limited, and so is its time even if the pool has died: then an alarm kills it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Outcome = Literal["ready", "done", "memory", "depth", "size", "failed"]
 
 
 class Reply(NamedTuple):
-    """The outcome of a piece of work. `last` says that the worker ends now."""
+    """The outcome of a piece of work. After the `last` reply the worker exits."""
 
     outcome: Outcome
     result: Any = None

@@ -1,1 +1,1 @@
-"""Pipelines as YAML files: what is read, how it is transformed, and where it is written."""
+"""Pipelines as YAML files, with sources, steps and sinks."""

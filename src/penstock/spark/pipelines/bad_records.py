@@ -1,8 +1,8 @@
 """Finds the records that make a step fail, so that they can be skipped and the stream continues.
 
 Spark fails a whole micro-batch when one row of it fails a step. The micro-batch is then read again, as a batch, and the
-steps are tried on halves of it, and on halves of those that fail, until single records are left. That costs nothing as
-long as nothing fails. A failure that does not recur, that is not caused by single records (a sum that overflows), or
+steps are tried on halves of it, and on halves of those that fail, until single records are left. That costs nothing
+unless a step fails. A failure that does not recur, that is not caused by single records (a sum that overflows), or
 that is external (a registry that is down) is left to the operator.
 """
 
@@ -25,14 +25,21 @@ from penstock.spark.pipelines.spec import Pipeline, Sink, Source
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# More bad records than this in a micro-batch are the rule rather than the exception, which is for the file to handle.
+# With more bad records than this in a micro-batch, the pipeline's file must handle them.
 RECORDS_MAX = 100
 ATTEMPTS_MAX = 2000
 # Failures of external systems that may recover, and others that no record causes.
-AWAY = ("RegistryError", "TimeoutError", "DeliveryFailed", "ConnectionError", "ConnectionRefused", "KafkaException")
-# Words by which the line of a traceback that names the failure is known.
+UNAVAILABLE = (
+    "RegistryError",
+    "TimeoutError",
+    "DeliveryFailed",
+    "ConnectionError",
+    "ConnectionRefused",
+    "KafkaException",
+)
+# Words that identify the line of a traceback with the failure.
 FAILURES = ("Error: ", "DataLost: ", "Failed: ", "KafkaException: ")
-NOT_OF_RECORDS = (*AWAY, "DataLost", "ApiError", "OutOfMemoryError")
+NOT_CAUSED_BY_RECORDS = (*UNAVAILABLE, "DataLost", "ApiError", "OutOfMemoryError")
 
 SPARK_LOGGER = "SQLQueryContextLogger"
 
@@ -43,26 +50,26 @@ Attempt = Callable[[Ranges], str | None]
 class BadRecord(NamedTuple):
     """A record that a step fails on, and the failure's message."""
 
-    place: OffsetRange
+    offsets: OffsetRange
     reason: str
 
 
 class NotFound(Exception):
-    """The failure cannot be attributed to single records; the message says why."""
+    """The failure cannot be attributed to single records; the message has the reason."""
 
 
 def reason_of(error: Exception) -> str:
     """The message of a Spark exception in one line: a failure in Python ends with the exception itself."""
     lines = [each.strip() for each in str(error).splitlines() if each.strip()]
-    said = next((each for each in lines if any(word in each for word in FAILURES)), "")
-    # Py4J begins with the number of the call.
+    failure = next((each for each in lines if any(word in each for word in FAILURES)), "")
+    # Py4J starts with the number of the call.
     rest = [each.removeprefix(": ") for each in lines if not each.startswith("An error occurred while calling")]
-    return said or (rest or ["no reason given"])[0]
+    return failure or (rest or ["no reason given"])[0]
 
 
-def is_away(error: Exception) -> bool:
+def is_unavailable(error: Exception) -> bool:
     """Whether a failure is that of an external system that may recover: a broker, a registry."""
-    return any(name in str(error) for name in AWAY)
+    return any(name in str(error) for name in UNAVAILABLE)
 
 
 def failed_ranges(query: Any) -> list[OffsetRange]:
@@ -101,23 +108,23 @@ def search(ranges: Ranges, attempt: Attempt) -> list[BadRecord]:
             raise NotFound(f"{ATTEMPTS_MAX} attempts were not enough")
         return attempt(part)
 
-    def look(part: Ranges) -> Iterator[BadRecord]:
+    def bisect(part: Ranges) -> Iterator[BadRecord]:
         """The bad records of a part that fails."""
         if _size(part) == 1:
-            said = fails(part)
-            if said is not None:
-                yield BadRecord(part[0], said)
+            failure = fails(part)
+            if failure is not None:
+                yield BadRecord(part[0], failure)
             return
         left, right = halves(part)
         left_fails = fails(left) is not None
         if left_fails:
-            yield from look(left)
+            yield from bisect(left)
         # If the left half works, the right one must fail: that saves an attempt.
         if not left_fails or fails(right) is not None:
-            yield from look(right)
+            yield from bisect(right)
 
     found: list[BadRecord] = []
-    for each in look(ranges) if fails(ranges) is not None else ():
+    for each in bisect(ranges) if fails(ranges) is not None else ():
         found.append(each)
         if len(found) > RECORDS_MAX:
             raise NotFound(f"more than {RECORDS_MAX} records of one micro-batch fail")
@@ -176,14 +183,14 @@ class BadRecordFinder:
         found: dict[str, list[BadRecord]] = {name: [] for name in self._ranges}
         left = dict(self._ranges)
         while self._attempt(left) is not None:
-            name, bad = self._look(left)
+            name, bad = self._find_in_source(left)
             found[name] += bad
             left[name] = without(left[name], bad)
         if not any(found.values()):
             raise NotFound("the failure did not recur")
         return {name: bad for name, bad in found.items() if bad}
 
-    def _look(self, left: Mapping[str, Ranges]) -> tuple[str, list[BadRecord]]:
+    def _find_in_source(self, left: Mapping[str, Ranges]) -> tuple[str, list[BadRecord]]:
         """Bad records of one source, from the remaining ones that fail."""
         for name, ranges in left.items():
             others: dict[str, Ranges] = {other: () for other in left if other != name}
@@ -207,9 +214,9 @@ class BadRecordFinder:
             raise NotFound(f"{source.name} has no dead letters")
         raw = self._raw[source.name]
         reason = F.coalesce(
-            *(F.when(within([each.place]), F.lit(f"{step} fails: {each.reason}"[:1000])) for each in bad)
+            *(F.when(within([each.offsets]), F.lit(f"{step} fails: {each.reason}"[:1000])) for each in bad)
         )
-        frame = raw.filter(within([each.place for each in bad])).withColumn("_reason", reason)
+        frame = raw.filter(within([each.offsets for each in bad])).withColumn("_reason", reason)
         options = {**Builder.kafka_options(self._pipeline), "topic": source.dead_letters}
         letters(frame, "_reason").write.format("penstock").options(**options).mode("append").save()
 
@@ -227,7 +234,7 @@ class BadRecordFinder:
             raise NotFound(error.what) from None
         except PySparkException as error:
             reason = reason_of(error)
-            if any(name in str(error) for name in NOT_OF_RECORDS):
+            if any(name in str(error) for name in NOT_CAUSED_BY_RECORDS):
                 raise NotFound(reason) from None
             return reason
         return None
@@ -235,8 +242,8 @@ class BadRecordFinder:
 
 def without(ranges: Ranges, bad: Iterable[BadRecord]) -> Ranges:
     """The ranges without the bad records."""
-    for place in (each.place for each in bad):
-        ranges = [part for each in ranges for part in _cut_out(each, place)]
+    for hole in (each.offsets for each in bad):
+        ranges = [part for each in ranges for part in _cut_out(each, hole)]
     return ranges
 
 

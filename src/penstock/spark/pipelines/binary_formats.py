@@ -72,7 +72,7 @@ def _type(kind: Any) -> str:
 def avro_decoder(schema_text: str, registry: str | None) -> Callable[[bytes], str]:
     """A function from a value's bytes to JSON text.
 
-    With a registry, values begin with the id of their writer schema, and are resolved to the latest schema.
+    With a registry, values start with the id of their writer schema, and are resolved to the latest schema.
     """
     from fastavro import parse_schema, schemaless_reader
 

@@ -34,7 +34,7 @@ STREAMING_FORMATS = {"parquet", "orc", "json", "csv", "text", "console", "memory
 class Builder:
     """Builds a pipeline once. With `sample`, sources are batches of at most that many records and nothing streams.
 
-    `raw` has the records of sources that are not to be read; `aside` are records that streams skip.
+    `raw` replaces the reads of sources; `skipped` are records that streams skip.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class Builder:
         sample: int | None = None,
         *,
         raw: Mapping[str, DataFrame] | None = None,
-        aside: Sequence[OffsetRange] = (),
+        skipped: Sequence[OffsetRange] = (),
     ) -> None:
         self._spark = spark
         self._pipeline = pipeline
         self._sample = sample
         self._raw = dict(raw or {})
-        self._aside = aside
+        self._skipped = skipped
         self._decoded: dict[str, DataFrame] = {}
         self.frames: dict[str, DataFrame] = {}
         for source in pipeline.sources:
@@ -133,7 +133,7 @@ class Builder:
             return latest_by_key(raw) if source.is_table else raw.limit(self._sample or 0)
         options["startingOffsets"] = source.start
         stream = self._spark.readStream.format("penstock").options(**options).load()
-        return stream.filter(~within(self._aside)) if self._aside else stream
+        return stream.filter(~within(self._skipped)) if self._skipped else stream
 
     def _source(self, source: Source) -> DataFrame:
         if source.format is not None:
@@ -162,7 +162,7 @@ class Builder:
         """A function from a Python file next to the pipeline's."""
         name, _, function = (step.python or "").partition(":")
         path = Path(self._pipeline.path(name))
-        # A name that no library has: a file may be called json.py.
+        # A module name that no library has: a file may be called json.py.
         spec = importlib.util.spec_from_file_location(f"penstock_pipeline_step_{path.stem}", path)
         if spec is None or spec.loader is None or not path.is_file():
             what = f"step {step.name}: no file {path}"
@@ -194,9 +194,9 @@ class Builder:
         self.frames[name] = frame
 
     def _wrong(self, line: int, subject: str, error: PySparkException) -> PipelineError:
-        # Spark's message is long: its first paragraph says what is wrong, and often what was meant.
-        said = str(error).split("\n\n")[0].split(";\n")[0].strip()
-        return PipelineError(self._pipeline.file, line, f"{subject}: {said}", "correct it; dry-run shows the result")
+        # Spark's message is long: its first paragraph has the problem, and often a suggestion.
+        problem = str(error).split("\n\n")[0].split(";\n")[0].strip()
+        return PipelineError(self._pipeline.file, line, f"{subject}: {problem}", "correct it; dry-run shows the result")
 
 
 def within(ranges: Sequence[OffsetRange]) -> Column:

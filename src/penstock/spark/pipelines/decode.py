@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CORRUPT = "_corrupt"
 PARSED = "_parsed"
 REASON = "_reason"
-# Where a row came from; the names start with an underscore so that they do not clash with those of the schema.
+# The origin of a row; the names start with an underscore so that they do not clash with those of the schema.
 ORIGIN = {
     "_key": "CAST(key AS STRING)",
     "_topic": "topic",
@@ -41,7 +41,7 @@ ORIGIN = {
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How values of a source become columns. Serialized to executors."""
+    """The decoding of a source's values to columns. Serialized to executors."""
 
     kind: str
     fields: str

@@ -17,7 +17,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class PipelineError(Exception):
-    """An error in a pipeline's file: where, what, and what to write instead."""
+    """An error in a pipeline's file: its line, the problem, and the fix."""
 
     def __init__(self, file: str, line: int, what: str, fix: str) -> None:
         super().__init__(f"{file}:{line}: {what}")
@@ -149,7 +149,7 @@ class Section:
         return ".".join(map(str, self._path)) or "the pipeline"
 
     def finish(self) -> None:
-        """Report a field that nothing read: it is misspelt, or in the wrong place."""
+        """Raise an error for a field that was not read: it is misspelt, or in the wrong section."""
         for name in self._fields:
             if name not in self._known:
                 close = difflib.get_close_matches(name, self._known, 1)

@@ -1,4 +1,4 @@
-"""Sources other than topics: files and tables in Spark's formats, with the columns that every source has."""
+"""Sources other than topics: files and tables in Spark's formats, with the columns that all sources have."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def polled_tables(spark: SparkSession, pipeline: Pipeline) -> list[PolledTable]:
 
 def _polled_table(spark: SparkSession, pipeline: Pipeline, source: Source) -> PolledTable:
     assert source.incremental is not None
-    place = f"{pipeline.checkpoint_place}/intake/{source.name}"
+    directory = f"{pipeline.checkpoint_directory}/intake/{source.name}"
     settle_seconds = seconds_of(source.settle)
     where = (pipeline.file, source.line, source.name)
-    return PolledTable(spark, dict(source.options), source.incremental, place, settle_seconds, *where)
+    return PolledTable(spark, dict(source.options), source.incremental, directory, settle_seconds, *where)
 
 
 def _frame(spark: SparkSession, pipeline: Pipeline, source: Source, sample: int | None) -> DataFrame:

@@ -2,7 +2,7 @@
 
 Spark can read tables, but not stream them. So each poll writes the new rows as Parquet into a directory of its own, and
 the pipeline streams these directories. A directory appears by a rename, complete with its rows and the bounds they were
-read by: an interrupted poll leaves nothing, and no row is taken twice. Rows that a transaction commits after the poll
+read by: an interrupted poll leaves nothing, and no row is read twice. Rows that a transaction commits after the poll
 that passed their number are missed, which is why a poll waits `settle_seconds` between reading a bound and the rows up
 to it.
 """
@@ -40,7 +40,7 @@ class PolledTable:
     spark: SparkSession
     options: dict[str, str]
     column: str
-    place: str
+    directory: str
     settle_seconds: float = 0.0
     file: str = ""
     line: int = 1
@@ -51,16 +51,16 @@ class PolledTable:
         return self.spark.read.format("jdbc").options(**self.options).load()
 
     def stream(self) -> DataFrame:
-        """The rows taken so far and later, as a stream."""
+        """The rows of past and future polls, as a stream."""
         reader = self.spark.readStream.schema(self.table().schema).option("recursiveFileLookup", "true")
-        return reader.parquet(self.place)
+        return reader.parquet(self.directory)
 
     def poll(self) -> bool:
-        """Take new rows; False if there are none. Raises PipelineError with the database's error."""
+        """Read new rows; False if there are none. Raises PipelineError with the database's error."""
         try:
             return self._poll()
         except (PySparkException, Py4JJavaError, DatabaseError) as error:
-            what = f"source {self.name} cannot be read: {_said(error)}"
+            what = f"source {self.name} cannot be read: {_message_of(error)}"
             fix = "check url, dbtable, user and password, and that the driver's jar is available"
             raise PipelineError(self.file, self.line, what, fix) from error
 
@@ -76,24 +76,24 @@ class PolledTable:
         if after is not None:
             rows = rows.filter(F.col(self.column) > _literal(after, kind))
         files = _Files(self.spark)
-        incoming = f"{self.place}/{INCOMING}"
+        incoming = f"{self.directory}/{INCOMING}"
         rows.write.mode("overwrite").parquet(incoming)
         files.write(f"{incoming}/{BOUND_FILE}", json.dumps({"after": after, "upto": upto}))
-        files.rename(incoming, f"{self.place}/look-{number + 1:08}")
+        files.rename(incoming, f"{self.directory}/look-{number + 1:08}")
         return True
 
     def prepare(self) -> None:
         """Create the directory."""
-        _Files(self.spark).make(self.place)
+        _Files(self.spark).make(self.directory)
 
     def _last(self) -> tuple[int, Any]:
         """The number of the last poll and its upper bound."""
         files = _Files(self.spark)
-        looks = sorted(name for name in files.names(self.place) if name.startswith("look-"))
-        if not looks:
+        polls = sorted(name for name in files.names(self.directory) if name.startswith("look-"))
+        if not polls:
             return 0, None
-        bound = json.loads(files.read(f"{self.place}/{looks[-1]}/{BOUND_FILE}"))
-        return int(looks[-1].removeprefix("look-")), bound["upto"]
+        bound = json.loads(files.read(f"{self.directory}/{polls[-1]}/{BOUND_FILE}"))
+        return int(polls[-1].removeprefix("look-")), bound["upto"]
 
     def _bound(self) -> Any:
         quoted = Database(self.spark, self.options).quote(self.column)
@@ -104,7 +104,7 @@ class PolledTable:
         return frame.select(text.cast("string")).collect()[0][0]
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.getMessage() or error.java_exception).splitlines()[0]
     return str(error).splitlines()[0]

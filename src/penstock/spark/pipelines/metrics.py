@@ -80,8 +80,8 @@ def _add_query(sheet: Sheet, pipeline: str, query: QueryStatus) -> None:
 
 
 @contextmanager
-def served(latest: Callable[[], PipelineStatus], host: str, port: int) -> Iterator[str]:
-    """Serve a pipeline's metrics until the block ends; yields the address. Raises PortTaken if it is taken.
+def serve_metrics(latest: Callable[[], PipelineStatus], host: str, port: int) -> Iterator[str]:
+    """Serve a pipeline's metrics while the block runs; yields the address. Raises PortTaken if it is in use.
 
     `latest` is called from the server's own thread.
     """

@@ -54,7 +54,7 @@ class ProgressSums:
         self._run = ""
         self._counted = -1
 
-    def take(self, query: StreamingQuery) -> QueryStatus:
+    def count(self, query: StreamingQuery) -> QueryStatus:
         """Count the query's progress reports since the last call."""
         status = self._latest
         status.active = query.isActive

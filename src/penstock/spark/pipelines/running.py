@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from penstock.client.settings import read_settings
 from penstock.spark.fetching import OffsetRange
-from penstock.spark.pipelines.bad_records import BadRecordFinder, NotFound, failed_ranges, is_away, reason_of
+from penstock.spark.pipelines.bad_records import BadRecordFinder, NotFound, failed_ranges, is_unavailable, reason_of
 from penstock.spark.pipelines.build import Builder
 from penstock.spark.pipelines.document import PipelineError
 from penstock.spark.pipelines.external_sources import polled_tables
 from penstock.spark.pipelines.jdbc_polling import polling
-from penstock.spark.pipelines.metrics import served
+from penstock.spark.pipelines.metrics import serve_metrics
 from penstock.spark.pipelines.progress import PipelineStatus, ProgressSums, QueryStatus
 from penstock.spark.pipelines.reporting import reported
 from penstock.spark.pipelines.spec import Pipeline, Sink, Source, seconds_of
@@ -65,19 +65,19 @@ def run(
     queries: list[_Query] = []
     with ExitStack() as stack:
         if metrics_port is not None:
-            status.metrics = stack.enter_context(served(lambda: status, metrics_host, metrics_port))
+            status.metrics = stack.enter_context(serve_metrics(lambda: status, metrics_host, metrics_port))
         check_polling = stack.enter_context(polling(polled_tables(spark, pipeline), once, seconds_of(pipeline.trigger)))
         stack.callback(_stop_all, queries)
         queries.extend(_queries(spark, pipeline, once))
         for query in queries:
             query.start()
         stack.enter_context(state_file(status))
-        tell = stack.enter_context(reported(read_settings(pipeline.client_properties), status))
+        report = stack.enter_context(reported(read_settings(pipeline.client_properties), status))
         while wanted():
             status.queries = [query.status() for query in queries]
             status.updated = time.time()
             write_state(status)
-            tell()
+            report()
             show(status)
             check_polling()
             for query in queries:
@@ -101,8 +101,8 @@ class _Query:
         self.name = f"{'sinks' if isinstance(part, Sink) else 'dead_letters'}/{part.name}"
         self._query: StreamingQuery | None = None
         self._sums = ProgressSums(f"{pipeline.name}/{self.name}")
-        self._aside: list[OffsetRange] = []
-        self._set_aside = 0
+        self._skipped: list[OffsetRange] = []
+        self._skipped_count = 0
         self._error = ""
         self._started = 0.0
         self._restarts = 0
@@ -113,7 +113,7 @@ class _Query:
         return self._restart_at is not None or (self._query is not None and self._query.isActive)
 
     def start(self) -> None:
-        writer = self._writer.option("checkpointLocation", f"{self._pipeline.checkpoint_place}/{self.name}")
+        writer = self._writer.option("checkpointLocation", f"{self._pipeline.checkpoint_directory}/{self.name}")
         writer = writer.queryName(f"{self._pipeline.name}/{self.name}")
         if self._once:
             writer = writer.trigger(availableNow=True)
@@ -131,8 +131,8 @@ class _Query:
 
     def status(self) -> QueryStatus:
         assert self._query is not None
-        status = self._sums.take(self._query)
-        status.set_aside, status.error = self._set_aside, self._error
+        status = self._sums.count(self._query)
+        status.set_aside, status.error = self._skipped_count, self._error
         return status
 
     def check(self) -> None:
@@ -149,7 +149,7 @@ class _Query:
         if problem is None:
             return
         self._error = reason_of(problem)
-        if is_away(problem) and self._wait():
+        if is_unavailable(problem) and self._wait():
             return
         # Only topics can be read again to find the record.
         if not isinstance(self._part, Sink) or any(source.format for source in self._pipeline.sources):
@@ -180,9 +180,9 @@ class _Query:
         finally:
             finder.close()
         # Records that were skipped before are in completed micro-batches, or are found again.
-        self._aside = [each.place for bad in found.values() for each in bad]
-        self._set_aside += len(self._aside)
-        self._writer = Builder(self._spark, self._pipeline, aside=self._aside).writer(sink)
+        self._skipped = [each.offsets for bad in found.values() for each in bad]
+        self._skipped_count += len(self._skipped)
+        self._writer = Builder(self._spark, self._pipeline, skipped=self._skipped).writer(sink)
 
     def _failed(self, error: Exception, advice: str = "") -> PipelineError:
         what = f"{self._pipeline.name}/{self.name} failed: {reason_of(error)}"

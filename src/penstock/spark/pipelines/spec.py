@@ -21,7 +21,7 @@ _SECONDS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day"
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """Where a source's schema comes from: inline text, a file, or a registry."""
+    """The location of a source's schema: inline text, a file, or a registry."""
 
     text: str | None = None
     file: str | None = None
@@ -69,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Where a step's or source's rows go. `upsert` names the columns by which a row replaces another."""
+    """The target of a step's or source's rows. `upsert` names the columns by which a row replaces another."""
 
     name: str
     line: int
@@ -108,7 +108,7 @@ class Pipeline:
         return {"bootstrap.servers": self.bootstrap, **self.properties}
 
     @property
-    def checkpoint_place(self) -> str:
+    def checkpoint_directory(self) -> str:
         """The directory of the checkpoints, without a trailing slash."""
         return self.path(self.checkpoint.rstrip("/"))
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from penstock.spark.pipelines.progress import PipelineStatus, QueryStatus
 
 STOP_TIMEOUT_SECONDS = 60.0
-# Zombie and dead: the process has ended, but its parent has not collected it yet.
-ENDED_STATES = "ZX"
+# Zombie and dead: the process has exited, but its parent has not collected it yet.
+EXITED_STATES = "ZX"
 
 
 def state_directory() -> Path:
@@ -27,7 +27,7 @@ def state_directory() -> Path:
 
 @contextmanager
 def state_file(status: PipelineStatus) -> Iterator[None]:
-    """Keep a state file until the block ends."""
+    """Keep a state file while the block runs."""
     write_state(status)
     try:
         yield
@@ -60,14 +60,14 @@ def running() -> list[PipelineStatus]:
 
 
 def stop(name: str, timeout_seconds: float = STOP_TIMEOUT_SECONDS) -> bool:
-    """Ask a running pipeline to end; False if there is none of that name, raises TimeoutError if it does not end."""
+    """Terminate a running pipeline; False if there is none of that name, raises TimeoutError if it does not exit."""
     chosen = [status for status in running() if status.name == name]
     for status in chosen:
         os.kill(status.pid, signal.SIGTERM)
         deadline = time.monotonic() + timeout_seconds
         while process_started(status.pid) == status.process_started:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} (pid {status.pid}) did not end within {timeout_seconds:.0f} s")
+                raise TimeoutError(f"{name} (pid {status.pid}) did not exit within {timeout_seconds:.0f} s")
             time.sleep(0.1)
     return bool(chosen)
 
@@ -76,7 +76,7 @@ def process_started(pid: int) -> int | None:
     """When a live process started, in kernel ticks: distinguishes it from an earlier process with the same pid."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] in ENDED_STATES else int(fields[19])
+        return None if fields[0] in EXITED_STATES else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
 

@@ -16,7 +16,7 @@ def names() -> list[str]:
 
 
 def summary(template: str) -> str:
-    """What a template is for, in one line."""
+    """The purpose of a template, in one line."""
     first = (DIRECTORY / f"{template}.yaml").read_text("utf-8").partition("\n")[0]
     return first.removeprefix("# ")
 
@@ -24,7 +24,7 @@ def summary(template: str) -> str:
 def render(name: str, topic: str, bootstrap: str, file: str, template: str = DEFAULT) -> str:
     """A template for a name, a topic and a cluster.
 
-    Templates are pipelines of the topic `orders`, and of topics whose names begin with it. Hadoop libraries get the
+    Templates are pipelines of the topic `orders`, and of topics whose names start with it. Hadoop libraries get the
     version that the installed Spark uses: they must match.
     """
     text = (DIRECTORY / f"{template}.yaml").read_text("utf-8")

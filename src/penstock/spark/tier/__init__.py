@@ -1,1 +1,1 @@
-"""Reads past the brokers: what of a range is in object storage comes straight from there."""
+"""Reads the tiered part of a range directly from object storage, bypassing the brokers."""

@@ -1,9 +1,9 @@
-"""What a bucket has of a partition, found from its listing and its manifests.
+"""The segments of a partition in a bucket, found from its listing and its manifests.
 
-The brokers say up to which offset and epoch the log is in object storage. The segment with that record has the leader
-epochs of the whole log up to there beside it, since logs that agree in an offset's epoch agree in everything before it.
-So neither an unfinished copy, which has no manifest, nor one of a leader that has lost its records can be mistaken for
-the log. Objects never change: what was read once is kept.
+The brokers report up to which offset and epoch the log is in object storage. The segment with that record has the
+leader epochs of the whole log up to there beside it, since logs that agree in an offset's epoch agree in everything
+before it. So neither an unfinished copy, which has no manifest, nor one of a leader that has lost its records can be
+mistaken for the log. Objects never change, so those that were read are cached.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ MANIFESTS_KEPT_MAX = 50_000
 PARTITIONS_KEPT_MAX = 10_000
 
 
-class Name(NamedTuple):
-    """A segment with a manifest, by what its name says."""
+class SegmentName(NamedTuple):
+    """A segment with a manifest, as its object's name describes it."""
 
     start_offset: int
     segment_id: Uuid
 
 
-class Log(NamedTuple):
-    """A partition's log as far as it is in object storage: its last record there, its epochs, and what was listed."""
+class RemoteLog(NamedTuple):
+    """The tiered part of a partition's log: its last record, its leader epochs, and the listed segments."""
 
     end: EpochStart
     lineage: tuple[EpochStart, ...]
-    names: tuple[Name, ...]
+    names: tuple[SegmentName, ...]
 
 
 class Catalog:
@@ -50,11 +50,11 @@ class Catalog:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._manifests: dict[Uuid, Manifest] = {}
-        self._logs: dict[Place, Log] = {}
+        self._logs: dict[Place, RemoteLog] = {}
         self._requests = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
     async def sections(self, place: Place, tier_end: EpochStart, start: int, end: int) -> list[Section]:
-        """How to read from `start` to the offset before `end`, of a log that is there up to and including `tier_end`.
+        """How to read from `start` to the offset before `end` of a log that is tiered up to and including `tier_end`.
 
         Raises StoreError, or FileNotFoundError if a segment is deleted meanwhile.
         """
@@ -67,7 +67,7 @@ class Catalog:
             found = find_sections(chosen, log.lineage, start, end)
             if not before or all(one.segment is not None for one in found):
                 return found
-            # The segment that covers the start begins before it, and one that is overlapped by others further back.
+            # The segment that covers the start may start before it, and before segments that overlap it.
             chosen += await self._read(place, [before.pop()])
 
     async def aborted(self, sections: Iterable[Section]) -> set[AbortedTransaction]:
@@ -75,17 +75,17 @@ class Catalog:
         whose segment was deleted meanwhile.
         """
 
-        async def look(one: Section) -> list[AbortedTransaction]:
+        async def aborted_in(one: Section) -> list[AbortedTransaction]:
             if one.segment is None or TRANSACTION_INDEX not in one.segment.objects:
                 return []
             data = await self._companion(one.segment, TRANSACTION_INDEX)
             index = TransactionIndex.from_bytes(data, one.segment.start_offset)
             return [entry for entry in index.entries if one.start <= entry.last_offset < one.end]
 
-        return {entry for found in await asyncio.gather(*map(look, sections)) for entry in found}
+        return {entry for found in await asyncio.gather(*map(aborted_in, sections)) for entry in found}
 
-    async def _log(self, place: Place, tier_end: EpochStart, end: int) -> Log | None:
-        """The log up to `end` at least; None if the bucket does not have what the brokers say."""
+    async def _log(self, place: Place, tier_end: EpochStart, end: int) -> RemoteLog | None:
+        """The log up to `end` at least; None if the bucket lacks a segment that the brokers report."""
         known = self._logs.get(place)
         if (
             known is not None
@@ -107,19 +107,21 @@ class Catalog:
             lineage = tuple(EpochStart(*one) for one in entries if one.start_offset <= tier_end.start_offset)
             if len(self._logs) >= PARTITIONS_KEPT_MAX:
                 self._logs.clear()
-            self._logs[place] = Log(tier_end, lineage, names)
+            self._logs[place] = RemoteLog(tier_end, lineage, names)
             return self._logs[place]
         return None
 
-    async def _list(self, place: Place) -> tuple[Name, ...]:
+    async def _list(self, place: Place) -> tuple[SegmentName, ...]:
         async with self._requests:
             paths = [parse_path(listed.path) async for listed in self._store.list(f"{place.directory}/")]
-        return tuple(sorted(Name(one.start_offset, one.segment_id) for one in paths if one and one.kind == MANIFEST))
+        return tuple(
+            sorted(SegmentName(one.start_offset, one.segment_id) for one in paths if one and one.kind == MANIFEST)
+        )
 
-    async def _read(self, place: Place, names: Iterable[Name]) -> list[Manifest]:
-        """The manifests of these segments, but for those that were deleted meanwhile or are sealed."""
+    async def _read(self, place: Place, names: Iterable[SegmentName]) -> list[Manifest]:
+        """The manifests of these segments, without those that were deleted meanwhile or are sealed."""
 
-        async def read(name: Name) -> Manifest | None:
+        async def read(name: SegmentName) -> Manifest | None:
             found = self._manifests.get(name.segment_id)
             if found is None:
                 path = place.manifest(*name)
@@ -132,7 +134,7 @@ class Catalog:
                 if len(self._manifests) >= MANIFESTS_KEPT_MAX:
                     self._manifests.clear()
                 self._manifests[name.segment_id] = found
-            # What is compressed or encrypted for the store comes from the brokers, which have the keys.
+            # Segments compressed or encrypted for the store are read through the brokers, which have the keys.
             return found if found.seal is None else None
 
         return [one for one in await asyncio.gather(*map(read, names)) if one is not None]

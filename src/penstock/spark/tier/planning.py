@@ -1,4 +1,4 @@
-"""Plans on the driver how ranges are read: the brokers say what there is, the bucket where it lies."""
+"""Plans on the driver how ranges are read, from the offsets that brokers report and the segments in the bucket."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from penstock.spark.tier.store import STORES_KEPT_MAX, TierSettings, shared_stor
 from penstock.storage.producers.transaction_index import AbortedTransaction
 from penstock.storage.tier.layout import Place
 
-# A transaction that was aborted after what is read from object storage; where, does not matter.
+# Stands for any offset after the tiered part, for transactions that were aborted there.
 LATER = (1 << 63) - 1
 
 
 def plan_reads(options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[Plan]:
-    """How to read each of the ranges, of which there is one for each partition.
+    """How to read each of the ranges; there is one range per partition.
 
-    What is in object storage is read from there, also if brokers still have it on disk. Raises StoreError if the store
+    Tiered records are read from object storage, even if brokers still have them on disk. Raises StoreError if the store
     does not answer.
     """
     if options.tier is None or not ranges:
@@ -39,10 +39,10 @@ def plan_reads(options: SourceOptions, ranges: Sequence[OffsetRange]) -> list[Pl
 
 
 def _tier_ends(client: ClusterClient, ranges: Sequence[OffsetRange]) -> dict[TopicPartition, EpochStart]:
-    """Where partitions end in object storage. What is gone from the cluster is left for the read to find out."""
-    known = client.partitions(each.topic for each in ranges)
-    asked = [each.topic_partition for each in ranges if each.partition in known.get(each.topic, ())]
-    found = client.positions(dict.fromkeys(asked, LATEST_TIERED))
+    """Where the tiered parts of partitions end. Partitions that no longer exist are left out: reading them fails."""
+    existing = client.partitions(each.topic for each in ranges)
+    wanted = [each.topic_partition for each in ranges if each.partition in existing.get(each.topic, ())]
+    found = client.positions(dict.fromkeys(wanted, LATEST_TIERED))
     return {
         partition: EpochStart(each.leader_epoch, each.offset)
         for partition, each in found.items()
@@ -56,9 +56,10 @@ def _is_tiered(wanted: OffsetRange, tier_ends: Mapping[TopicPartition, EpochStar
 
 
 def _plan(wanted: OffsetRange, sections: Sequence[Section] | None) -> Plan:
-    """The plan with these sections; what is before and after them comes from the brokers.
+    """The plan with these sections; records before and after them come from the brokers.
 
-    The brokers are also asked for what is no longer in the log, so that this is the same error as ever.
+    Records that are no longer in the log are also requested from the brokers, so that their absence is the same error
+    as without object storage.
     """
     if not sections:
         return from_brokers(wanted)
@@ -73,7 +74,7 @@ def _find(
     ranges: Sequence[OffsetRange],
     tier_ends: Mapping[TopicPartition, EpochStart],
 ) -> dict[TopicPartition, list[Section]]:
-    """What the bucket has of ranges, from the log start offset on."""
+    """The sections of ranges in the bucket, from the log start offset on."""
     cluster_id, topic_ids = client.topic_ids(each.topic for each in ranges)
     starts = client.offsets({each.topic_partition: EARLIEST for each in ranges})
     catalog = _catalog(tier)
@@ -103,14 +104,14 @@ def _with_aborted(options: SourceOptions, plans: Sequence[Plan]) -> list[Plan]:
     assert options.tier is not None
     catalog = _catalog(options.tier)
 
-    async def look(plan: Plan) -> set[AbortedTransaction] | None:
+    async def aborted_in(plan: Plan) -> set[AbortedTransaction] | None:
         try:
             return await catalog.aborted(plan.sections)
         except FileNotFoundError:
             return None
 
     async def look_all() -> list[set[AbortedTransaction] | None]:
-        return await asyncio.gather(*map(look, plans))
+        return await asyncio.gather(*map(aborted_in, plans))
 
     complete = []
     for plan, within in zip(plans, shared_store(options.tier).run(look_all()), strict=True):
@@ -125,7 +126,7 @@ def _with_aborted(options: SourceOptions, plans: Sequence[Plan]) -> list[Plan]:
 
 
 def _aborted_later(options: SourceOptions, wanted: OffsetRange, end: int) -> list[AbortedTransaction]:
-    """The transactions that were open at the offset before `end` and aborted later; one small fetch tells."""
+    """The transactions that were open at the offset before `end` and aborted later, from one small fetch."""
     last = OffsetRange(wanted.topic, wanted.partition, end - 1, end)
     fetcher = RangeFetcher(
         shared_client(options.connection),

@@ -26,7 +26,7 @@ from penstock.wire.records import BatchHeader, TimestampType
 
 logger = logging.getLogger("penstock.spark")
 
-# What one request asks for, and how many are under way: this bounds memory, and hides the store's latency.
+# The size of one request, and how many are in flight: this bounds memory, and hides the store's latency.
 PIECE_BYTES = 4 * 1024 * 1024
 PIECES_AHEAD = 2
 
@@ -47,7 +47,7 @@ def read_plan(options: SourceOptions, plan: Plan) -> Iterator[tuple[Columns, Tim
     """A range's records in order, wherever they are.
 
     A segment that was deleted since it was planned is read through the brokers, which have its records elsewhere, or
-    say that they are gone.
+    report that they no longer exist.
     """
     skip = aborted_filter(plan.aborted)
     for section in plan.sections:
@@ -106,7 +106,7 @@ def read_segment(
             if columns.records_count:
                 yield Decoded(columns, run.timestamp_type, next_offset)
         position += scan.position
-        # A batch may lie in two pieces.
+        # A batch may span two pieces.
         rest = bytes(memoryview(data)[scan.position :])
     if rest:
         raise _damaged(path, position, "the batch is cut short")
@@ -133,7 +133,7 @@ def aborted_filter(aborted: Sequence[AbortedTransaction]) -> Callable[[BatchHead
 
 
 def _byte_range(store: BlockingStore, segment: Manifest, start: int, end: int) -> tuple[int, int]:
-    """Where the batches of a range lie in a segment; they may begin a little later and end a little earlier."""
+    """The bytes of a segment that contain a range's batches, which may start a little later and end earlier."""
     size = segment.objects[LOG].size_bytes
     if start <= segment.start_offset and end > segment.end_offset:
         return 0, size
@@ -150,14 +150,14 @@ def _byte_range(store: BlockingStore, segment: Manifest, start: int, end: int) -
 
 
 def _pieces(store: BlockingStore, path: str, first: int, until: int) -> Iterator[Buffer]:
-    """The bytes of a range of an object, with some requests under way ahead of what is used."""
+    """The bytes of a range of an object, with some requests in flight ahead of the reader."""
     waiting: deque[tuple[int, Future[Buffer]]] = deque()
     position = first
     try:
         while position < until or waiting:
             while position < until and len(waiting) <= PIECES_AHEAD:
                 size = min(PIECE_BYTES, until - position)
-                waiting.append((size, store.begin(store.store.get_range(path, position, size))))
+                waiting.append((size, store.submit(store.store.get_range(path, position, size))))
                 position += size
             size, future = waiting.popleft()
             data = future.result()

@@ -1,8 +1,8 @@
-"""Which part of a range is read from which segment in object storage, and which from the brokers. Pure.
+"""Which part of a range is read from which tiered segment, and which from the brokers. Pure.
 
 A bucket may hold more than the log: segments that overlap because several leaders copied the same offsets, and after an
-unclean election records that were lost. What counts is the lineage, the leader epochs of the log that consumers read:
-a segment is used for those offsets alone that it has in the epoch of the lineage.
+unclean election records that were lost. The lineage decides, the leader epochs of the log that consumers read: a
+segment is used only for offsets that it has in the epoch of the lineage.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.storage.tier.layout import LOG, TRANSACTION_INDEX, Manifest
 
 
 class Section(NamedTuple):
-    """The records with start <= offset < end, in a segment in object storage; without one the brokers have them."""
+    """The records with start <= offset < end, in a tiered segment; without one, they are read from the brokers."""
 
     start: int
     end: int
@@ -28,7 +28,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a range is read. `aborted` are the aborted transactions of what is read from object storage."""
+    """How a range is read. `aborted` are the aborted transactions in the tiered part."""
 
     wanted: OffsetRange
     sections: tuple[Section, ...]
@@ -53,7 +53,7 @@ def from_brokers(wanted: OffsetRange) -> Plan:
 
 
 def find_sections(manifests: Iterable[Manifest], lineage: Sequence[EpochStart], start: int, end: int) -> list[Section]:
-    """What the segments have of the offsets from `start` to the one before `end`; the brokers have the rest."""
+    """The sections of the offsets from `start` to the one before `end` that the segments contain."""
     by_id = {one.segment_id: one for one in manifests}
     remote = RemotePartition()
     for one in by_id.values():
@@ -64,7 +64,7 @@ def find_sections(manifests: Iterable[Manifest], lineage: Sequence[EpochStart], 
     while position < end:
         until, segment = _reach(remote, lineage, position)
         if segment is None:
-            # Nothing changes before the next segment or epoch begins.
+            # Nothing changes before the next segment or epoch starts.
             slot = bisect_right(starts, position)
             until = min([until, *starts[slot : slot + 1]])
         until = min(until, end)
@@ -85,7 +85,7 @@ def holds(manifest: Manifest, at: EpochStart) -> bool:
 
 
 def runs_in_tier(sections: Sequence[Section]) -> list[tuple[int, int]]:
-    """The consecutive offsets that are read from object storage, as first and end."""
+    """The runs of consecutive offsets that are read from object storage, as start and end."""
     found: list[tuple[int, int]] = []
     for one in sections:
         if one.segment is None:
@@ -98,7 +98,7 @@ def runs_in_tier(sections: Sequence[Section]) -> list[tuple[int, int]]:
 
 
 def _reach(remote: RemotePartition, lineage: Sequence[EpochStart], position: int) -> tuple[int, RemoteSegment | None]:
-    """The segment with the lineage's record at `position`, and the offset up to which that is so."""
+    """The segment with the lineage's record at `position`, and the offset up to which it has the lineage's records."""
     slot = bisect_right(lineage, position, key=lambda entry: entry.start_offset)
     epoch_end = lineage[slot].start_offset if slot < len(lineage) else 1 << 63
     segment = remote.find(lineage, position)

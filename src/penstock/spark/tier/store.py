@@ -1,4 +1,4 @@
-"""Object storage for code that waits: requests run on an event loop in a thread of their own."""
+"""Object storage for blocking code: requests run on an event loop in a thread of their own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STORES_KEPT_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class TierSettings:
-    """Where segments are kept, and how long one request may take. Serialized to executors.
+    """The object store of the segments, and how long one request may take. Serialized to executors.
 
-    The options may hold credentials, so that nothing shows them.
+    The options may contain credentials, so no representation shows them.
     """
 
     url: str
@@ -30,7 +30,7 @@ class TierSettings:
 
 
 class BlockingStore:
-    """A store, and the thread in which its requests run until it is closed or the process ends."""
+    """A store, and the thread in which its requests run until it is closed or the process exits."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
@@ -38,16 +38,16 @@ class BlockingStore:
         self._thread = threading.Thread(target=self._loop.run_forever, name="object-storage", daemon=True)
         self._thread.start()
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have requests carried out meanwhile."""
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start requests, without waiting for them."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait until requests are carried out."""
-        return self.begin(work).result()
+        """Run requests, and wait for their result."""
+        return self.submit(work).result()
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

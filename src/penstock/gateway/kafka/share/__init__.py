@@ -1,1 +1,1 @@
-"""Share groups for callers: their members in this gateway, and what becomes of the records they were given."""
+"""Share groups for callers: their members in this gateway, and acknowledgements of delivered records."""

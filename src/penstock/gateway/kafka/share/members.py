@@ -1,4 +1,4 @@
-"""The members of share groups in this gateway, one for each group and topic; they leave when nobody needs them."""
+"""The members of share groups in this gateway, one for each group and topic; idle ones leave."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TICK_S = 1.0
 
 
 class ShareMembers:
-    """What one caller's requests use. `places` is the quota that members share with consumer instances."""
+    """The members for one caller's requests. `quota` is the one that members share with consumer instances."""
 
-    def __init__(self, settings: GatewaySettings, wire: BrokerWire, places: CallerQuota) -> None:
+    def __init__(self, settings: GatewaySettings, wire: BrokerWire, quota: CallerQuota) -> None:
         self._settings = settings
         self._caller_wire = wire
-        # Answers come in the order of requests: an acknowledgement must not wait for what a page of the console asked.
+        # Responses come in the order of requests: an acknowledgement must not wait for requests of the console.
         self._wire = wire.branch()
-        self._places = places
+        self._quota = quota
         self._routes = ShareRoutes(self._wire)
         self._members: dict[tuple[str, str], tuple[ShareMember, str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -49,27 +49,27 @@ class ShareMembers:
     ) -> tuple[ShareMember, Taken] | None:
         """A group's next record and the member that holds it; None if there is none in time.
 
-        `offset_reset` is where a new group starts, unless its settings say. 429 if there are too many members.
+        `offset_reset` is where a new group starts, unless its settings contain it. 429 if there are too many members.
         """
         member = self._member(group, topic, caller)
         taken = await member.next(offset_reset, timeout_s)
         return None if taken is None else (member, taken)
 
     async def settle(self, topic: str, delivery: Delivery, kind: AckType) -> int:
-        """Say what becomes of a record, whichever gateway delivered it; how many milliseconds a lock lasts."""
+        """Acknowledge a record, whichever gateway delivered it; returns a lock's duration in milliseconds."""
         return await self._routes.settle(topic, delivery, kind)
 
     def _member(self, group: str, topic: str, caller: str) -> ShareMember:
         known = self._members.get((group, topic))
         if known is not None:
             return known[0]
-        self._places.take(caller)
+        self._quota.take(caller)
         try:
             member = ShareMember(
                 self._wire, self._routes, group, topic, self._settings.budgets.record_bytes_max, self._remove
             )
         except BaseException:
-            self._places.release(caller)
+            self._quota.release(caller)
             raise
         self._members[group, topic] = (member, caller)
         return member
@@ -87,7 +87,7 @@ class ShareMembers:
         try:
             await member.stop()
         finally:
-            self._places.release(caller)
+            self._quota.release(caller)
 
     async def _keep(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""A place in a share group: joins, sends heartbeats, leaves."""
+"""Membership in a share group: joins, sends heartbeats, leaves."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequ
 WRONG_TYPE = 40906
 GROUP = 0
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
-# Until the group has assigned partitions, a new member asks often.
+# Until the group has assigned partitions, a new member sends heartbeats often.
 FIRST_PAUSE_S = 0.02
 PAUSE_S_MAX = 1.0
 LEAVE_TIMEOUT_MS = 1_000
 
-_ELSEWHERE = frozenset(
+_COORDINATOR_UNAVAILABLE = frozenset(
     (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 )
-_FORGOTTEN = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH))
+_MEMBER_UNKNOWN = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH))
 
 
 def not_supported(why: str) -> Problem:
@@ -39,8 +39,8 @@ def not_supported(why: str) -> Problem:
 class Membership:
     """One member that subscribes to one topic. The group shows it, and keeps state for the topic's partitions.
 
-    It takes records of all partitions, also of those that the group assigns to others: a gateway that nobody calls must
-    not keep records from those who call another one.
+    The member acquires records of all partitions, including those that the group assigns to others: a gateway without
+    callers must not withhold records from callers of another gateway.
     """
 
     def __init__(self, wire: BrokerWire, group: str, topic: str) -> None:
@@ -57,7 +57,7 @@ class Membership:
         """Join, and stay until cancelled. Raises Problem if the group refuses."""
         pause_s = FIRST_PAUSE_S
         while True:
-            response = await self._beat()
+            response = await self._heartbeat()
             assignment = response.assignment if response is not None else None
             if assignment is not None and assignment.topic_partitions and not self.joined.done():
                 self.joined.set_result(None)
@@ -69,12 +69,12 @@ class Membership:
                 pause_s = min(PAUSE_S_MAX, pause_s * 2)
 
     async def leave(self) -> None:
-        """Leave the group, if its coordinator answers soon; otherwise it notices by itself."""
+        """Leave the group, if its coordinator responds soon; otherwise the session times out."""
         if self._coordinator is not None and self._epoch != JOIN_EPOCH:
             request = ShareGroupHeartbeatRequest(self._group, self.member_id, LEAVE_EPOCH)
             await self._wire.ask_each([self._coordinator], request, timeout_ms=LEAVE_TIMEOUT_MS)
 
-    async def _beat(self) -> ShareGroupHeartbeatResponse | None:
+    async def _heartbeat(self) -> ShareGroupHeartbeatResponse | None:
         """One heartbeat; None if it has to be repeated. Raises Problem."""
         topics = [self._topic] if self._epoch == JOIN_EPOCH else None
         request = ShareGroupHeartbeatRequest(self._group, self.member_id, self._epoch, None, topics)
@@ -88,10 +88,10 @@ class Membership:
         except NoAnswer:
             self._coordinator = None
             return None
-        if response.error_code in _ELSEWHERE:
+        if response.error_code in _COORDINATOR_UNAVAILABLE:
             self._coordinator = None
             return None
-        if response.error_code in _FORGOTTEN:
+        if response.error_code in _MEMBER_UNKNOWN:
             self._epoch = JOIN_EPOCH
             return None
         self._check(response)
@@ -101,7 +101,7 @@ class Membership:
     async def _find(self) -> Address | None:
         response = await self._wire.ask(FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[self._group]))
         row = response.coordinators[0]
-        if row.error_code in _ELSEWHERE:
+        if row.error_code in _COORDINATOR_UNAVAILABLE:
             return None
         check(row.error_code, row.error_message, f"group {self._group}")
         return Address(row.host, row.port)

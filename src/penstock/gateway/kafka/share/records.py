@@ -1,4 +1,4 @@
-"""The records in an answer to TakeShareRecords."""
+"""The records in a TakeShareRecords response."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.wire.messages.take_share_records import TakenPartition
 from penstock.wire.primitives import Buffer
 from penstock.wire.records import BatchError, Record, read_header, read_records
 
-# What a batch may unfold to; librdkafka, with which everything else is read, takes no more either.
+# The largest decompressed size of a batch; librdkafka, which reads everything else, has the same limit.
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -22,19 +22,19 @@ class Taken(NamedTuple):
     record: ReadRecord
     attempt: int
     lock_ms: int
-    # Of the leader that delivered it.
+    # The incarnation of the leader that delivered it.
     incarnation: int = -1
 
 
 class TakenRows(NamedTuple):
-    """What was taken of one partition: records, and offsets and attempts where compaction has left none."""
+    """The records acquired from one partition, and offsets and attempts of those that compaction removed."""
 
     records: list[Taken]
     gaps: list[tuple[int, int]]
 
 
 async def taken_records(topic: str, row: TakenPartition, lock_ms: int, record_bytes_max: int) -> TakenRows:
-    """What was taken of one partition; a record that cannot be decoded says why."""
+    """The records acquired from one partition; one that cannot be decoded contains the reason."""
     data = row.records if isinstance(row.records, Buffer) else b""
     attempts = {
         offset: one.delivery_count

@@ -1,4 +1,4 @@
-"""Where requests about share groups go: the leaders of a topic's partitions. Settles records there."""
+"""Routes requests about share groups to the leaders of a topic's partitions, and settles records there."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from penstock.wire.messages.settle_share_record import SettleShareRecordRequest,
 NOT_HELD = 40905
 REMEMBER_S = 5.0
 REMEMBERED_MAX = 10_000
-# How long to wait before each try to settle a record.
+# The backoff before each try to settle a record.
 PAUSES_S = (0.0, 0.1, 0.3, 1.0, 2.0)
-# Another broker, or the same one a moment later, may give another answer.
+# Another broker, or the same one a moment later, may respond without the error.
 PASSING = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -40,7 +40,7 @@ PASSING = frozenset(
 class Delivery(NamedTuple):
     """One delivery of a record to a member of a group.
 
-    `attempt` counts the deliveries of the record, as far as the leader knows of them, which `incarnation` is about.
+    `attempt` counts the record's deliveries that the leader of this `incarnation` knows of.
     """
 
     group: str
@@ -60,7 +60,7 @@ class TopicRoute(NamedTuple):
 
 
 class ShareRoutes:
-    """Topics as the brokers describe them, remembered for some seconds."""
+    """Topics as the brokers describe them, cached for some seconds."""
 
     def __init__(self, wire: BrokerWire) -> None:
         self._wire = wire
@@ -91,12 +91,12 @@ class ShareRoutes:
         return route
 
     def forget(self, name: str) -> None:
-        """The leaders may have changed: ask again."""
+        """Drop a cached topic, because its leaders may have changed."""
         self._known.pop(name, None)
 
     async def settle(self, topic: str, delivery: Delivery, kind: AckType) -> int:
-        """Say what becomes of a record; how many milliseconds a lock lasts. 409 if it is no longer held."""
-        said = ""
+        """Acknowledge a record; returns a lock's duration in milliseconds. 409 if it is no longer locked."""
+        reason = ""
         for pause_s in PAUSES_S:
             await asyncio.sleep(pause_s)
             route = await self.topic(topic)
@@ -120,14 +120,14 @@ class ShareRoutes:
                     raise NoAnswer(f"partition {delivery.partition} has no leader")
                 response: SettleShareRecordResponse = await self._wire.ask_at(leader, request)
             except NoAnswer as error:
-                said = str(error)
+                reason = str(error)
             else:
                 if response.error_code not in PASSING:
                     _check_settled(response, delivery)
                     return response.lock_ms
-                said = response.error_message or ""
+                reason = response.error_message or ""
             self.forget(topic)
-        raise Problem(50301, f"the brokers cannot settle it now: {said}", "try again", headers=RETRY_AFTER)
+        raise Problem(50301, f"the brokers cannot settle it now: {reason}", "try again", headers=RETRY_AFTER)
 
 
 def _check_settled(response: SettleShareRecordResponse, delivery: Delivery) -> None:
@@ -136,6 +136,6 @@ def _check_settled(response: SettleShareRecordResponse, delivery: Delivery) -> N
             NOT_HELD,
             f"offset {delivery.offset} of partition {delivery.partition}, attempt {delivery.attempt}, is not held "
             f"any more: {response.error_message}",
-            "settle or extend each message once, before its lock ends",
+            "settle or extend each message once, before its lock expires",
         )
     check(response.error_code, response.error_message, f"group {delivery.group}")

@@ -1,4 +1,4 @@
-"""The rights that each operation of the registry takes."""
+"""The rights that each operation of the registry requires."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.subjects import context_of, in_context, parse_subject
 from penstock.gateway.web.operations import Call, Operation
 
-# Methods and beginnings of paths, with what they take. What is not listed takes the right to read.
+# Methods and path prefixes, with the rights that they require. All others require the right to read.
 TAKES = (
     ("POST", "/subjects/{subject}/versions", Right.REGISTER),
     ("DELETE", "/subjects/", Right.DELETE),
@@ -25,7 +25,7 @@ TAKES = (
 
 
 def right_of(operation: Operation) -> Right:
-    """What an operation takes on its subject."""
+    """The right on its subject that an operation requires."""
     for method, beginning, right in TAKES:
         if operation.method == method and operation.path.startswith(beginning):
             return right
@@ -33,7 +33,7 @@ def right_of(operation: Operation) -> Right:
 
 
 def with_rights(operation: Operation, rights: SubjectRights) -> Operation:
-    """The operation, for callers that have the right it takes. Those without a subject in their path filter instead."""
+    """The operation, for callers with the right that it requires. Operations without a subject in their path filter."""
     right, handler = right_of(operation), operation.handler
     has_subject = "{subject}" in operation.path
     if right is Right.READ and not has_subject:
@@ -50,7 +50,7 @@ def with_rights(operation: Operation, rights: SubjectRights) -> Operation:
 
 
 def _references(call: Call, subject: str) -> Iterable[str]:
-    """Subjects whose schemas the one in the body builds on: what is in them could be seen in the answer."""
+    """Subjects that the schema in the body refers to: the response could reveal their contents."""
     references = call.body.get("references") if isinstance(call.body, dict) else None
     return {in_context(context_of(subject), each["subject"]) for each in references or ()}
 
@@ -62,7 +62,7 @@ async def readable(rights: SubjectRights, schemas: Sequence[StoredSchema]) -> li
 
 
 async def some_readable(rights: SubjectRights, schemas: Sequence[StoredSchema]) -> list[StoredSchema]:
-    """The same; 403 if there is none. Anybody can count up ids: to which subjects they belong is not told."""
+    """Like `readable`; 403 if there is none. Ids can be guessed, so the error does not reveal their subjects."""
     allowed = await readable(rights, schemas)
     if not allowed:
         raise not_allowed("it takes the right DESCRIBE on the topic of a subject that has this schema")

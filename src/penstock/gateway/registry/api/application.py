@@ -54,7 +54,7 @@ def registry_operations(registry: Registry, cluster_id: str, rights: SubjectRigh
         return answer({"version": __version__, "commitId": ""})
 
     def with_analyses(operation: Operation) -> Operation:
-        """An operation on schemas may have to wait for a worker."""
+        """The operation, called again after analyses by workers that it needs."""
         handler = with_rights(operation, rights).handler
         return replace(operation, handler=lambda call: registry.with_analyses(lambda: handler(call)))
 
@@ -93,7 +93,7 @@ def registry_application(
 
 
 def public_registry(registry: Registry, cluster_id: str, settings: GatewaySettings) -> Application:
-    """What the registry's port shows to everybody."""
+    """The public resources of the registry's port, which need no sign-in."""
     described = document(
         [replace(each, answer_type=REGISTRY_TYPE) for each in registry_operations(registry, cluster_id)],
         title="Penstock schema registry",
@@ -110,7 +110,7 @@ def public_registry(registry: Registry, cluster_id: str, settings: GatewaySettin
 
 
 def registry_error(problem: Problem) -> Response:
-    """A Problem as the registry answers it."""
+    """A Problem in the form of the registry's errors."""
     response = answer(problem.as_json(), problem.status)
     response.headers.update(problem.headers)
     return response
@@ -121,10 +121,14 @@ def _rewrite(path: str) -> tuple[str, dict[str, str]]:
     match = IN_CONTEXT.fullmatch(path)
     if match is None:
         return path, {}
-    context, place, subject, rest = unquote(match[1]).strip(":"), match[2], match[3], match[4] or ""
-    if place == "/schemas":
+    context, resource, subject, rest = unquote(match[1]).strip(":"), match[2], match[3], match[4] or ""
+    if resource == "/schemas":
         tail = f"/{subject}{rest}" if subject is not None else ""
-        return f"{place}{tail}", {"subject": f":{context}:", "subjectPrefix": f":{context}:"}
+        return f"{resource}{tail}", {"subject": f":{context}:", "subjectPrefix": f":{context}:"}
     if subject is None:
-        return (place, {"subjectPrefix": f":{context}:"}) if place == "/subjects" else (f"{place}/:{context}:", {})
-    return f"{place}/:{context}:{subject}{rest}", {}
+        return (
+            (resource, {"subjectPrefix": f":{context}:"})
+            if resource == "/subjects"
+            else (f"{resource}/:{context}:", {})
+        )
+    return f"{resource}/:{context}:{subject}{rest}", {}

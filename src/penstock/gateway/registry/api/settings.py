@@ -39,7 +39,7 @@ FORCE = flag("force", "Change to IMPORT even if there are schemas.")
 VERBOSE = flag("verbose", "Include the reasons.")
 
 
-def place_of(call: Call) -> str:
+def scope_of(call: Call) -> str:
     """The subject or context that settings apply to; empty for all."""
     return parse_subject(call["subject"]).qualified if "subject" in call.parameters else ""
 
@@ -53,51 +53,51 @@ def settings_operations(registry: Registry) -> list[Operation]:
     @config.on("GET /{subject}", "Show a subject's own settings.", DEFAULT_TO_GLOBAL)
     @config.on("GET", "Show the settings.", DEFAULT_TO_GLOBAL)
     async def get_config(call: Call) -> Response:
-        place = place_of(call)
-        found = registry.state.config(place)
+        scope = scope_of(call)
+        found = registry.state.config(scope)
         if found is None:
-            if place and not call["defaultToGlobal"]:
-                raise errors.level_not_configured(place)
-            found = registry.state.config_in_scope(place)
+            if scope and not call["defaultToGlobal"]:
+                raise errors.level_not_configured(scope)
+            found = registry.state.config_in_scope(scope)
         shown = {key: value for key, value in found.items() if key != "subject"}
-        shown.setdefault("compatibilityLevel", registry.state.level(place).value)
+        shown.setdefault("compatibilityLevel", registry.state.level(scope).value)
         return answer(shown)
 
     @config.on("PUT /{subject}", "Change a subject's own settings.", body=CONFIG_BODY)
     @config.on("PUT", "Change the settings.", body=CONFIG_BODY)
     async def put_config(call: Call) -> Response:
-        place = place_of(call)
-        return answer(await registry.write(lambda state: set_config(state, place, call.body)))
+        scope = scope_of(call)
+        return answer(await registry.write(lambda state: set_config(state, scope, call.body)))
 
     @config.on("DELETE /{subject}", "Delete a subject's own settings.")
     @config.on("DELETE", "Delete the settings.")
     async def remove_config(call: Call) -> Response:
-        place = place_of(call)
-        return answer(await registry.write(lambda state: delete_config(state, place)))
+        scope = scope_of(call)
+        return answer(await registry.write(lambda state: delete_config(state, scope)))
 
     @mode.on("GET /{subject}", "Show a subject's own mode.", DEFAULT_TO_GLOBAL)
     @mode.on("GET", "Show the mode.", DEFAULT_TO_GLOBAL)
     async def get_mode(call: Call) -> Response:
-        place = place_of(call)
-        found = registry.state.mode(place)
+        scope = scope_of(call)
+        found = registry.state.mode(scope)
         if found is None:
-            if place and not call["defaultToGlobal"]:
-                raise errors.mode_not_configured(place)
-            found = registry.state.mode_in_scope(place)
+            if scope and not call["defaultToGlobal"]:
+                raise errors.mode_not_configured(scope)
+            found = registry.state.mode_in_scope(scope)
         return answer({"mode": found})
 
     @mode.on("PUT /{subject}", "Change a subject's own mode.", FORCE, body=MODE_BODY)
     @mode.on("PUT", "Change the mode.", FORCE, body=MODE_BODY)
     async def put_mode(call: Call) -> Response:
-        place = place_of(call)
-        decide: Callable[..., Decision] = lambda state: set_mode(state, place, call.body["mode"], force=call["force"])  # noqa: E731
+        scope = scope_of(call)
+        decide: Callable[..., Decision] = lambda state: set_mode(state, scope, call.body["mode"], force=call["force"])  # noqa: E731
         return answer(await registry.write(decide))
 
     @mode.on("DELETE /{subject}", "Delete a subject's own mode.")
     @mode.on("DELETE", "Delete the mode.")
     async def remove_mode(call: Call) -> Response:
-        place = place_of(call)
-        return answer(await registry.write(lambda state: delete_mode(state, place)))
+        scope = scope_of(call)
+        return answer(await registry.write(lambda state: delete_mode(state, scope)))
 
     @compatibility.on(
         "POST /{version}",

@@ -1,7 +1,7 @@
-"""The changes between two JSON Schemas, to tell whether one accepts all values that an older one accepted.
+"""The changes between two JSON Schemas, to decide whether one accepts all values that an older one accepted.
 
-Pairs of nodes are compared kind by kind; combinations (allOf, anyOf, oneOf) by pairing their parts. json_changes says
-which changes are harmless.
+Pairs of nodes are compared kind by kind; combinations (allOf, anyOf, oneOf) by pairing their parts. json_changes lists
+the harmless changes.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def compare_array(comparison: Comparison, old: Node, new: Node) -> list[Change]:
     old, new = _older_form(old), _older_form(new)
     before, after = (node.sub(node.raw["items"]) if _single(node.raw) else None for node in (old, new))
     changes = [(kind, f"/items{path}") for kind, path in comparison.compare(before, after)]
-    changes += _compare_places(comparison, old, new)
+    changes += _compare_positions(comparison, old, new)
     changes += compare_rest(comparison, old, new, "additionalItems", "ADDITIONAL_ITEMS")
     changes += compare_unevaluated(comparison, old, new, "unevaluatedItems", "UNEVALUATED_ITEMS")
     for key, name in LIMITS:
@@ -56,14 +56,14 @@ def _single(raw: dict[str, Any]) -> bool:
     return isinstance(raw.get("items"), dict | bool)
 
 
-def _places(node: Node) -> list[Any]:
+def _positions(node: Node) -> list[Any]:
     items = node.raw.get("items")
     return items if isinstance(items, list) else []
 
 
-def _compare_places(comparison: Comparison, old: Node, new: Node) -> list[Change]:
+def _compare_positions(comparison: Comparison, old: Node, new: Node) -> list[Change]:
     changes: list[Change] = []
-    before, after = _places(old), _places(new)
+    before, after = _positions(old), _positions(new)
     for index in range(max(len(before), len(after))):
         if index >= len(after):
             found = _removed(comparison, old.sub(before[index]), new)

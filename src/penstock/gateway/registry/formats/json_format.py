@@ -16,7 +16,7 @@ from penstock.gateway.registry.schema import JSON, Dependencies, Difference, Sch
 
 
 class JsonSchema:
-    """A JSON Schema of draft 4 to 2020-12; draft 7 if it does not say which."""
+    """A JSON Schema of draft 4 to 2020-12; draft 7 if it names none."""
 
     schema_type = JSON
 
@@ -58,20 +58,20 @@ def _check(value: Any) -> None:
     try:
         validator.check_schema(value)
     except jsonschema.exceptions.SchemaError as error:
-        place = "/".join(str(word) for word in error.absolute_path)
-        raise SchemaUnusable(f"it is not a valid JSON Schema: at #/{place}: {error.message}") from None
+        location = "/".join(str(word) for word in error.absolute_path)
+        raise SchemaUnusable(f"it is not a valid JSON Schema: at #/{location}: {error.message}") from None
     except RecursionError:
         raise SchemaUnusable("it is nested too deeply") from None
 
 
-def _visit(document: Document, place: Any) -> None:
+def _visit(document: Document, schema: Any) -> None:
     """Resolve every `$ref` of a document."""
-    waiting = [place]
+    waiting = [schema]
     while waiting:
-        place = waiting.pop()
-        if isinstance(place, dict):
-            if isinstance(place.get("$ref"), str):
-                document.resolve(place["$ref"])
-            waiting += [value for key, value in place.items() if key not in ("enum", "const", "default", "examples")]
-        elif isinstance(place, list):
-            waiting += place
+        schema = waiting.pop()
+        if isinstance(schema, dict):
+            if isinstance(schema.get("$ref"), str):
+                document.resolve(schema["$ref"])
+            waiting += [value for key, value in schema.items() if key not in ("enum", "const", "default", "examples")]
+        elif isinstance(schema, list):
+            waiting += schema

@@ -173,16 +173,16 @@ class Document:
             return document, document.root
         if not fragment.startswith("/"):
             return document, document._anchored(fragment, target)
-        place = document.root
+        value = document.root
         for word in unquote(fragment)[1:].split("/"):
             word = word.replace("~1", "/").replace("~0", "~")
-            if isinstance(place, dict) and word in place:
-                place = place[word]
-            elif isinstance(place, list) and word.isdigit() and int(word) < len(place):
-                place = place[int(word)]
+            if isinstance(value, dict) and word in value:
+                value = value[word]
+            elif isinstance(value, list) and word.isdigit() and int(word) < len(value):
+                value = value[int(word)]
             else:
                 raise SchemaUnusable(f"$ref {target!r} points to nothing")
-        return document, place
+        return document, value
 
     def _document(self, address: str) -> Document:
         if not address or address == self._base:
@@ -211,12 +211,12 @@ def _schemas_in(root: Any) -> list[dict[str, Any]]:
     """Every object in a document, outermost first."""
     found, waiting = [], [root]
     while waiting:
-        place = waiting.pop()
-        if isinstance(place, dict):
-            found.append(place)
-            waiting += place.values()
-        elif isinstance(place, list):
-            waiting += place
+        value = waiting.pop()
+        if isinstance(value, dict):
+            found.append(value)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
     return found
 
 

@@ -1,4 +1,4 @@
-"""The changes between two .proto files, field by field, to tell whether one reads data written with the other.
+"""The changes between two .proto files, field by field, to decide whether one reads data written with the other.
 
 A change whose kind is not in HARMLESS makes the newer file misread or reject old data. The names are those that
 Confluent's registry reports.
@@ -37,7 +37,7 @@ SCALAR_GROUPS = {
 
 
 class ProtoComparison:
-    """One comparison of two files. Each pair of messages is compared once, which also ends cycles."""
+    """One comparison of two files. Each pair of messages is compared once, which also breaks cycles."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, str]] = set()
@@ -51,13 +51,13 @@ class ProtoComparison:
     def _compare_types(self, old: Any, new: Any, path: str) -> list[Change]:
         changes: list[Change] = []
         for name in [*old, *(name for name in new if name not in old)]:
-            place = f"{path}{name}"
+            location = f"{path}{name}"
             if name not in new:
-                changes += [] if _is_map_entry(old[name]) else [("MESSAGE_REMOVED", place)]
+                changes += [] if _is_map_entry(old[name]) else [("MESSAGE_REMOVED", location)]
             elif name not in old:
-                changes += [] if _is_map_entry(new[name]) else [("MESSAGE_ADDED", place)]
+                changes += [] if _is_map_entry(new[name]) else [("MESSAGE_ADDED", location)]
             else:
-                changes += self._compare_messages(old[name], new[name], place)
+                changes += self._compare_messages(old[name], new[name], location)
         return changes
 
     def _compare_messages(self, old: Descriptor, new: Descriptor, path: str) -> list[Change]:
@@ -79,32 +79,32 @@ class ProtoComparison:
         return changes + _compare_enums(old.enum_types_by_name, new.enum_types_by_name, f"{path}.")
 
     def _compare_fields(self, old: FieldDescriptor, new: FieldDescriptor, path: str) -> list[Change]:
-        place = _place(new, path)
-        changes = [("FIELD_NAME_CHANGED", place)] if old.name != new.name else []
+        location = _location(new, path)
+        changes = [("FIELD_NAME_CHANGED", location)] if old.name != new.name else []
         if _oneof(old) and not _oneof(new):
-            changes.append(("ONEOF_FIELD_MOVED_TO_TOP_LEVEL", place))
-        return changes + self._compare_field_types(old, new, place, labels=True)
+            changes.append(("ONEOF_FIELD_MOVED_TO_TOP_LEVEL", location))
+        return changes + self._compare_field_types(old, new, location, labels=True)
 
     def _compare_field_types(
-        self, old: FieldDescriptor, new: FieldDescriptor, place: str, *, labels: bool
+        self, old: FieldDescriptor, new: FieldDescriptor, location: str, *, labels: bool
     ) -> list[Change]:
         kinds = (_kind(old), _kind(new))
         if kinds[0] != kinds[1]:
-            return [("FIELD_KIND_CHANGED", place)]
+            return [("FIELD_KIND_CHANGED", location)]
         if old.message_type is None or new.message_type is None:
-            return _compare_scalars(old, new, place, labels=labels)
+            return _compare_scalars(old, new, location, labels=labels)
         if kinds[0] == "map":
             before, after = old.message_type.fields_by_number, new.message_type.fields_by_number
             return [
                 change
                 for number in (1, 2)
-                for change in self._compare_field_types(before[number], after[number], place, labels=False)
+                for change in self._compare_field_types(before[number], after[number], location, labels=False)
             ]
         if _local_name(old.message_type) != _local_name(new.message_type):
-            return [("FIELD_NAMED_TYPE_CHANGED", place)]
-        inner = self._compare_messages(old.message_type, new.message_type, place)
+            return [("FIELD_NAMED_TYPE_CHANGED", location)]
+        inner = self._compare_messages(old.message_type, new.message_type, location)
         if any(kind not in HARMLESS for kind, _ in inner):
-            inner.append(("FIELD_NAMED_TYPE_CHANGED", place))
+            inner.append(("FIELD_NAMED_TYPE_CHANGED", location))
         return inner
 
 
@@ -134,7 +134,7 @@ def _oneofs(message: Descriptor) -> dict[str, list[FieldDescriptor]]:
     return found
 
 
-def _place(field: FieldDescriptor, path: str) -> str:
+def _location(field: FieldDescriptor, path: str) -> str:
     return "/".join(word for word in (path, _oneof(field), str(field.number)) if word)
 
 
@@ -142,12 +142,12 @@ def _local_name(message: Descriptor) -> str:
     return str(message.full_name.removeprefix(f"{message.file.package}."))
 
 
-def _compare_scalars(old: FieldDescriptor, new: FieldDescriptor, place: str, *, labels: bool) -> list[Change]:
+def _compare_scalars(old: FieldDescriptor, new: FieldDescriptor, location: str, *, labels: bool) -> list[Change]:
     group = SCALAR_GROUPS.get(old.type)
     if group != SCALAR_GROUPS.get(new.type):
-        return [("FIELD_SCALAR_KIND_CHANGED", place)]
+        return [("FIELD_SCALAR_KIND_CHANGED", location)]
     if labels and (old.is_repeated, old.is_required) != (new.is_repeated, new.is_required):
-        return [("FIELD_STRING_OR_BYTES_LABEL_CHANGED" if group == "text" else "FIELD_NUMERIC_LABEL_CHANGED", place)]
+        return [("FIELD_STRING_OR_BYTES_LABEL_CHANGED" if group == "text" else "FIELD_NUMERIC_LABEL_CHANGED", location)]
     return []
 
 
@@ -163,14 +163,14 @@ def _deleted_oneofs(old: Descriptor, new: Descriptor) -> set[str]:
 
 def _removed(field: FieldDescriptor, deleted: set[str], path: str) -> list[Change]:
     if _oneof(field):
-        return [] if _oneof(field) in deleted else [("ONEOF_FIELD_REMOVED", _place(field, path))]
-    return [("REQUIRED_FIELD_REMOVED" if field.is_required else "FIELD_REMOVED", _place(field, path))]
+        return [] if _oneof(field) in deleted else [("ONEOF_FIELD_REMOVED", _location(field, path))]
+    return [("REQUIRED_FIELD_REMOVED" if field.is_required else "FIELD_REMOVED", _location(field, path))]
 
 
 def _added(field: FieldDescriptor, path: str) -> list[Change]:
     if _oneof(field):
-        return [("ONEOF_FIELD_ADDED", _place(field, path))]
-    return [("REQUIRED_FIELD_ADDED" if field.is_required else "FIELD_ADDED", _place(field, path))]
+        return [("ONEOF_FIELD_ADDED", _location(field, path))]
+    return [("REQUIRED_FIELD_ADDED" if field.is_required else "FIELD_ADDED", _location(field, path))]
 
 
 def _compare_oneofs(old: Descriptor, new: Descriptor, path: str) -> list[Change]:
@@ -202,10 +202,10 @@ def _compare_enums(old: Any, new: Any, path: str) -> list[Change]:
 def _compare_constants(old: EnumDescriptor, new: EnumDescriptor, path: str) -> Iterable[Change]:
     before, after = old.values_by_number, new.values_by_number
     for number in sorted({*before, *after}):
-        place = f"{path}/{number}"
+        location = f"{path}/{number}"
         if number not in after:
-            yield "ENUM_CONST_REMOVED", place
+            yield "ENUM_CONST_REMOVED", location
         elif number not in before:
-            yield "ENUM_CONST_ADDED", place
+            yield "ENUM_CONST_ADDED", location
         elif before[number].name != after[number].name:
-            yield "ENUM_CONST_CHANGED", place
+            yield "ENUM_CONST_CHANGED", location

@@ -142,7 +142,7 @@ def _add_optional_oneofs(message: DescriptorProto) -> None:
 
 def _extend(reader: Reader, owner: FileDescriptorProto | DescriptorProto, syntax: str) -> None:
     extended = reader.name("the name of a message")
-    # A group in an extension would need a place for its message; nobody has written one for decades.
+    # A group in an extension would need a parent for its message; groups are deprecated, and not worth it.
     scope = DescriptorProto()
     for _ in reader.block():
         field = owner.extension.add(extendee=extended)

@@ -183,10 +183,10 @@ class _Printer:
         for text in option_texts(service.options, normalize=self._normalize):
             yield f"  option {text};"
         for method in service.method:
-            asked = f"{'stream ' if method.client_streaming else ''}{method.input_type}"
+            request_type = f"{'stream ' if method.client_streaming else ''}{method.input_type}"
             answered = f"{'stream ' if method.server_streaming else ''}{method.output_type}"
             options = list(option_texts(method.options, normalize=self._normalize))
-            yield f"  rpc {method.name} ({asked}) returns ({answered})" + (" {" if options else ";")
+            yield f"  rpc {method.name} ({request_type}) returns ({answered})" + (" {" if options else ";")
             for text in options:
                 yield f"    option {text};"
             if options:

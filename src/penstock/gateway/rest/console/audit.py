@@ -1,4 +1,4 @@
-"""`/api/v1/audit`: who did what, from the topic `_audit` that the brokers write."""
+"""`/api/v1/audit`: the audit trail, from the topic `_audit` that the brokers write."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def audit_operations(readers: Readers) -> list[Operation]:
 
     @routes.on(
         "GET /api/v1/audit",
-        "List who did what, newest first: changes, denials and refused sign-ins that brokers wrote to _audit.",
+        "List audit events, newest first: changes, denials and refused sign-ins that brokers wrote to _audit.",
         query("type", "Only events of this type.", enum=TYPES),
         query("principal", "Only what this principal did.", maxLength=1000),
         query("api", "Only requests of this API.", maxLength=100),
@@ -53,7 +53,7 @@ def audit_operations(readers: Readers) -> list[Operation]:
         query("outcome", "Only this outcome: OK, or the name of an error.", maxLength=100),
         query("search", "Only events that have this text somewhere.", maxLength=1000),
         number("limit", "How many events at most.", 1, maximum=LIMIT_MAX, default=100),
-        number("scan", "How many events to look at, at most.", 1, maximum=SCAN_MAX, default=5000),
+        number("scan", "How many events to scan at most.", 1, maximum=SCAN_MAX, default=5000),
         answers={200: json_object(["events", "scanned", "is_kept"])},
     )
     async def listing(call: Call) -> Response:
@@ -79,7 +79,7 @@ def audit_operations(readers: Readers) -> list[Operation]:
 
 
 def newest_first(records: list[ReadRecord], wanted: Mapping[str, str], search: str) -> Iterator[dict[str, Any]]:
-    """The events among these records that are asked for; what is not an event is left out."""
+    """The requested events among these records; records that are not events are left out."""
     for record in reversed(records):
         value = record.value or b""
         if len(value) > EVENT_BYTES_MAX or (search and search not in value.decode("utf-8", "replace").lower()):
@@ -90,7 +90,7 @@ def newest_first(records: list[ReadRecord], wanted: Mapping[str, str], search: s
 
 
 def event_of(value: bytes) -> dict[str, Any] | None:
-    """An event, field by field: in a cluster without access lists anybody can write to the topic."""
+    """An event, checked field by field: in a cluster without ACLs any client can write to the topic."""
     try:
         document = json.loads(value)
     except (ValueError, RecursionError):

@@ -29,9 +29,9 @@ def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
     routes = Routes(TAG, "/api/v1/clients")
 
     async def find(request: DescribeClientsRequest) -> tuple[dict[bytes, tuple[int, DescribedClient]], list[int]]:
-        """Each client as the broker knows it that heard of it last, and the brokers that did not answer."""
-        places = {broker.address: broker.node_id for broker in (await snapshots.latest()).alive()}
-        answers = await wire.ask_each(places, request)
+        """Each client as described by the broker that it contacted last, and the brokers that did not answer."""
+        node_ids = {broker.address: broker.node_id for broker in (await snapshots.latest()).alive()}
+        answers = await wire.ask_each(node_ids, request)
         found: dict[bytes, tuple[int, DescribedClient]] = {}
         for address, answer in answers.items():
             response: DescribeClientsResponse = answer
@@ -39,8 +39,8 @@ def client_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
             for client in response.clients:
                 known = found.get(client.instance_id)
                 if known is None or client.silence_ms < known[1].silence_ms:
-                    found[client.instance_id] = places[address], client
-        return found, sorted(number for address, number in places.items() if address not in answers)
+                    found[client.instance_id] = node_ids[address], client
+        return found, sorted(number for address, number in node_ids.items() if address not in answers)
 
     @routes.on(
         "GET",

@@ -183,10 +183,10 @@ def _named(topics: list[str]) -> str:
 
 async def read_directories(snapshot: ClusterSnapshot, wire: BrokerWire) -> list[dict[str, Any]]:
     """Log directories by broker; brokers that do not answer are left out."""
-    places = {broker.address: broker.node_id for broker in snapshot.alive()}
-    answers = await asyncio.wait_for(wire.ask_each(places, DescribeLogDirsRequest(None)), 10)
+    node_ids = {broker.address: broker.node_id for broker in snapshot.alive()}
+    answers = await asyncio.wait_for(wire.ask_each(node_ids, DescribeLogDirsRequest(None)), 10)
     found: list[dict[str, Any]] = []
-    for address, number in places.items():
+    for address, number in node_ids.items():
         answer: DescribeLogDirsResponse | None = answers.get(address)
         found += [_directory(disk) for disk in disks_of(number, answer)] if answer is not None else []
     return found

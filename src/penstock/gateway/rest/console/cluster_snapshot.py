@@ -14,7 +14,7 @@ from penstock.client.view import BrokerView, PartitionView, brokers_of
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.errors import problem_of
-from penstock.gateway.rest.console.quorum import ask_quorum
+from penstock.gateway.rest.console.quorum import describe_quorum
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -33,7 +33,7 @@ QUORUM_TIMEOUT_S = 2.5
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The cluster at one moment. `notes` say what could not be found out.
+    """The cluster at one moment. `notes` are the reasons for missing parts.
 
     The controller is the quorum's leader: -1 if there is none, None if it is unknown. It is not the controller of
     Metadata responses, which may be any broker: brokers forward requests to the real one.
@@ -51,7 +51,7 @@ class ClusterSnapshot:
 
 
 class ClusterSnapshots:
-    """The latest snapshot; while brokers are slow or down, the last one that succeeded, which says how old it is."""
+    """The latest snapshot; while brokers are slow or down, the last one that succeeded, with its time."""
 
     def __init__(self, admin: Admin, wire: BrokerWire) -> None:
         self._admin = admin
@@ -61,7 +61,7 @@ class ClusterSnapshots:
         # Why the snapshot is older than it should be, if it is.
         self.failure: Problem | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        # Brokers that did not answer when they were last asked, whether fenced or not.
+        # Brokers that did not respond to the last probe, whether fenced or not.
         self.silent: frozenset[int] = frozenset()
 
     def expire(self) -> None:
@@ -99,16 +99,16 @@ class ClusterSnapshots:
             self._refreshing = None
 
     async def _take(self) -> ClusterSnapshot:
-        asked = asyncio.ensure_future(self._registered())
+        registration = asyncio.ensure_future(self._registered())
         leader = asyncio.ensure_future(self._quorum_leader())
         try:
             metadata = await asyncio.to_thread(self._admin.client.list_topics, timeout=METADATA_TIMEOUT_S)
         except KafkaException as error:
-            asked.cancel()
+            registration.cancel()
             leader.cancel()
             raise problem_of(error) from None
         brokers = {each.id: BrokerView(each.id, str(each.host), int(each.port)) for each in metadata.brokers.values()}
-        named, registered, notes = await asked
+        named, registered, notes = await registration
         controller = await leader
         if controller is None and (named if named is not None else metadata.controller_id) < 0:
             controller = -1
@@ -127,12 +127,12 @@ class ClusterSnapshots:
     async def _find_silent(self) -> frozenset[int]:
         if self._last is None or not self._wire.is_usable:
             return frozenset()
-        places = {broker.address: broker.node_id for broker in self._last.alive()}
-        answers = await self._wire.ask_each(places, ApiVersionsRequest(), timeout_ms=PROBE_TIMEOUT_MS)
-        return frozenset(number for address, number in places.items() if address not in answers)
+        node_ids = {broker.address: broker.node_id for broker in self._last.alive()}
+        answers = await self._wire.ask_each(node_ids, ApiVersionsRequest(), timeout_ms=PROBE_TIMEOUT_MS)
+        return frozenset(number for address, number in node_ids.items() if address not in answers)
 
     async def _registered(self) -> tuple[int | None, dict[int, BrokerView], tuple[str, ...]]:
-        """The controller that brokers name, all brokers, and the fenced ones, if the brokers can be asked."""
+        """The controller that brokers name, and all brokers; neither, with the reason, if no broker responds."""
         request = DescribeClusterRequest(include_fenced_brokers=True)
         try:
             response: DescribeClusterResponse = await self._wire.ask(request)
@@ -142,7 +142,7 @@ class ClusterSnapshots:
 
     async def _quorum_leader(self) -> int | None:
         try:
-            quorum = await asyncio.wait_for(ask_quorum(self._wire), QUORUM_TIMEOUT_S)
+            quorum = await asyncio.wait_for(describe_quorum(self._wire), QUORUM_TIMEOUT_S)
         except (Problem, TimeoutError):
             return None
         return quorum.leader

@@ -70,7 +70,7 @@ def dead_letter_operations(
         await chosen_partitions(admin, topic, body["partition"])
         records = await readers.read(topic, body["partition"], body["offset"], body.get("count", 1))
         if not records:
-            raise Problem(40402, f"no record at offset {body['offset']}", "look at the topic's messages first")
+            raise Problem(40402, f"no record at offset {body['offset']}", "list the topic's messages first")
         by_target: dict[str, list[ReadRecord]] = {}
         for record in records:
             if left_out(record):
@@ -91,7 +91,7 @@ def dead_letter_operations(
         return json_response({"replayed": outcomes})
 
     async def whole(letter: ReadRecord) -> ReadRecord:
-        """A letter with its record's contents, which share groups leave out unless told to, and others if too large."""
+        """A letter with its record's contents, which share groups omit by default, and others if too large."""
         origin = origin_of(letter.headers)
         if letter.key is not None or letter.value is not None or origin is None or origin.group is None:
             return letter
@@ -111,7 +111,7 @@ def dead_letter_operations(
 
 
 def topic_of(name: str) -> str:
-    """The topic that a dead-letter topic belongs to, judging by its name; empty if the name does not tell."""
+    """The topic that a dead-letter topic belongs to, derived from its name; empty if that is not possible."""
     if name.startswith(PREFIX):
         return name[len(PREFIX) :]
     stripped = TOPIC_NAMES.sub(".", name).strip("._-")

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from penstock.gateway.kafka.admin import Admin, ask, result_of
 from penstock.gateway.kafka.errors import checked_call, problem_of
 from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.rest.console.lags import LagHistory, PartitionLag, Place, group_lags, total_lag
+from penstock.gateway.rest.console.lags import LagHistory, PartitionKey, PartitionLag, group_lags, total_lag
 from penstock.gateway.rest.console.share_groups import SHARE, ShareGroups
 from penstock.gateway.rest.console.topics import PAGING, matching, page_of
 from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
@@ -62,11 +62,11 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
         shown["groups"] = [
             {"name": name, "state": known[name][0], "type": known[name][1], "lag": lags.get(name)} for name in chosen
         ]
-        # The groups of a broker that is down move to another one; until then the list is incomplete and says so.
+        # The groups of a broker that is down move to another one; until then the list is marked as incomplete.
         shown["notes"] = [problem_of(error).message for error in answer.errors or ()]
         return json_response(shown)
 
-    async def look(name: str) -> tuple[Any, list[PartitionLag]]:
+    async def describe_with_lags(name: str) -> tuple[Any, list[PartitionLag]]:
         group = await ask(admin.client.describe_consumer_groups, [name])
         return group, await group_lags(admin, groups, name, owners_of(group))
 
@@ -74,7 +74,7 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
     async def one(call: Call) -> Response:
         name = call["group"]
         try:
-            group, lags = await asyncio.wait_for(look(name), GROUP_TIMEOUT_S)
+            group, lags = await asyncio.wait_for(describe_with_lags(name), GROUP_TIMEOUT_S)
         except TimeoutError:
             raise Problem(50301, f"the coordinator of group {name} did not answer", "try again") from None
         if _word(group.state) in ("dead", "unknown") and not group.members and not lags:
@@ -84,7 +84,9 @@ def group_operations(admin: Admin, groups: Groups, shares: ShareGroups) -> list[
             raise Problem(40405, f"no consumer group {name[:100]}", "list the groups to see their names")
         return show(name, _show(group), lags, owners_of(group))
 
-    def show(name: str, described: dict[str, Any], lags: list[PartitionLag], owners: Mapping[Place, str]) -> Response:
+    def show(
+        name: str, described: dict[str, Any], lags: list[PartitionLag], owners: Mapping[PartitionKey, str]
+    ) -> Response:
         rows = [{**lag._asdict(), "member": owners.get((lag.topic, lag.partition))} for lag in lags]
         history.note(name, lags)
         return json_response({**described, "partitions": rows, "lag": total_lag(lags), "history": history.show(name)})
@@ -123,7 +125,7 @@ def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
     return routes
 
 
-def owners_of(group: Any) -> dict[Place, str]:
+def owners_of(group: Any) -> dict[PartitionKey, str]:
     """The member that each partition is assigned to."""
     return {
         (each.topic, each.partition): member.member_id
@@ -132,7 +134,7 @@ def owners_of(group: Any) -> dict[Place, str]:
     }
 
 
-async def _assignments(admin: Admin, names: list[str]) -> dict[str, dict[Place, str]]:
+async def _assignments(admin: Admin, names: list[str]) -> dict[str, dict[PartitionKey, str]]:
     """The partitions assigned to the groups' members; groups whose coordinator does not answer in time are left out."""
     if not names:
         return {}
@@ -146,7 +148,7 @@ async def _assignments(admin: Admin, names: list[str]) -> dict[str, dict[Place, 
     return found
 
 
-async def _lag_of(admin: Admin, groups: Groups, name: str, assigned: Iterable[Place]) -> int | None:
+async def _lag_of(admin: Admin, groups: Groups, name: str, assigned: Iterable[PartitionKey]) -> int | None:
     """A group's lag; None if it takes too long, so that one slow coordinator does not delay the page."""
     try:
         return total_lag(await asyncio.wait_for(group_lags(admin, groups, name, assigned), LAG_TIMEOUT_S))
@@ -189,23 +191,21 @@ async def _targets(admin: Admin, groups: Groups, name: str, body: dict[str, Any]
     if to in ("offset", "time", "shift") and body.get("value") is None:
         raise Problem(40001, f"a reset to {to} needs a value", "add an integer as `value`")
     value = int(body.get("value") or 0)
-    places = [(topic, number) for number in numbers]
-    begins = await groups.offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    ends = await groups.offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    missing = [
-        number for place, number in zip(places, numbers, strict=True) if place not in begins or place not in ends
-    ]
+    keys = [(topic, number) for number in numbers]
+    starts = await groups.offsets(keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    ends = await groups.offsets(keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    missing = [number for key, number in zip(keys, numbers, strict=True) if key not in starts or key not in ends]
     if missing:
         raise Problem(50301, f"the offsets of {topic} {missing[:5]} are not available", "try again in a moment")
     if to == "earliest":
-        return begins
+        return starts
     if to == "latest":
         return ends
     if to == "time":
         if value < 0:
             raise Problem(40001, "a time must not be negative", "use milliseconds since 1970")
-        timed = await groups.offsets(places, checked_call(OffsetSpec.for_timestamp, value))
-        return {place: timed[place] if timed.get(place, -1) >= 0 else ends[place] for place in places}
+        timed = await groups.offsets(keys, checked_call(OffsetSpec.for_timestamp, value))
+        return {key: timed[key] if timed.get(key, -1) >= 0 else ends[key] for key in keys}
     committed = await groups.committed(name) if to == "shift" else {}
-    wanted = {place: committed.get(place, begins[place]) + value if to == "shift" else value for place in places}
-    return {place: min(max(offset, begins[place]), ends[place]) for place, offset in wanted.items()}
+    wanted = {key: committed.get(key, starts[key]) + value if to == "shift" else value for key in keys}
+    return {key: min(max(offset, starts[key]), ends[key]) for key, offset in wanted.items()}

@@ -29,15 +29,15 @@ def hot_key_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Op
     @routes.on(
         "GET /api/v1/topics/{topic}/hot-keys",
         "Count the keys of a topic's latest records; a figure of a key is too low by at most the error.",
-        number("records", "Records that each broker looks at.", 1, maximum=1_000_000, default=50_000),
+        number("records", "Records that each broker counts.", 1, maximum=1_000_000, default=50_000),
         number("keys", "Keys to show.", 1, maximum=100, default=20),
         answers={200: json_object(["records", "keys"])},
     )
     async def count(call: Call) -> Response:
         name = call["topic"]
-        places = {broker.address: broker.node_id for broker in (await snapshots.latest()).alive()}
+        node_ids = {broker.address: broker.node_id for broker in (await snapshots.latest()).alive()}
         request = DescribeHotKeysRequest(name, None, call["records"], call["keys"])
-        answers = await wire.ask_each_apart(places, request, timeout_ms=TIMEOUT_MS)
+        answers = await wire.ask_each_apart(node_ids, request, timeout_ms=TIMEOUT_MS)
         rows: list[HotPartition] = []
         for answer in answers.values():
             response: DescribeHotKeysResponse = answer
@@ -57,7 +57,7 @@ def hot_key_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Op
                 "records_error": found.records_error,
                 "bytes_error": found.bytes_error,
                 "keys": [shown(one) for one in hottest],
-                "silent_brokers": sorted(node_id for address, node_id in places.items() if address not in answers),
+                "silent_brokers": sorted(node_id for address, node_id in node_ids.items() if address not in answers),
             }
         )
 

@@ -19,7 +19,7 @@ GROUPS_MAX = 200
 INTERVAL_MS = 1_500
 
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 class PartitionLag(NamedTuple):
@@ -32,7 +32,9 @@ class PartitionLag(NamedTuple):
     lag: int | None
 
 
-async def group_lags(admin: Admin, groups: Groups, name: str, assigned: Iterable[Place] = ()) -> list[PartitionLag]:
+async def group_lags(
+    admin: Admin, groups: Groups, name: str, assigned: Iterable[PartitionKey] = ()
+) -> list[PartitionLag]:
     """All partitions of the topics in which a group has committed offsets or members have partitions.
 
     Without a committed offset, all records of the partition count as lag.
@@ -40,16 +42,16 @@ async def group_lags(admin: Admin, groups: Groups, name: str, assigned: Iterable
     committed = await groups.committed(name)
     topics = sorted({topic for topic, _ in (*committed, *assigned)})
     counts = await asyncio.gather(*(_partition_count(admin, topic) for topic in topics))
-    places = {(topic, number) for topic, count in zip(topics, counts, strict=True) for number in range(count)}
-    places |= {*committed, *assigned}
-    ends, begins = await asyncio.gather(
-        groups.offsets(sorted(places), OffsetSpec.latest()),  # type: ignore[no-untyped-call]
-        groups.offsets(sorted(places - committed.keys()), OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+    partitions = {(topic, number) for topic, count in zip(topics, counts, strict=True) for number in range(count)}
+    partitions |= {*committed, *assigned}
+    ends, starts = await asyncio.gather(
+        groups.offsets(sorted(partitions), OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+        groups.offsets(sorted(partitions - committed.keys()), OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
     )
     found = []
-    for topic, partition in sorted(places):
+    for topic, partition in sorted(partitions):
         offset, end = committed.get((topic, partition)), ends.get((topic, partition))
-        start = begins.get((topic, partition)) if offset is None else offset
+        start = starts.get((topic, partition)) if offset is None else offset
         lag = max(0, end - start) if end is not None and start is not None else None
         found.append(PartitionLag(topic, partition, offset, end, lag))
     return found

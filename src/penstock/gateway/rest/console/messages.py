@@ -163,5 +163,5 @@ def _by_time(records: list[ReadRecord]) -> list[ReadRecord]:
         time_ms = latest.get(record.partition, 0) if record.unreadable else record.timestamp_ms
         latest[record.partition] = time_ms
         times.append(time_ms)
-    places = sorted(range(len(records)), key=lambda at: (times[at], records[at].partition, records[at].offset))
-    return [records[place] for place in places]
+    order = sorted(range(len(records)), key=lambda at: (times[at], records[at].partition, records[at].offset))
+    return [records[index] for index in order]

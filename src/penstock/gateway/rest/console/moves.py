@@ -105,14 +105,14 @@ def transaction_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> lis
     )
     async def listing(call: Call) -> Response:
         snapshot = await snapshots.latest()
-        places = {broker.address: broker.node_id for broker in snapshot.alive()}
-        answers = await wire.ask_each(places, ListTransactionsRequest())
+        node_ids = {broker.address: broker.node_id for broker in snapshot.alive()}
+        answers = await wire.ask_each(node_ids, ListTransactionsRequest())
         rows: list[dict[str, Any]] = []
-        silent = [number for address, number in places.items() if address not in answers]
+        silent = [number for address, number in node_ids.items() if address not in answers]
         for address, answer in answers.items():
             listed: ListTransactionsResponse = answer
             if listed.error_code:
-                silent.append(places[address])
+                silent.append(node_ids[address])
                 continue
             found = [each for each in listed.transaction_states if call["search"] in each.transactional_id]
             details = await _details(wire, address, [each.transactional_id for each in found[:DESCRIBED_MAX]])
@@ -121,7 +121,7 @@ def transaction_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> lis
                     "transactional_id": each.transactional_id,
                     "producer_id": each.producer_id,
                     "state": each.transaction_state,
-                    "coordinator": places[address],
+                    "coordinator": node_ids[address],
                     **details.get(each.transactional_id, {}),
                 }
                 for each in found

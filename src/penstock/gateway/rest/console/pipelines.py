@@ -81,9 +81,9 @@ class PipelineReports:
             if not records:
                 # Compaction removed the next record.
                 break
-            for place, record in enumerate(records):
+            for index, record in enumerate(records):
                 self._take(record)
-                if place % RECORDS_AT_ONCE == 0:
+                if index % RECORDS_AT_ONCE == 0:
                     await asyncio.sleep(0)
             self._next_offset = records[-1].offset + 1
 

@@ -9,7 +9,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.model.errors import ApiError
 
 
-async def ask_quorum(wire: BrokerWire) -> QuorumView:
+async def describe_quorum(wire: BrokerWire) -> QuorumView:
     """The quorum's description; raises Problem if no broker answers."""
     try:
         return quorum_of(await wire.ask(QUORUM_REQUEST))
@@ -20,7 +20,7 @@ async def ask_quorum(wire: BrokerWire) -> QuorumView:
 
 async def read_quorum(wire: BrokerWire) -> dict[str, Any]:
     """The quorum for the brokers page; raises Problem if it cannot be described."""
-    quorum = await ask_quorum(wire)
+    quorum = await describe_quorum(wire)
     return {
         "leader": quorum.leader,
         "epoch": quorum.epoch,

@@ -1,4 +1,4 @@
-"""Share groups for the pages of groups: librdkafka, which lists the others, does not know them."""
+"""Share groups for the pages of groups: librdkafka, which lists the other groups, does not list them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHARE = "share"
 
 
 class ShareGroups:
-    """Asks all brokers, since each knows the groups that it coordinates; those that do not answer are left out."""
+    """Reads share groups from all brokers, since each knows those that it coordinates; silent brokers are left out."""
 
     def __init__(self, groups: Groups, snapshots: ClusterSnapshots, wire: BrokerWire) -> None:
         self._groups = groups
@@ -43,7 +43,7 @@ class ShareGroups:
         """Where groups start in their partitions, and how many records they have to finish from there on."""
         if not names:
             return {}
-        asked = [DescribeShareGroupOffsetsRequestGroup(name, None) for name in names]
+        wanted = [DescribeShareGroupOffsetsRequestGroup(name, None) for name in names]
         return {
             group.group_id: [
                 PartitionLag(
@@ -56,13 +56,13 @@ class ShareGroups:
                 for topic in group.topics
                 for row in topic.partitions
             ]
-            for answer in await self._ask(DescribeShareGroupOffsetsRequest(asked))
+            for answer in await self._ask(DescribeShareGroupOffsetsRequest(wanted))
             for group in answer.groups
             if not group.error_code
         }
 
     async def total_lags(self, names: Sequence[str]) -> dict[str, int]:
-        """The lag of each group that could be asked about."""
+        """The lag of each group whose coordinator answers."""
         return {name: total_lag(rows) for name, rows in (await self.lags(names)).items()}
 
     async def one(self, name: str) -> tuple[dict[str, Any], list[PartitionLag]] | None:
@@ -76,8 +76,8 @@ class ShareGroups:
         if not found:
             return None
         rows = (await self.lags([name])).get(name, [])
-        places = sorted((row.topic, row.partition) for row in rows)
-        ends = await self._groups.offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        partitions = sorted((row.topic, row.partition) for row in rows)
+        ends = await self._groups.offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         shown = {
             "name": name,
             "state": found[0].group_state.lower(),
@@ -100,5 +100,5 @@ class ShareGroups:
     async def _ask(self, request: Any) -> list[Any]:
         if not self._wire.is_usable:
             return []
-        places = [broker.address for broker in (await self._snapshots.latest()).alive()]
-        return [*(await self._wire.ask_each(places, request)).values()]
+        addresses = [broker.address for broker in (await self._snapshots.latest()).alive()]
+        return [*(await self._wire.ask_each(addresses, request)).values()]

@@ -38,10 +38,10 @@ SignIn = Callable[[Presented, str], Awaitable[CallerSession]]
 def sign_in_operations(
     sign_in: SignIn | None, sessions: ConsoleSessions, methods: Collection[str] = ()
 ) -> list[Operation]:
-    """Operations on the caller's own session. Without `sign_in`, nobody has to sign in."""
+    """Operations on the caller's own session. Without `sign_in`, the console needs no sign-in."""
     routes = Routes(TAG, "/console/session")
 
-    @routes.on("GET", "Show who is signed in to the console.")
+    @routes.on("GET", "Show the user that is signed in to the console.")
     async def show(call: Call) -> Response:
         if sign_in is None:
             return json_response({"required": False}, headers=NO_STORE)
@@ -52,17 +52,17 @@ def sign_in_operations(
         certificate = call.request.scope.get(CERTIFICATE_KEY)
         if certificate is None or CERTIFICATE not in methods:
             return json_response({"required": True, "user": None}, headers=NO_STORE)
-        # Whose browser shows a certificate need not type anything, but has a token like everybody.
+        # A user with a browser certificate need not type anything, but has a session token like all others.
         name, session = sessions.create(Presented(CERTIFICATE, certificate), time.monotonic())
         return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
     @routes.on("POST", "Sign in to the console.", body=Body(SIGN_IN_BODY))
     async def create(call: Call) -> Response:
         if sign_in is None or BASIC not in methods:
-            raise Problem(40411, "nobody signs in here with a password", "use a certificate instead")
+            raise Problem(40411, "this gateway has no sign-in with a password", "use a certificate instead")
         user, password = call.body["username"], call.body["password"]
         if not is_user(user) or "\0" in password:
-            raise Problem(40001, "this cannot be a user and a password", "correct them")
+            raise Problem(40001, "this is not a valid user and password", "correct them")
         presented = Presented(BASIC, user, password)
         try:
             await sign_in(presented, address_of(call.request.scope))

@@ -1,4 +1,4 @@
-"""`/api/v1/tenants`: tenants with what they have and may have.
+"""`/api/v1/tenants`: tenants with their usage and limits.
 
 GET  /api/v1/tenants
 POST /api/v1/tenants                   {"name": "acme", "limits": {"topics": 100, "storage_bytes": 50000000000}}
@@ -69,9 +69,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         check(response.error_code, response.error_message, "cannot list the tenants")
         return list(response.tenants)
 
-    @routes.on(
-        "GET", "List tenants with what they have and may have.", answers={200: json_object(["tenants", "brokers"])}
-    )
+    @routes.on("GET", "List tenants with their usage and limits.", answers={200: json_object(["tenants", "brokers"])})
     async def listing(_: Call) -> Response:
         found = await find()
         brokers = len((await snapshots.latest()).alive())
@@ -85,7 +83,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
 
     @routes.on(
         "POST",
-        "Create a tenant; the answer has its password, which nobody can ask for again.",
+        "Create a tenant; the response contains its password, which cannot be shown again.",
         body=Body(NEW_TENANT, example={"name": "acme", "limits": EXAMPLE}),
         answers={201: json_object(["name", "prefix", "password"])},
     )
@@ -94,7 +92,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         require_limit(limits)
         request = DescribeUserScramCredentialsRequest([UserName(name)])
         users: DescribeUserScramCredentialsResponse = await wire.ask(request)
-        check(users.error_code, users.error_message, "cannot look for the user")
+        check(users.error_code, users.error_message, "cannot look up the user")
         if await find([name]) or any(user.credential_infos for user in users.results):
             raise Problem(40901, f"there is a user {name} already", "choose another name")
         given = {key: value for key, value in limits.items() if value is not None}
@@ -103,7 +101,7 @@ def tenant_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Ope
         try:
             await admit(name, password)
         except Problem:
-            # What was made before must not pass for a tenant.
+            # The user that was created must not count as a tenant.
             await limit(name, dict.fromkeys(given), f"tenant {name} is incomplete")
             raise
         return json_response({"name": name, "prefix": tenant_setup.prefix_of(name), "password": password}, 201)

@@ -1,4 +1,4 @@
-"""Records written per second, computed from the end offsets of all partitions when a caller asks."""
+"""Records written per second, computed from the end offsets of all partitions when requested."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from penstock.client.address import Address
 from penstock.client.cluster import LATEST
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
+from penstock.gateway.rest.console.lags import PartitionKey
 from penstock.gateway.rest.console.topics import is_internal
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -24,7 +25,6 @@ POINTS_MAX = 450
 BUSIEST_MAX = 8
 PARTITIONS_MAX = 50_000
 CONSUMER = -1
-Place = tuple[str, int]
 
 
 class RatePoint(NamedTuple):
@@ -35,19 +35,19 @@ class RatePoint(NamedTuple):
 
 
 class Throughput:
-    """Rates of the last fifteen minutes, as far as anybody asked; internal topics are left out."""
+    """Rates of the last fifteen minutes, sampled on request; internal topics are left out."""
 
     def __init__(self, snapshots: ClusterSnapshots, wire: BrokerWire) -> None:
         self._snapshots = snapshots
         self._wire = wire
-        self._ends: dict[Place, int] = {}
+        self._ends: dict[PartitionKey, int] = {}
         self._sampled = 0.0
         self._lock = asyncio.Lock()
         self.points: deque[RatePoint] = deque(maxlen=POINTS_MAX)
         self.busiest: list[tuple[str, float]] = []
 
     async def sample(self) -> None:
-        """Ask for the end offsets, unless that was done a moment ago."""
+        """Read the end offsets, unless that was done a moment ago."""
         async with self._lock:
             now = time.monotonic()
             if now - self._sampled < INTERVAL_S * 0.9:
@@ -60,7 +60,7 @@ class Throughput:
             self._ends |= ends
             self._sampled = time.monotonic()
 
-    async def ends(self, snapshot: ClusterSnapshot) -> dict[Place, int]:
+    async def ends(self, snapshot: ClusterSnapshot) -> dict[PartitionKey, int]:
         """The end offsets of all partitions whose leaders answer."""
         wanted: dict[Address, dict[str, list[int]]] = {}
         count = 0
@@ -72,9 +72,9 @@ class Throughput:
                 count += 1
                 wanted.setdefault(leader.address, {}).setdefault(name, []).append(number)
         answers = await asyncio.gather(*(self._ask(address, topics) for address, topics in wanted.items()))
-        return {place: end for answer in answers for place, end in answer.items()}
+        return {partition: end for answer in answers for partition, end in answer.items()}
 
-    async def _ask(self, address: Address, topics: dict[str, list[int]]) -> dict[Place, int]:
+    async def _ask(self, address: Address, topics: dict[str, list[int]]) -> dict[PartitionKey, int]:
         request = ListOffsetsRequest(
             replica_id=CONSUMER,
             topics=[
@@ -91,14 +91,14 @@ class Throughput:
             if not each.error_code and each.offset >= 0
         }
 
-    def _note(self, ends: dict[Place, int], elapsed_s: float) -> None:
+    def _note(self, ends: dict[PartitionKey, int], elapsed_s: float) -> None:
         by_topic: dict[str, int] = {}
-        for place, end in ends.items():
-            if is_internal(place[0]):
+        for partition, end in ends.items():
+            if is_internal(partition[0]):
                 continue
-            grown = end - self._ends.get(place, 0)
+            grown = end - self._ends.get(partition, 0)
             if grown > 0:
-                by_topic[place[0]] = by_topic.get(place[0], 0) + grown
+                by_topic[partition[0]] = by_topic.get(partition[0], 0) + grown
         rates = sorted(((name, count / elapsed_s) for name, count in by_topic.items()), key=lambda each: -each[1])
         self.busiest = rates[:BUSIEST_MAX]
         total = sum(rate for _, rate in rates)

@@ -26,7 +26,7 @@ from penstock.wire.messages.describe_log_dirs import (
 TAG = "Topics (v1)"
 PAGE_SIZE_MAX = 500
 OFFSETS_TIMEOUT_S = 4.0
-# Internal topics: names that begin with two underscores, and the registry's topic.
+# Internal topics: names that start with two underscores, and the registry's topic.
 INTERNAL_NAMES = {"_schemas"}
 SORTS = ["name", "-name", "partitions", "-partitions", "short", "-short"]
 PAGING = (
@@ -75,10 +75,10 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
             partitions = snapshot.topics.get(name)
         if partitions is None:
             raise Problem(40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
-        places = [(name, index) for index in range(len(partitions))]
-        begins, ends, sizes = await asyncio.gather(
-            _offsets(groups, places, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
-            _offsets(groups, places, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+        keys = [(name, index) for index in range(len(partitions))]
+        starts, ends, sizes = await asyncio.gather(
+            _offsets(groups, keys, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+            _offsets(groups, keys, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
             _sizes(snapshot, wire, name, len(partitions)),
         )
         rows = [
@@ -87,7 +87,7 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
                 "leader": partition.leader,
                 "replicas": partition.replicas,
                 "in_sync": partition.in_sync_replicas,
-                "beginning": begins.get((name, index)),
+                "beginning": starts.get((name, index)),
                 "end": ends.get((name, index)),
                 "size_bytes": sizes.get((index, partition.leader)),
             }
@@ -140,29 +140,29 @@ def _sorted(names: list[str], sort: str, snapshot: ClusterSnapshot) -> list[str]
 
 async def counts(groups: Groups, snapshot: ClusterSnapshot, names: list[str]) -> dict[str, dict[str, int]]:
     """The number of records now and ever, by topic; topics whose leaders do not answer are left out."""
-    places = [
+    keys = [
         (name, index)
         for name in names
         for index, partition in enumerate(snapshot.topics[name])
         if partition.leader >= 0
     ]
-    begins, ends = await asyncio.gather(
-        _offsets(groups, places, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
-        _offsets(groups, places, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+    starts, ends = await asyncio.gather(
+        _offsets(groups, keys, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+        _offsets(groups, keys, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
     )
     found: dict[str, dict[str, int]] = {}
-    for place, end in ends.items():
-        if place in begins:
-            row = found.setdefault(place[0], {"records": 0, "written": 0})
-            row["records"] += end - begins[place]
+    for key, end in ends.items():
+        if key in starts:
+            row = found.setdefault(key[0], {"records": 0, "written": 0})
+            row["records"] += end - starts[key]
             row["written"] += end
     return found
 
 
-async def _offsets(groups: Groups, places: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+async def _offsets(groups: Groups, keys: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
     """Offsets; empty if a leader is too slow, because the page is still useful without them."""
     try:
-        return await asyncio.wait_for(groups.offsets(places, spec), OFFSETS_TIMEOUT_S)
+        return await asyncio.wait_for(groups.offsets(keys, spec), OFFSETS_TIMEOUT_S)
     except TimeoutError:
         return {}
 
@@ -173,10 +173,10 @@ async def _sizes(
     """Size in bytes by partition and broker, from the brokers that answer."""
     if not wire.is_usable:
         return {}
-    places = {broker.address: broker.node_id for broker in snapshot.alive()}
+    node_ids = {broker.address: broker.node_id for broker in snapshot.alive()}
     request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, list(range(partitions)))])
     sizes: dict[tuple[int, int], int] = {}
-    for address, answer in (await wire.ask_each(places, request)).items():
+    for address, answer in (await wire.ask_each(node_ids, request)).items():
         response: DescribeLogDirsResponse = answer
-        sizes |= {(name.partition, places[address]): size for name, size in sizes_of(response)}
+        sizes |= {(name.partition, node_ids[address]): size for name, size in sizes_of(response)}
     return sizes

@@ -4,7 +4,7 @@ POST /topics/{topic}/publish                    {"key": "k", "value": "v", "head
 GET  /topics/{topic}/subscribe?group=g&offset=  → {"messageId": …, "key": "k", "value": "v", "attempt": 1, …}
 POST /topics/{topic}/ack                        {"messageId": …}
 
-Groups are share groups in the brokers, which know who holds what: any gateway takes the acknowledgement of any message.
+Groups are share groups in the brokers, which know each message's holder: any gateway accepts any acknowledgement.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SETTLE_BODY = json_object(["messageId"], **MESSAGE_ID)
 NACK_BODY = json_object(
     ["messageId"],
     **MESSAGE_ID,
-    deadLetter={"type": "boolean", "description": "Give it up instead of delivering it again."},
+    deadLetter={"type": "boolean", "description": "Reject it instead of delivering it again."},
 )
 EXAMPLE = {"messageId": "0-42-1.2f9c41d07be6a853-7d0b1b9c5c3e4d6f8a2b4c6d8e0f1a2b-b3JkZXJz"}
 # Partition, offset, and for a message that was delivered to a group also the attempt, the incarnation of the leader
@@ -89,7 +89,7 @@ def delivered_id(delivery: Delivery) -> str:
 
 
 def parse_message_id(text: str) -> Delivery:
-    """Which delivery a messageId is about; raises Problem if it is invalid."""
+    """The delivery that a messageId identifies; raises Problem if it is invalid."""
     found = _MESSAGE_ID.fullmatch(text)
     try:
         if found is None or int(found[1]) >= 1 << 31 or int(found[2]) >= 1 << 63 or int(found[3] or 0) >= 1 << 15:
@@ -164,7 +164,7 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
 
 
 def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) -> list[Operation]:
-    """Operations that deliver messages one by one, and say what becomes of them."""
+    """Operations that deliver messages one by one, and acknowledge them."""
     routes = Routes(TAG, "/topics/{topic}", (TOPIC,))
 
     @routes.on(
@@ -173,7 +173,7 @@ def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) 
         query("group", "The share group.", minLength=1, maxLength=249, default="default"),
         query(
             "offset",
-            "Where a new group starts (earliest or latest), unless its settings say; a number reads the "
+            "Where a new group starts (earliest or latest), unless its settings contain it; a number reads the "
             "message at that offset again, for no group.",
             default="earliest",
         ),
@@ -192,7 +192,7 @@ def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) 
             return Response(status_code=204)
         member, taken = found
         if await has_gone(call):
-            member.hand_out(taken)
+            member.deliver(taken)
             return Response(status_code=204)
         message_id = delivered_id(member.delivery(taken))
         return json_response(
@@ -229,9 +229,9 @@ def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) 
         body=Body(NACK_BODY, example=EXAMPLE),
     )
     async def release(call: Call) -> Response:
-        is_given_up = bool(call.body.get("deadLetter"))
-        await settle(call, AckType.REJECT if is_given_up else AckType.RELEASE)
-        return json_response({"messageId": call.body["messageId"], "deadLetter": is_given_up})
+        is_rejected = bool(call.body.get("deadLetter"))
+        await settle(call, AckType.REJECT if is_rejected else AckType.RELEASE)
+        return json_response({"messageId": call.body["messageId"], "deadLetter": is_rejected})
 
     @routes.on(
         "POST /extend",

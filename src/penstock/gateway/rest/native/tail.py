@@ -107,16 +107,16 @@ async def _texts(records: list[ReadRecord]) -> list[bytes]:
 
 async def _push(socket: WebSocket, batches: AsyncIterator[list[ReadRecord]]) -> None:
     # Without a task that reads, a disconnect would be noticed only when the next record is sent.
-    gone = asyncio.create_task(_until_closed(socket), name="tail-socket")
+    disconnected = asyncio.create_task(_until_closed(socket), name="tail-socket")
     try:
         async for batch in batches:
-            if gone.done():
+            if disconnected.done():
                 return
             for record in batch:
                 await socket.send_text(json.dumps(show(record)))
     finally:
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
+        disconnected.cancel()
+        await asyncio.gather(disconnected, return_exceptions=True)
 
 
 async def _until_closed(socket: WebSocket) -> None:

@@ -41,13 +41,13 @@ INSTANCE_BODY = {
         "consumer.request.timeout.ms": {"type": ["string", "integer", "null"], "pattern": r"^\d{1,9}$", "minimum": 0},
     },
 }
-PLACE = {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE}
-PLACES_BODY = closed_object(
+PARTITION_FIELDS = {"topic": TOPIC_SHAPE, "partition": PARTITION_SHAPE}
+PARTITIONS_BODY = closed_object(
     ["partitions"],
     partitions={
         "type": "array",
         "maxItems": 10_000,
-        "items": closed_object(["topic", "partition"], **PLACE),
+        "items": closed_object(["topic", "partition"], **PARTITION_FIELDS),
     },
 )
 OFFSETS_BODY = closed_object(
@@ -56,7 +56,7 @@ OFFSETS_BODY = closed_object(
         "maxItems": 10_000,
         "items": closed_object(
             ["topic", "partition", "offset"],
-            **PLACE,
+            **PARTITION_FIELDS,
             offset={**OFFSET_SHAPE, "maximum": (1 << 62)},
             metadata={"type": ["string", "null"], "maxLength": 4096},
         ),
@@ -162,7 +162,8 @@ def v2_consumer_operations(
             await instances.check_readable(found)
             shown = await codec.v2(found, form)
         except Problem:
-            # These records are not lost: they come again until the caller seeks past them or reads them as binary.
+            # These records are not lost: they are returned again until the caller seeks past them or reads them as
+            # binary.
             await instances.use(instance, lambda consumer: consumer.put_back(found))
             raise
         if found and instance.options["auto_commit"]:
@@ -177,15 +178,15 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
     routes = Routes(TAG, f"{BASE}/instances/{{instance}}", (GROUP, INSTANCE), answer_type=V2_TYPE)
 
     @routes.on(
-        "POST /assignments", "Assign partitions manually.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT
+        "POST /assignments", "Assign partitions manually.", body=Body(PARTITIONS_BODY, PLAIN_TYPES), answers=NO_CONTENT
     )
     async def assign(call: Call) -> Response:
         instance = instance_of(call)
         if instance.subscribed:
             raise Problem(40903, "this instance is subscribed to topics", "delete the subscription first")
-        places = _places(call.body)
-        instance.manual = bool(places)
-        await instances.use(instance, lambda consumer: consumer.assign(places))
+        partitions = _partitions(call.body)
+        instance.manual = bool(partitions)
+        await instances.use(instance, lambda consumer: consumer.assign(partitions))
         return nothing()
 
     @routes.on("GET /assignments", "Show the assigned partitions.")
@@ -202,15 +203,18 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
         return nothing()
 
     @routes.on(
-        "POST /positions/beginning", "Seek to the beginning.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT
+        "POST /positions/beginning",
+        "Seek to the beginning.",
+        body=Body(PARTITIONS_BODY, PLAIN_TYPES),
+        answers=NO_CONTENT,
     )
     async def seek_beginning(call: Call) -> Response:
-        await _seek_all(call, [(*place, OFFSET_BEGINNING) for place in _places(call.body)])
+        await _seek_all(call, [(*partition, OFFSET_BEGINNING) for partition in _partitions(call.body)])
         return nothing()
 
-    @routes.on("POST /positions/end", "Seek to the end.", body=Body(PLACES_BODY, PLAIN_TYPES), answers=NO_CONTENT)
+    @routes.on("POST /positions/end", "Seek to the end.", body=Body(PARTITIONS_BODY, PLAIN_TYPES), answers=NO_CONTENT)
     async def seek_end(call: Call) -> Response:
-        await _seek_all(call, [(*place, OFFSET_END) for place in _places(call.body)])
+        await _seek_all(call, [(*partition, OFFSET_END) for partition in _partitions(call.body)])
         return nothing()
 
     async def _seek_all(call: Call, offsets: list[tuple[str, int, int]]) -> None:
@@ -234,10 +238,10 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
         await instances.use(instance_of(call), lambda consumer: consumer.commit(offsets, notes))
         return answer({})
 
-    @routes.on("GET /offsets", "Show committed offsets.", body=Body(PLACES_BODY, PLAIN_TYPES, required=False))
+    @routes.on("GET /offsets", "Show committed offsets.", body=Body(PARTITIONS_BODY, PLAIN_TYPES, required=False))
     async def committed(call: Call) -> Response:
-        places = _places(call.body or {"partitions": []})
-        found = await instances.use(instance_of(call), lambda consumer: consumer.committed(places))
+        partitions = _partitions(call.body or {"partitions": []})
+        found = await instances.use(instance_of(call), lambda consumer: consumer.committed(partitions))
         shown = [
             {"topic": topic, "partition": partition, "offset": offset, "metadata": metadata}
             for topic, partition, offset, metadata in found
@@ -248,5 +252,5 @@ def _position_operations(instances: ConsumerInstances, instance_of: Any) -> list
     return routes
 
 
-def _places(body: Any) -> list[tuple[str, int]]:
+def _partitions(body: Any) -> list[tuple[str, int]]:
     return [(each["topic"], each["partition"]) for each in body["partitions"]]

@@ -54,10 +54,10 @@ def accepted_format(request: Request, default: str) -> str:
     raise Problem(406, f"records cannot be returned as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}")
 
 
-def to_bytes(value: Any, place: str) -> bytes | None:
+def to_bytes(value: Any, where: str) -> bytes | None:
     """The bytes of a key or value in the binary format."""
     if value is None:
         return None
     if not isinstance(value, str):
-        raise Problem(422, f"{place} is not base64 text", "send a base64 string, or use the json media type")
-    return from_base64(value, place, 422)
+        raise Problem(422, f"{where} is not base64 text", "send a base64 string, or use the json media type")
+    return from_base64(value, where, 422)

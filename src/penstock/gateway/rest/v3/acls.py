@@ -1,4 +1,4 @@
-"""REST Proxy v3: ACLs. A cluster without an authorizer has none, and says so."""
+"""REST Proxy v3: ACLs. Without an authorizer in the cluster, every operation fails."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
     @routes.on("DELETE", "Delete ACLs.", *FILTER, answers={200: json_object(["data"])})
     async def delete(call: Call) -> Response:
         futures = checked_call(admin.client.delete_acls, [wanted(call)], request_timeout=REQUEST_TIMEOUT_S)
-        gone = [binding for future in futures.values() for binding in await acl_result(future)]
-        return json_response({"data": [show(call, binding) for binding in gone]})
+        deleted = [binding for future in futures.values() for binding in await acl_result(future)]
+        return json_response({"data": [show(call, binding) for binding in deleted]})
 
     def wanted(call: Call) -> AclBindingFilter:
         return checked_call(AclBindingFilter, *_analyses({each.name: call[each.name] for each in FILTER}))

@@ -36,15 +36,15 @@ VALUE_BODY = json_object(["value"], value={"type": ["string", "null"]})
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of resource that has settings: its place and parameter in paths, its type in Kafka and in responses."""
+    """A kind of resource that has settings: its segment and parameter in paths, its type in Kafka and in responses."""
 
-    place: str
+    segment: str
     parameter: str
     type: ResourceType
     name: str
 
     def words(self, call: Call) -> tuple[object, ...]:
-        return self.place, call[self.parameter], "configs"
+        return self.segment, call[self.parameter], "configs"
 
     def resource(self, call: Call) -> ConfigResource:
         return ConfigResource(self.type, str(call[self.parameter]))
@@ -62,7 +62,7 @@ def v3_config_operations(admin: Admin, v3: V3) -> list[Operation]:
 
 
 def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
-    routes = v3.routes(TAG, f"/{kind.place}/{{{kind.parameter}}}/configs")
+    routes = v3.routes(TAG, f"/{kind.segment}/{{{kind.parameter}}}/configs")
 
     async def entries(call: Call) -> dict[str, ConfigEntry]:
         if "topic_name" in call.parameters:

@@ -49,7 +49,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
     async def listing(call: Call) -> Response:
         found = await ask(admin.client.list_consumer_groups)
         if found.errors:
-            # An answer of this kind has no place to say that it is incomplete.
+            # A response of this kind cannot be marked as incomplete.
             raise problem_of(found.errors[0], "the groups of some brokers cannot be listed: ")
         names = sorted(each.group_id for each in found.valid)
         futures = {}
@@ -106,7 +106,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
         found = await find_member(call)
         group, consumer = call["consumer_group_id"], found.member_id
         base = ("consumer-groups", group, "consumers", consumer, "assignments")
-        places = [(each.topic, each.partition) for each in found.assignment.topic_partitions]
+        partitions = [(each.topic, each.partition) for each in found.assignment.topic_partitions]
         data = [
             v3.resource(
                 call,
@@ -119,7 +119,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
                 partition=v3.related(call, "topics", topic, "partitions", partition),
                 lag=v3.related(call, "consumer-groups", group, "lags", topic, "partitions", partition),
             )
-            for topic, partition in sorted(places)
+            for topic, partition in sorted(partitions)
         ]
         return v3.listed(call, "KafkaConsumerAssignmentList", base, data)
 

@@ -77,7 +77,7 @@ BATCH_SHAPE = json_object(
 RECORD = Validator(RECORD_SHAPE)
 # A record's `data` by `key` and `value`, as JSON text with every digit that was sent.
 Exact = dict[str, bytes]
-# A record, and what the response says about its key and value.
+# A record, and the response's fields about its key and value.
 Outgoing = tuple[OutgoingRecord, dict[str, Any]]
 EXAMPLE = {"value": {"type": "JSON", "data": {"order_id": "order_123"}}}
 

@@ -19,7 +19,7 @@ from penstock.gateway.web.problem import Problem
 SCHEMA_TYPES = {"AVRO": "AVRO", "JSONSCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
 FORMATS = {name: form for form, name in SCHEMA_TYPES.items()}
 STRATEGIES = ("TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME")
-WAYS = ("schema_id", "schema_version", "schema")
+SELECTORS = ("schema_id", "schema_version", "schema")
 SERIALIZATION = 42207
 
 
@@ -54,29 +54,29 @@ class ProduceSchemas:
             if not versions and kind is None and not named:
                 return None
             if not versions:
-                raise _not_there(f"subject {self._subject(topic, part, named, None)} has no schema")
+                raise _missing(f"subject {self._subject(topic, part, named, None)} has no schema")
             schema = versions[-1]
         if kind is not None and schema.schema_type != SCHEMA_TYPES[kind]:
-            raise _unclear(f"$.{part}.type is {kind}, but its schema has the type {FORMATS[schema.schema_type]}")
+            raise _ambiguous(f"$.{part}.type is {kind}, but its schema has the type {FORMATS[schema.schema_type]}")
         return schema
 
     def _with_id(self, topic: str, part: str, named: dict[str, Any]) -> StoredSchema:
         wanted = id_number(named["schema_id"]) or 0
         holders = self._registry.state.with_id(DEFAULT_CONTEXT, wanted)
         if not holders:
-            raise _not_there(f"no schema with id {wanted}")
+            raise _missing(f"no schema with id {wanted}")
         subject = self._subject(
             topic, part, named, Source(holders[0].schema_type, holders[0].text, holders[0].references)
         )
         for schema in holders:
             if schema.subject == subject and not schema.deleted:
                 return schema
-        raise _not_there(f"the schema with id {wanted} is not registered under subject {subject}")
+        raise _missing(f"the schema with id {wanted} is not registered under subject {subject}")
 
     def _with_version(self, subject: str, version: int) -> StoredSchema:
         schema = self._registry.state.version(subject, version)
         if schema is None or schema.deleted:
-            raise _unclear(f"subject {subject} has no version {version}")
+            raise _ambiguous(f"subject {subject} has no version {version}")
         return schema
 
     def _subject(self, topic: str, part: str, named: dict[str, Any], source: Source | None) -> str:
@@ -87,7 +87,7 @@ class ProduceSchemas:
         if strategy == "TOPIC_NAME":
             return f"{topic}-{part}"
         if source is None:
-            raise _unclear(f"subject_name_strategy={strategy} needs a schema or a schema_id")
+            raise _ambiguous(f"subject_name_strategy={strategy} needs a schema or a schema_id")
         name = self._record_name(source)
         return f"{topic}-{name}" if strategy == "TOPIC_RECORD_NAME" else name
 
@@ -95,31 +95,31 @@ class ProduceSchemas:
     def _record_name(source: Source) -> str:
         names = record_names(source.schema_type, source.text)
         if not names:
-            raise _not_there("the schema has no name to derive its subject from")
+            raise _missing("the schema has no name to derive its subject from")
         return names[0]
 
 
 def _named(data: dict[str, Any]) -> dict[str, Any]:
-    """What a caller says about the schema."""
-    fields = ("subject", "subject_name_strategy", *WAYS)
+    """The fields about the schema in a caller's request."""
+    fields = ("subject", "subject_name_strategy", *SELECTORS)
     return {name: data[name] for name in fields if data.get(name) is not None}
 
 
 def _check(kind: str | None, named: dict[str, Any]) -> None:
     """Raises Problem if a caller's parameters contradict each other."""
     if "subject" in named and "subject_name_strategy" in named:
-        raise _unclear("only one of subject and subject_name_strategy can be used")
-    if sum(way in named for way in WAYS) > 1:
-        raise _unclear("only one of schema_id, schema_version and schema can be used")
+        raise _ambiguous("only one of subject and subject_name_strategy can be used")
+    if sum(way in named for way in SELECTORS) > 1:
+        raise _ambiguous("only one of schema_id, schema_version and schema can be used")
     if "schema" in named and kind is None:
-        raise _unclear("a schema needs a type: AVRO, JSONSCHEMA or PROTOBUF")
+        raise _ambiguous("a schema needs a type: AVRO, JSONSCHEMA or PROTOBUF")
     if kind is not None and kind not in SCHEMA_TYPES and named:
-        raise _unclear(f"the type {kind} takes no schema, so {', '.join(named)} cannot be used with it")
+        raise _ambiguous(f"the type {kind} takes no schema, so {', '.join(named)} cannot be used with it")
 
 
-def _unclear(what: str) -> Problem:
-    return Problem(400, what, "say which schema the record is written with")
+def _ambiguous(what: str) -> Problem:
+    return Problem(400, what, "name the schema that the record is written with")
 
 
-def _not_there(what: str) -> Problem:
+def _missing(what: str) -> Problem:
     return Problem(SERIALIZATION, what, "register the schema, or send it with its type")

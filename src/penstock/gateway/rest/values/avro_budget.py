@@ -25,21 +25,21 @@ class SizeCheck:
         self._budgets = budgets
         self._count = 0
         self._data = b""
-        self._place = 0
+        self._position = 0
 
     def check(self, schema: Any, data: bytes) -> int:
         """How many bytes a value takes; raises OverBudget if it is too large or too deep.
 
-        Invalid data passes as far as it is readable: decoding finds that out.
+        Invalid data passes as far as it is readable: decoding detects it.
         """
-        self._count, self._data, self._place = 0, data, 0
+        self._count, self._data, self._position = 0, data, 0
         try:
             self._walk(schema, 1)
         except IndexError:
             return len(data)
         except RecursionError:
             raise OverBudget("it is nested too deeply") from None
-        return self._place
+        return self._position
 
     def _walk(self, schema: Any, depth: int) -> None:
         if depth > self._budgets.value_depth_max:
@@ -93,15 +93,15 @@ class SizeCheck:
         return OverBudget(f"it holds more values than {self._budgets.named('value_count_max')}")
 
     def _skip(self, size: int) -> None:
-        self._place += size
-        if size < 0 or self._place > len(self._data):
+        self._position += size
+        if size < 0 or self._position > len(self._data):
             raise IndexError
 
     def _long(self) -> int:
         value = shift = 0
         while True:
-            byte = self._data[self._place]
-            self._place += 1
+            byte = self._data[self._position]
+            self._position += 1
             value |= (byte & 0x7F) << shift
             if not byte & 0x80:
                 return (value >> 1) ^ -(value & 1)

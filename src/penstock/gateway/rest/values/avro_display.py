@@ -1,7 +1,7 @@
 """Avro values as readable JSON text: decimals as numbers, dates and times in ISO 8601 rather than as counts.
 
 Otherwise it is Avro's JSON encoding: union values carry their type, bytes are text with one character per byte.
-fastavro resolves logical types, so the Python type of a leaf tells what it is.
+fastavro resolves logical types, so the Python type of a leaf determines how it is shown.
 """
 
 from __future__ import annotations

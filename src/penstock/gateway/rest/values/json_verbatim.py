@@ -32,14 +32,14 @@ def member(text: str, *names: str) -> str:
 
 def elements(text: str) -> list[str]:
     """The raw texts of a list's elements in valid JSON text."""
-    place = _after_space(text, _after_space(text, 0) + 1)
+    position = _after_space(text, _after_space(text, 0) + 1)
     found = []
-    while text[place] != "]":
-        end = _pass_over(text, place)[1]
-        found.append(text[place:end])
-        place = _after_space(text, end)
-        if text[place] == ",":
-            place = _after_space(text, place + 1)
+    while text[position] != "]":
+        end = _pass_over(text, position)[1]
+        found.append(text[position:end])
+        position = _after_space(text, end)
+        if text[position] == ",":
+            position = _after_space(text, position + 1)
     return found
 
 
@@ -87,29 +87,29 @@ def exact_records(raw: bytes, *_budgets: Any) -> list[dict[str, bytes]]:
 
 def _values(text: str) -> list[str]:
     """Concatenated JSON texts."""
-    place, found = _after_space(text, 0), []
-    while place < len(text):
-        end = _pass_over(text, place)[1]
-        found.append(text[place:end])
-        place = _after_space(text, end)
+    position, found = _after_space(text, 0), []
+    while position < len(text):
+        end = _pass_over(text, position)[1]
+        found.append(text[position:end])
+        position = _after_space(text, end)
     return found
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    place = _after_space(text, _after_space(text, 0) + 1)
-    while text[place] != "}":
-        name, place = _pass_over(text, place)
-        start = _after_space(text, _after_space(text, place) + 1)
+    position = _after_space(text, _after_space(text, 0) + 1)
+    while text[position] != "}":
+        name, position = _pass_over(text, position)
+        start = _after_space(text, _after_space(text, position) + 1)
         end = _pass_over(text, start)[1]
         yield name, text[start:end]
-        place = _after_space(text, end)
-        if text[place] == ",":
-            place = _after_space(text, place + 1)
+        position = _after_space(text, end)
+        if text[position] == ",":
+            position = _after_space(text, position + 1)
 
 
-def _after_space(text: str, place: int) -> int:
+def _after_space(text: str, position: int) -> int:
     # All other characters that can stand between two tokens are greater than a space.
-    if text[place : place + 1] > " ":
-        return place
-    found: Any = SPACE.match(text, place)
+    if text[position : position + 1] > " ":
+        return position
+    found: Any = SPACE.match(text, position)
     return int(found.end())

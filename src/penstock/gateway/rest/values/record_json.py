@@ -36,10 +36,10 @@ def schema_id_of(data: bytes | None) -> int | None:
 
 
 def schema_of(data: bytes, schemas: Schemas) -> SchemaText:
-    """The schema of bytes that begin with its id; raises SchemaMismatch if there is no id or the schema is missing."""
+    """The schema of bytes that start with its id; raises SchemaMismatch if there is no id or the schema is missing."""
     schema_id = schema_id_of(data)
     if schema_id is None:
-        raise SchemaMismatch("it does not begin with a schema id")
+        raise SchemaMismatch("it does not start with a schema id")
     schema = schemas.get(schema_id)
     if schema is None:
         raise SchemaMismatch(f"it has schema id {schema_id}, which does not exist")
@@ -49,7 +49,7 @@ def schema_of(data: bytes, schemas: Schemas) -> SchemaText:
 
 
 def text_of(data: bytes, schemas: Schemas, budgets: Budgets) -> str:
-    """Bytes that begin with a schema id as readable text; raises SchemaMismatch if they do not match the schema."""
+    """Bytes that start with a schema id as readable text; raises SchemaMismatch if they do not match the schema."""
     return display_text(schema_of(data, schemas), data[PREFIX.size :], budgets)
 
 
@@ -105,7 +105,7 @@ def _show_bytes(data: bytes | None, wanted: str, schemas: Schemas, budgets: Budg
         except SchemaMismatch as error:
             shown["note"] = str(error)
     elif wanted == "schema":
-        shown["note"] = "it does not begin with a schema id"
+        shown["note"] = "it does not start with a schema id"
     text_found = _text(data) if wanted != "hex" else None
     if text_found is None:
         return {**_raw(data), **shown}
@@ -114,7 +114,7 @@ def _show_bytes(data: bytes | None, wanted: str, schemas: Schemas, budgets: Budg
         try:
             form = "json" if _may_be_json(text_found) and is_json(text_found) else "text"
         except RecursionError:
-            shown["note"] = "it is nested too deeply to tell whether it is JSON"
+            shown["note"] = "it is nested too deeply to detect whether it is JSON"
     return {**shown, "format": form, **_cut(text_found)}
 
 

@@ -31,7 +31,7 @@ from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 
 CONVERSION = 42203
-# What a worker gets at a time.
+# The largest chunk of work for a worker.
 CHUNK_RECORDS_MAX = 500
 CHUNK_BYTES_MAX = 1024 * 1024
 # If a chunk fails, its items are tried one by one with this deadline, until this many have failed.
@@ -81,13 +81,13 @@ class SchemaCodec:
     async def encode_all(self, values: Sequence[tuple[StoredSchema, Any]]) -> list[bytes | Problem]:
         """The encoded JSON values, with magic byte and schema id; a Problem for each that does not match its schema."""
         schemas = {schema.id: schema for schema, _ in values}
-        places = {schema_id: place for place, schema_id in enumerate(schemas)}
+        indexes = {schema_id: index for index, schema_id in enumerate(schemas)}
         texts = [stored_text(self._registry.state, schema) for schema in schemas.values()]
 
         async def work(chunk: list[tuple[int, Any]], deadline_s: float | None) -> list[bytes | str]:
             return await self._workers.run(encode_values, texts, chunk, deadline_s=deadline_s)
 
-        items = [(places[schema.id], value) for schema, value in values]
+        items = [(indexes[schema.id], value) for schema, value in values]
         encoded = await _in_chunks(items, lambda _: 0, work, lambda _, why: f"checking it was aborted: {why}")
         return [
             PREFIX.pack(MAGIC, schema.id) + data if isinstance(data, bytes) else _schema_mismatch(data)
@@ -129,10 +129,10 @@ class SchemaCodec:
         texts: list[bytes] = []
         for record, each in zip(records, shown, strict=True):
             if isinstance(each, str):
-                place = f"the record at offset {record.offset} of partition {record.partition} of {record.topic}"
+                record_name = f"the record at offset {record.offset} of partition {record.partition} of {record.topic}"
                 fix = "read it with the format binary" if not record.unreadable else "read it with a Kafka client"
                 raise Problem(
-                    42206, f"{place} cannot be shown as {form}: {each}", f"{fix}, or continue at the next offset"
+                    42206, f"{record_name} cannot be shown as {form}: {each}", f"{fix}, or continue at the next offset"
                 )
             texts.append(each)
         return b"[" + b",".join(texts) + b"]"
@@ -149,7 +149,7 @@ class SchemaCodec:
         how: tuple[Any, ...],
         on_failure: Callable[[ReadRecord, str], Shown],
     ) -> list[Shown]:
-        """What a function makes of each record, in a worker if it could take a while."""
+        """The results of a function for each record, computed in a worker if it could take a while."""
         if self._is_small(records):
             return convert(list(records), *how)
 
@@ -199,9 +199,9 @@ class EncodingBatch:
         """One encoded value; raises Problem if it does not match the schema."""
         if self._encoded is None:
             self._encoded = asyncio.ensure_future(self._encode())
-        place, encoded = len(self._waiting), self._encoded
+        index, encoded = len(self._waiting), self._encoded
         self._waiting.append((schema, value))
-        found = (await encoded)[place]
+        found = (await encoded)[index]
         if isinstance(found, Problem):
             raise found
         return found

@@ -30,7 +30,7 @@ REASON_MAX = 300
 
 
 class SchemaMismatch(Exception):
-    """Bytes or a value that do not match their schema, or cost too much; the message says why."""
+    """Bytes or a value that do not match their schema, or cost too much; the message has the reason."""
 
 
 def decode(schema: SchemaText, payload: bytes, budgets: Budgets) -> str:
@@ -64,9 +64,9 @@ def mismatches() -> Iterator[None]:
 def encode_values(schemas: list[SchemaText], values: list[tuple[int, Any]]) -> list[bytes | str]:
     """The encoded values, each with the index of its schema in the list; for one that does not match, why not."""
     encoded: list[bytes | str] = []
-    for place, value in values:
+    for index, value in values:
         try:
-            encoded.append(encode(schemas[place], value))
+            encoded.append(encode(schemas[index], value))
         except SchemaMismatch as error:
             encoded.append(str(error))
     return encoded
@@ -135,27 +135,27 @@ def _message_class(schema: SchemaText, indexes: list[int]) -> Any:
 
 
 def _decode_protobuf(schema: SchemaText, payload: bytes) -> Any:
-    count, place = _varint(payload, 0)
+    count, position = _varint(payload, 0)
     indexes = [] if count else [0]
     for _ in range(count):
-        index, place = _varint(payload, place)
+        index, position = _varint(payload, position)
         indexes.append(index)
-    message = _message_class(schema, indexes).FromString(payload[place:])
+    message = _message_class(schema, indexes).FromString(payload[position:])
     # Confluent's proxy shows fields that have their default value too.
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     """A zigzag varint, as in the message indexes in front of Protobuf messages."""
     value = shift = 0
     while True:
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if not byte & 0x80:
-            return (value >> 1) ^ -(value & 1), place
+            return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 35:
             raise ValueError("an index is too long")

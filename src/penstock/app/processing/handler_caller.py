@@ -1,4 +1,4 @@
-"""Calls handlers: one record after the other, in a thread or on the loop, and says what became of each."""
+"""Calls handlers, one record after the other, in a thread or on the loop, and reports each record's result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from penstock.app.binding import Binding, messages_of
 from penstock.app.context import Context, Message
-from penstock.app.lines.lane import Job
+from penstock.app.processing.key_queue import Job
 from penstock.app.requests import CORRELATION, REPLY_TOPIC
 from penstock.app.tracing import Trace, Tracer
 from penstock.client.application.delivery import encode_any
@@ -23,12 +23,12 @@ from penstock.client.application.errors import SerializationFailed
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Encode
 
-# A lane looks up from its work after this time: offsets are to be committed, partitions may have to go.
+# A chunk of calls stops after this time, so that offsets can be committed and partitions revoked.
 CHUNK_S_MAX = 0.2
 
 
-class Finished(NamedTuple):
-    """What became of some records: done, failed, or left, because they wait behind a failure or time is up."""
+class HandlerResults(NamedTuple):
+    """Which records are done, which failed, and which are left: they wait behind a failure, or time is up."""
 
     done: list[Job]
     failed: list[tuple[Job, Exception]]
@@ -36,8 +36,8 @@ class Finished(NamedTuple):
     busy_s: float
 
 
-class Runner:
-    """Runs one handler for one line. `state` is what the application's lifespan made."""
+class HandlerCaller:
+    """Calls one subscription's handler. `state` is the value that the application's lifespan yielded."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Runner:
         )
         self._call = self._chained(middleware)
 
-    async def run(self, jobs: list[Job]) -> Finished:
+    async def run(self, jobs: list[Job]) -> HandlerResults:
         """Process records in order; those behind a failed one with the same key are left."""
         run = self._run_batch if self.binding.is_batch else self._run_each
         if self._threads is None or self._is_on_loop:
@@ -72,15 +72,15 @@ class Runner:
         return await asyncio.get_running_loop().run_in_executor(self._threads, _run_to_end, run, jobs)
 
     def stop(self) -> None:
-        """Let running handlers be the last ones."""
+        """Call no further handlers; running calls finish."""
         self._is_stopping = True
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads once their calls return."""
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
-    async def _run_each(self, jobs: list[Job]) -> Finished:
+    async def _run_each(self, jobs: list[Job]) -> HandlerResults:
         started = time.perf_counter()
         done: list[Job] = []
         failed: list[tuple[Job, Exception]] = []
@@ -90,7 +90,7 @@ class Runner:
         handler = self.binding.handler if self._is_simple else None
         is_async = self.binding.is_async
         process = self._traced_outputs if self._tracer.makes_spans else self._outputs
-        for place, job in enumerate(jobs):
+        for index, job in enumerate(jobs):
             if blocked and job.key in blocked:
                 left.append(job)
                 continue
@@ -109,9 +109,9 @@ class Runner:
             else:
                 done.append(job)
             if time.perf_counter() > deadline or self._is_stopping:
-                left += jobs[place + 1 :]
+                left += jobs[index + 1 :]
                 break
-        return Finished(done, failed, left, time.perf_counter() - started)
+        return HandlerResults(done, failed, left, time.perf_counter() - started)
 
     async def _outputs(self, job: Job) -> list[Message]:
         context = Context(job.record, job.attempt, self.state)
@@ -127,10 +127,10 @@ class Runner:
             return trace.carried(await self._outputs(job))
 
     def _messages(self, result: Any, job: Job, before: Sequence[Message] = ()) -> list[Message]:
-        """What to send: what the handler gave to its context, and its result."""
+        """The messages to send: those that the handler gave to its context, then its result."""
         record = job.record
         if self._reply and (topic := record.header(REPLY_TOPIC)) is not None:
-            # Who asks is answered, if only that it is done.
+            # The requester gets a reply even if the handler returns nothing.
             headers = [(CORRELATION, record.header(CORRELATION))]
             found = [*before, Message(topic.decode(), record.key_bytes, result, headers)]
         elif result is None:
@@ -141,7 +141,7 @@ class Runner:
         return found if self._tracer.makes_spans else self._tracer.pass_on(record, found)
 
     def _encoded(self, message: Message) -> Message:
-        """A message as it is sent. What cannot be encoded is the failure of the record that it is sent for."""
+        """Encode a message's value. If that fails, the record that it is sent for fails."""
         value = message.value
         return message if isinstance(value, bytes) else replace(message, value=self._encode(value, message.topic))
 
@@ -155,7 +155,7 @@ class Runner:
             return await binding.handler(binding.argument(context.records), **await binding.async_extras(context))
 
         async def call_in_thread(context: Context) -> Any:
-            # With the loop's context, such as the span that it is in.
+            # With the loop's context variables, such as the current span.
             run = contextvars.copy_context().run
             return await asyncio.get_running_loop().run_in_executor(self._threads, run, call, context)
 
@@ -169,7 +169,7 @@ class Runner:
     # A batch that fails is halved until the record that fails is alone: it is tried again, records with its key wait
     # behind it, and the others are done.
 
-    async def _run_batch(self, jobs: list[Job]) -> Finished:
+    async def _run_batch(self, jobs: list[Job]) -> HandlerResults:
         started = time.perf_counter()
         jobs, failed = self._readable(jobs)
         done: list[Job] = []
@@ -198,7 +198,7 @@ class Runner:
                     pieces += [piece[middle:], piece[:middle]]
             else:
                 done += piece
-        return Finished(done, failed, left, time.perf_counter() - started)
+        return HandlerResults(done, failed, left, time.perf_counter() - started)
 
     def _tracing(self, records: Sequence[Record[Any]]) -> AbstractContextManager[Trace | None]:
         return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
@@ -222,11 +222,11 @@ class Runner:
         return readable, failed
 
 
-def _run_to_end(run: Callable[[list[Job]], Coroutine[Any, Any, Finished]], jobs: list[Job]) -> Finished:
-    """Run, in a thread without a loop, what never waits because its handler is not async."""
+def _run_to_end(run: Callable[[list[Job]], Coroutine[Any, Any, HandlerResults]], jobs: list[Job]) -> HandlerResults:
+    """Run, in a thread without a loop, a coroutine that never waits because its handler is not async."""
     try:
         run(jobs).send(None)
     except StopIteration as ended:
-        finished: Finished = ended.value
+        finished: HandlerResults = ended.value
         return finished
     raise AssertionError("the handler is not async, but it waited")

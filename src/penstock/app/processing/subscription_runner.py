@@ -1,10 +1,10 @@
-"""A line: one subscription in one worker, from reading records to committing that they are done.
+"""Runs one consumer-group subscription in one worker, from reading records to committing their offsets.
 
-    source ──▶ lanes, by key ──▶ runner ──▶ outputs and progress ──▶ sink: messages, offsets
+    source ──▶ queues, by key ──▶ handler ──▶ outputs and progress ──▶ sink: messages, offsets
 
 Reading and sending have a thread each; everything else happens on the event loop, a chunk of records at a time. A
-commit is made of what is done at its moment: messages that are not stored are never covered by a committed offset. If
-anything fails that is not a handler's fault, the line is thrown away and begins again from the last commit.
+commit covers the records that are done when it starts, and never one whose messages are not stored. If anything fails
+that is not a handler's fault, the runner is discarded and a new one resumes from the last commit.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.app.counters import LineCounters
-from penstock.app.lines.call_thread import CallThread
-from penstock.app.lines.lane import Job, Lane, Partition
-from penstock.app.lines.letters import dead_letter, put_refused_aside
-from penstock.app.lines.progress import PartitionProgress, Ranges
-from penstock.app.lines.runner import Finished, Runner
-from penstock.app.lines.transport import Clock, Position, Refused, Sink, Source
+from penstock.app.counters import SubscriptionCounters
+from penstock.app.processing.call_thread import CallThread
+from penstock.app.processing.dead_letters import dead_letter_refused, make_dead_letter
+from penstock.app.processing.handler_caller import HandlerCaller, HandlerResults
+from penstock.app.processing.key_queue import Job, KeyQueue, Partition
+from penstock.app.processing.progress import PartitionProgress, Ranges
+from penstock.app.processing.transport import Clock, Position, Refused, Sink, Source
 from penstock.app.subscription import Subscription
 from penstock.client.application.records import Record
 
 CHUNK_RECORDS = 200
 READ_RECORDS = 500
 READ_S = 0.25
-# Records in memory that are not done, over all lanes; beyond it, reading pauses.
+# Records in memory that are not done, over all queues; beyond it, reading pauses.
 OPEN_RECORDS_MAX = 5_000
-# Records between the first that is not done and the last that was read, for one partition.
+# For one partition: records from the first that is not done to the last that was read.
 SPAN_RECORDS_MAX = 100_000
 DRAIN_S = 10.0
 PAUSE_AFTER_S = 2.0
@@ -41,44 +41,44 @@ T = TypeVar("T")
 logger = logging.getLogger("penstock.app")
 
 
-class Line:
-    """Runs until `stop`. `crash` is the first failure that was not a handler's."""
+class SubscriptionRunner:
+    """Runs until `stop`, or until a failure that is not a handler's, which `run` raises."""
 
     def __init__(
         self,
         subscription: Subscription,
-        runner: Runner,
+        caller: HandlerCaller,
         source: Source,
         sink: Sink,
         clock: Clock,
-        counters: LineCounters,
+        counters: SubscriptionCounters,
     ) -> None:
         self._subscription = subscription
-        self._runner = runner
+        self._caller = caller
         self._source = source
         self._sink = sink
         self._clock = clock
         self._counters = counters
-        self._lanes = [Lane() for _ in range(subscription.concurrency)]
-        self._events = [asyncio.Event() for _ in self._lanes]
+        self._queues = [KeyQueue() for _ in range(subscription.concurrency)]
+        self._events = [asyncio.Event() for _ in self._queues]
         self._progress: dict[Partition, PartitionProgress] = {}
         # Jobs whose messages are not known to be stored.
         self._unstored: dict[Partition, list[Job]] = {}
-        self._running: list[list[Job]] = [[] for _ in self._lanes]
-        self._leaving: set[Partition] = set()
+        self._running: list[list[Job]] = [[] for _ in self._queues]
+        self._revoking: set[Partition] = set()
         self._reader = CallThread("penstock-read")
         self._committer = ThreadPoolExecutor(1, thread_name_prefix="penstock-commit")
         self._commit_lock = asyncio.Lock()
-        self._has_news = asyncio.Event()
+        self._has_progress = asyncio.Event()
         self._has_room = asyncio.Event()
         self._is_stopping = False
         self._is_paused = False
         self._loop = asyncio.get_running_loop()
 
     async def run(self) -> None:
-        """Work until `stop`, then finish what runs and commit it. Raises what is not a handler's failure."""
+        """Process records until `stop`, then finish running calls and commit. Raises failures other than handlers'."""
         await self._in_reader(lambda: self._source.open(self._assigned, self._revoked))
-        tasks = [asyncio.create_task(self._run_lane(place)) for place in range(len(self._lanes))]
+        tasks = [asyncio.create_task(self._run_queue(index)) for index in range(len(self._queues))]
         tasks += [asyncio.create_task(self._keep_reading()), asyncio.create_task(self._keep_committing())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -92,18 +92,18 @@ class Line:
             await self._close()
 
     def stop(self) -> None:
-        """Read nothing more, finish what runs, commit, and end."""
+        """Stop reading, finish running calls, commit, and let `run` return."""
         self._is_stopping = True
-        self._runner.stop()
-        for event in (*self._events, self._has_news, self._has_room):
+        self._caller.stop()
+        for event in (*self._events, self._has_progress, self._has_room):
             event.set()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing can be done before time passes or records come. For tests."""
+        """Whether there is nothing to do until time passes or records arrive. For tests."""
         now = self._clock.now()
-        busy = any(self._running) or any(lane.is_ready for lane in self._lanes)
-        due = any(lane.due is not None and lane.due <= now for lane in self._lanes)
+        busy = any(self._running) or any(queue.is_ready for queue in self._queues)
+        due = any(queue.due is not None and queue.due <= now for queue in self._queues)
         open_outputs = any(self._unstored.values())
         uncommitted = any(progress.uncommitted() for progress in self._progress.values())
         return (
@@ -127,8 +127,8 @@ class Line:
         )
 
     async def _wait_for_room(self) -> None:
-        """Wait until records are done. Pausing throws away what was fetched ahead, so it is for longer waits only: then
-        the group must hear of us, and we of it."""
+        """Wait until records are done. A pause discards prefetched records, so the source is paused for longer waits
+        only: then it must be polled to remain a member and to learn of rebalances."""
         deadline = self._loop.time() + PAUSE_AFTER_S
         while self._is_full() and not self._is_stopping:
             if self._loop.time() < deadline:
@@ -144,9 +144,9 @@ class Line:
             await self._in_reader(partial(self._source.pause, False))
 
     def _take(self, messages: list[Any]) -> None:
-        decode = self._runner.binding.decode
-        lanes = self._lanes
-        count = len(lanes)
+        decode = self._caller.binding.decode
+        queues = self._queues
+        count = len(queues)
         touched = set()
         for message in messages:
             partition = (message.topic(), message.partition())
@@ -154,129 +154,129 @@ class Line:
             progress = self._progress.get(partition)
             if progress is None:
                 progress = self._progress[partition] = PartitionProgress()
-            if partition in self._leaving or not progress.begin(offset):
+            if partition in self._revoking or not progress.start(offset):
                 continue
             key = message.key()
-            place = 0 if count == 1 else hash(key if key is not None else offset) % count
-            lanes[place].add(Job(Record(message, decode), partition, offset, key, progress))
-            touched.add(place)
-        for place in touched:
-            self._events[place].set()
+            index = 0 if count == 1 else hash(key if key is not None else offset) % count
+            queues[index].add(Job(Record(message, decode), partition, offset, key, progress))
+            touched.add(index)
+        for index in touched:
+            self._events[index].set()
         self._counters.waiting = self._open_records()
 
     def _open_records(self) -> int:
         return sum(progress.unfinished_count for progress in self._progress.values())
 
     def _assigned(self, partitions: dict[Partition, Ranges]) -> None:
-        """In the reader's thread."""
+        """Called in the reader's thread."""
 
-        def begin() -> None:
+        def reset() -> None:
             for partition, finished in partitions.items():
-                self._leaving.discard(partition)
+                self._revoking.discard(partition)
                 self._progress[partition] = PartitionProgress(finished)
                 self._unstored.pop(partition, None)
 
-        self._in_loop(begin)
+        self._in_loop(reset)
 
     def _revoked(self, partitions: list[Partition]) -> None:
-        """In the reader's thread: returns when nothing of these partitions runs, and what is done is committed."""
-        leaving = asyncio.run_coroutine_threadsafe(self._leave(partitions), self._loop)
+        """Called in the reader's thread: returns once no record of the partitions runs and offsets are committed."""
+        drained = asyncio.run_coroutine_threadsafe(self._drain(partitions), self._loop)
         try:
-            self._reader.wait(leaving, DRAIN_S * 2)
+            self._reader.wait(drained, DRAIN_S * 2)
         except (TimeoutError, asyncio.CancelledError):
-            logger.warning("partitions %s are taken away while their records are processed", partitions)
-            # Others begin with them now: nothing of them may be committed any more.
+            logger.warning("partitions %s are revoked while their records are processed", partitions)
+            # Other members process them from now on: no offset of theirs may be committed here.
             self._in_loop(partial(self._forget, partitions))
 
-    async def _leave(self, partitions: list[Partition]) -> None:
-        self._leaving |= set(partitions)
-        for lane in self._lanes:
-            lane.drop(lambda job: job.partition in self._leaving)
+    async def _drain(self, partitions: list[Partition]) -> None:
+        self._revoking |= set(partitions)
+        for queue in self._queues:
+            queue.drop(lambda job: job.partition in self._revoking)
         deadline = self._loop.time() + DRAIN_S
-        while any(job.partition in self._leaving for jobs in self._running for job in jobs):
+        while any(job.partition in self._revoking for jobs in self._running for job in jobs):
             if self._loop.time() > deadline:
                 break
             await asyncio.sleep(0.01)
         try:
             await self._commit()
         except Exception:
-            logger.exception("what was done of %s could not be committed, and is done again by others", partitions)
+            logger.exception("offsets of %s could not be committed: the next owner repeats their records", partitions)
         self._forget(partitions)
 
     def _forget(self, partitions: list[Partition]) -> None:
-        # Those that came back meanwhile have begun anew.
-        for partition in self._leaving.intersection(partitions):
+        # Partitions that were assigned again meanwhile have new progress, which is kept.
+        for partition in self._revoking.intersection(partitions):
             self._progress.pop(partition, None)
             self._unstored.pop(partition, None)
 
     # Processing.
 
-    async def _run_lane(self, place: int) -> None:
-        lane, event = self._lanes[place], self._events[place]
-        limit = self._subscription.batch_size if self._runner.binding.is_batch else CHUNK_RECORDS
+    async def _run_queue(self, index: int) -> None:
+        queue, event = self._queues[index], self._events[index]
+        limit = self._subscription.batch_size if self._caller.binding.is_batch else CHUNK_RECORDS
         while not self._is_stopping:
             event.clear()
-            jobs = lane.take(limit, self._clock.now())
+            jobs = queue.take(limit, self._clock.now())
             if not jobs:
-                await self._clock.wait(event, lane.due)
+                await self._clock.wait(event, queue.due)
                 continue
-            if self._runner.binding.is_batch and len(jobs) < limit and self._subscription.batch_wait_s:
-                jobs = await self._gather(lane, event, jobs, limit)
-            self._running[place] = jobs
-            finished = await self._runner.run(jobs)
-            await self._finish(lane, finished)
-            self._running[place] = []
+            if self._caller.binding.is_batch and len(jobs) < limit and self._subscription.batch_wait_s:
+                jobs = await self._gather(queue, event, jobs, limit)
+            self._running[index] = jobs
+            results = await self._caller.run(jobs)
+            await self._finish(queue, results)
+            self._running[index] = []
 
-    async def _gather(self, lane: Lane, event: asyncio.Event, jobs: list[Job], limit: int) -> list[Job]:
-        """Wait a little for a fuller batch."""
+    async def _gather(self, queue: KeyQueue, event: asyncio.Event, jobs: list[Job], limit: int) -> list[Job]:
+        """Wait up to `batch_wait_s` for a fuller batch."""
         until = self._clock.now() + self._subscription.batch_wait_s
         while len(jobs) < limit and self._clock.now() < until and not self._is_stopping:
             event.clear()
             await self._clock.wait(event, until)
-            jobs += lane.take(limit - len(jobs), self._clock.now())
-        return [job for job in jobs if job.partition not in self._leaving]
+            jobs += queue.take(limit - len(jobs), self._clock.now())
+        return [job for job in jobs if job.partition not in self._revoking]
 
-    async def _finish(self, lane: Lane, finished: Finished) -> None:
+    async def _finish(self, queue: KeyQueue, results: HandlerResults) -> None:
         counters = self._counters
-        counters.processed += len(finished.done)
-        counters.busy_s += finished.busy_s
-        ended = finished.done
-        for job in finished.done:
-            lane.release(job)
-        for job, error in finished.failed:
+        counters.processed += len(results.done)
+        counters.busy_s += results.busy_s
+        ended = results.done
+        for job in results.done:
+            queue.release(job)
+        for job, error in results.failed:
             counters.failed += 1
-            if not self._tries_again(lane, job, error):
-                self._put_aside(lane, job, error)
+            if not self._tries_again(queue, job, error):
+                self._dead_letter(queue, job, error)
                 ended.append(job)
-        lane.give_back((job for job in finished.left if job.partition not in self._leaving), self._clock.now())
+        queue.give_back((job for job in results.left if job.partition not in self._revoking), self._clock.now())
         await self._hand_over([job for job in ended if job.outputs])
         for job in ended:
-            job.progress.end(job.offset)
+            job.progress.finish(job.offset)
         if ended:
             counters.observe_age(ended[-1].record.timestamp_ms)
-        if finished.failed or counters.delayed:
-            counters.delayed = sum(len(each) for each in self._lanes)
+        if results.failed or counters.delayed:
+            counters.delayed = sum(len(each) for each in self._queues)
         counters.waiting = self._open_records()
-        self._has_news.set()
+        self._has_progress.set()
         self._has_room.set()
 
-    def _tries_again(self, lane: Lane, job: Job, error: Exception) -> bool:
-        """Whether a failed record is tried again; then it waits in its lane."""
+    def _tries_again(self, queue: KeyQueue, job: Job, error: Exception) -> bool:
+        """Delay a failed record until its next try, if it has one; False if its tries are exhausted."""
         policy = self._subscription.policy
         if not policy.tries_again(job.attempt, error):
             return False
         pause_s = policy.pause_s(job.attempt)
         logger.info("%r failed at attempt %d, next in %g s: %s", job.record, job.attempt, pause_s, error)
         job.attempt += 1
-        if job.partition not in self._leaving:
-            lane.delay(job, self._clock.now() + pause_s)
+        if job.partition not in self._revoking:
+            queue.delay(job, self._clock.now() + pause_s)
         return True
 
-    def _put_aside(self, lane: Lane, job: Job, error: Exception) -> None:
-        """A record has had its tries: those behind it go on, and what is sent for it is its dead letter."""
-        lane.release(job)
+    def _dead_letter(self, queue: KeyQueue, job: Job, error: Exception) -> None:
+        """Make a dead letter the output of a record whose tries are exhausted, and release the records behind it."""
+        queue.release(job)
         job.is_dead = True
-        job.outputs = dead_letter(job, self._subscription.policy, self._subscription.group, error)
+        job.outputs = make_dead_letter(job, self._subscription.policy, self._subscription.group, error)
         self._count_dead(job, error)
 
     def _count_dead(self, job: Job, error: Exception) -> None:
@@ -285,12 +285,12 @@ class Line:
         logger.warning("%r failed at all %d attempts, %s: %s", job.record, job.attempt, where, error, exc_info=error)
 
     async def _hand_over(self, jobs: list[Job]) -> None:
-        """Messages go to the sink at once, or wait for the transaction that their offsets are in."""
+        """Send messages at once, or for exactly once keep them for the transaction that commits their offsets."""
         if not jobs:
             return
         self._counters.sent += sum(len(job.outputs) for job in jobs)
         for job in jobs:
-            # A partition that was taken away is somebody else's work by now.
+            # A revoked partition belongs to another member by now.
             if not self._subscription.exactly_once or self._progress.get(job.partition) is job.progress:
                 self._unstored.setdefault(job.partition, []).append(job)
         if not self._subscription.exactly_once:
@@ -301,8 +301,8 @@ class Line:
 
     async def _keep_committing(self) -> None:
         while not self._is_stopping:
-            await self._has_news.wait()
-            self._has_news.clear()
+            await self._has_progress.wait()
+            self._has_progress.clear()
             await self._commit()
             await asyncio.sleep(self._subscription.commit_interval_s)
 
@@ -326,7 +326,7 @@ class Line:
                 progress.committed(positions[partition])
 
     async def _store(self, jobs: list[Job], positions: dict[Partition, Position]) -> None:
-        """Store what jobs send, exactly once with positions. Jobs whose messages are refused are put aside instead."""
+        """Store the jobs' messages, for exactly once with positions. Jobs with refused messages are dead-lettered."""
         is_exact = self._subscription.exactly_once
         messages = [message for job in jobs for message in job.outputs] if is_exact else []
         while True:
@@ -334,16 +334,16 @@ class Line:
             try:
                 return await self._in_committer(commit)
             except Refused as refused:
-                # What was given to the sink since is flushed with it.
+                # Messages sent to the sink meanwhile are flushed with these.
                 later = [job for each in self._unstored.values() for job in each]
                 subscription = self._subscription
-                put_aside = put_refused_aside(refused, [*jobs, *later], subscription.policy, subscription.group)
-                for job, error in put_aside.jobs:
+                dead_lettered = dead_letter_refused(refused, [*jobs, *later], subscription.policy, subscription.group)
+                for job, error in dead_lettered.jobs:
                     self._count_dead(job, error)
-                messages = [message for job in jobs for message in job.outputs] if is_exact else put_aside.messages
+                messages = [message for job in jobs for message in job.outputs] if is_exact else dead_lettered.messages
 
     async def _close(self) -> None:
-        self._runner.close()
+        self._caller.close()
         try:
             await self._in_committer(self._sink.close)
         finally:

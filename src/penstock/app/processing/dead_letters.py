@@ -1,4 +1,4 @@
-"""Dead letters: what is kept of a record that had its tries, or whose results no broker takes."""
+"""Dead letters: copies of records whose retries are exhausted, or whose results brokers refuse."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.app.context import Message
-from penstock.app.lines.lane import Job
-from penstock.app.lines.transport import Refused
 from penstock.app.policy import HEADERS, VALUE, RetryPolicy, dead_letter_headers
+from penstock.app.processing.key_queue import Job
+from penstock.app.processing.transport import Refused
 from penstock.client.application.errors import PenstockError
 
 LEFT_OUT = b"too large"
 
 
-def dead_letter(job: Job, policy: RetryPolicy, group: str, error: Exception) -> list[Message]:
-    """The letter about a record, with the reason; none if its subscription wants none."""
+def make_dead_letter(job: Job, policy: RetryPolicy, group: str, error: Exception) -> list[Message]:
+    """A record's dead letter, with the reason in its headers; empty if its subscription has no dead letters."""
     record = job.record
     topic = policy.dead_letter_topic(record.topic)
     if topic is None:
@@ -24,21 +24,21 @@ def dead_letter(job: Job, policy: RetryPolicy, group: str, error: Exception) -> 
     return [Message(topic, record.key_bytes, record.value_bytes, [*record.headers, *headers])]
 
 
-class PutAside(NamedTuple):
-    """Jobs that were put aside because of refused messages, with the reasons, and what is to be sent instead."""
+class DeadLettered(NamedTuple):
+    """Jobs that were dead-lettered because of refused messages, with the errors, and the messages to send instead."""
 
     jobs: list[tuple[Job, PenstockError]]
     messages: list[Message]
 
 
-def put_refused_aside(refused: Refused, jobs: Iterable[Job], policy: RetryPolicy, group: str) -> PutAside:
-    """Let the jobs whose messages were refused have dead letters as their outputs.
+def dead_letter_refused(refused: Refused, jobs: Iterable[Job], policy: RetryPolicy, group: str) -> DeadLettered:
+    """Replace the outputs of jobs whose messages were refused by dead letters.
 
-    A letter that is refused goes without the record, which is still where the headers say: who replays the letter reads
-    it there. Raises what was the reason if even that is refused.
+    A dead letter that is refused is sent without the record's value, which a replay reads from the topic and offset in
+    the headers. Raises the error if even that is refused.
     """
     owners = {id(message): job for job in jobs for message in job.outputs}
-    found = PutAside([], [])
+    found = DeadLettered([], [])
     for message, error in refused.messages:
         job = owners.get(id(message))
         if job is None:
@@ -48,7 +48,7 @@ def put_refused_aside(refused: Refused, jobs: Iterable[Job], policy: RetryPolicy
             for each in (job, *job.companions):
                 each.is_dead = True
                 found.jobs.append((each, error))
-                letters += dead_letter(each, policy, group, error)
+                letters += make_dead_letter(each, policy, group, error)
             job.outputs = letters
             found.messages.extend(letters)
         elif any(message is each for each in job.outputs):

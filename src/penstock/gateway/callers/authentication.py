@@ -1,8 +1,8 @@
-"""The door of a gateway: who sends a request, and which caller's application serves it.
+"""Authenticates the requests of a port, and routes each to its caller's application.
 
-Without sign-in all requests go to one application. With it, what everybody may see (the documentation, the console's
-files, health) is an application of its own, which knows nothing else, and everything else goes to the application of
-the caller that signed in.
+Without sign-in all requests go to one application. With it, public resources (the documentation, the console's files,
+health) are a separate application, which has nothing else, and all other requests go to the application of the caller
+that signed in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.gateway.web.quotas import CALLER, PRINCIPAL, address_of, caller_of
 
 # Headers that only browsers send.
 BROWSERS = frozenset((b"origin", b"sec-fetch-site"))
-# Where a scope has the moment, in seconds since 1970, at which the caller's token expires.
+# The key in a scope for the time, in seconds since 1970, at which the caller's token expires.
 EXPIRES = "penstock.expires"
 EXPIRED = "the token has expired"
 POLICY_VIOLATION = 1008
@@ -44,7 +44,7 @@ Render = Callable[[Problem], Response]
 Choose = Callable[[CallerSession], Awaitable[Application]]
 
 
-class Door(Protocol):
+class Authenticator(Protocol):
     """Finds the session of a request's caller."""
 
     async def session(self, scope: Scope) -> CallerSession:
@@ -52,20 +52,20 @@ class Door(Protocol):
         ...
 
 
-class OpenDoor:
-    """Where nobody signs in: one session for all."""
+class SharedSessionAuthenticator:
+    """Without sign-in: one session for all requests."""
 
     def __init__(self, session: CallerSession) -> None:
         self._session = session
 
     async def session(self, scope: Scope) -> CallerSession:
-        """The only one."""
+        """The only session."""
         del scope
         return self._session
 
 
-class SignInDoor:
-    """Where callers sign in, with each request or, in the console, with a session."""
+class SignInAuthenticator:
+    """With sign-in: credentials in each request or, in the console, a session."""
 
     def __init__(self, callers: Callers, sessions: ConsoleSessions, methods: tuple[str, ...]) -> None:
         self._callers = callers
@@ -84,11 +84,11 @@ class SignInDoor:
                 check_token(session, scope.get("method", "GET"), headers)
                 return await self._signed_in(session.presented, scope, name)
         if found is not None and found.method == CERTIFICATE and BROWSERS & headers.keys():
-            # Browsers show their certificate for whoever asks them to.
+            # Browsers send their certificate to any server that requests one, whichever page caused the request.
             check_no_change(scope.get("method", "GET"))
         if found is None:
             to_browser = in_browser or name is not None
-            raise not_signed_in("this takes a sign-in", self._methods, to_browser=to_browser)
+            raise not_signed_in("this requires a sign-in", self._methods, to_browser=to_browser)
         return await self._signed_in(found, scope, None)
 
     async def _signed_in(self, found: Presented, scope: Scope, name: str | None) -> CallerSession:
@@ -105,14 +105,19 @@ class SignInDoor:
             raise not_signed_in("your sign-in is no longer valid", self._methods, to_browser=True) from None
 
 
-class Served:
+class PortApp:
     """The ASGI application of one port."""
 
     def __init__(
-        self, door: Door, choose: Choose, public: Application | None, rates: CallerRates, render: Render
+        self,
+        authenticator: Authenticator,
+        choose: Choose,
+        public: Application | None,
+        rates: CallerRates,
+        render: Render,
     ) -> None:
-        """`choose` returns a caller's application for this port; `public` serves what takes no sign-in."""
-        self._door = door
+        """`choose` returns a caller's application for this port; `public` serves the resources without sign-in."""
+        self._authenticator = authenticator
         self._choose = choose
         self._public = public
         self._rates = rates
@@ -128,14 +133,14 @@ class Served:
             await public(scope, receive, send)
             return
         try:
-            session = await self._door.session(scope)
+            session = await self._authenticator.session(scope)
             if session.principal:
                 scope[PRINCIPAL] = session.principal
                 CALLER.set(session.principal)
                 send = _uncached(send)
             if self._rates.are_limited:
                 self._rates.take(caller_of(scope), time.monotonic())
-                receive, send = self._weighed(scope, receive, send)
+                receive, send = self._metered(scope, receive, send)
             wait_s = session.wait_s()
             if wait_s:
                 await asyncio.sleep(wait_s)
@@ -151,7 +156,7 @@ class Served:
                 await self._until(expires_s - time.time(), application, scope, receive, send)
 
     async def _until(self, left_s: float, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request that may last, at most until its token expires."""
+        """Serve a request that may be a stream, at most until its token expires."""
         is_started = is_complete = False
 
         async def noted(message: Message) -> None:
@@ -178,27 +183,27 @@ class Served:
             else:
                 await self._render(Problem(NOT_SIGNED_IN, EXPIRED, "sign in again"))(scope, receive, send)
 
-    def _weighed(self, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
+    def _metered(self, scope: Scope, receive: Receive, send: Send) -> tuple[Receive, Send]:
         caller, rates = caller_of(scope), self._rates
 
-        async def weighed_receive() -> Message:
+        async def metered_receive() -> Message:
             message = await receive()
             size = len(message.get("body") or b"")
             if size:
                 rates.spend(caller, size, time.monotonic())
             return message
 
-        async def weighed_send(message: Message) -> None:
+        async def metered_send(message: Message) -> None:
             size = len(message.get("body") or message.get("text") or b"")
             if size:
                 rates.spend(caller, size, time.monotonic())
             await send(message)
 
-        return weighed_receive, weighed_send
+        return metered_receive, metered_send
 
 
 def _uncached(send: Send) -> Send:
-    """What one caller may see must not be kept for another by a proxy or a browser."""
+    """Forbid proxies and browsers to cache responses: another caller may not be allowed to see them."""
 
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":

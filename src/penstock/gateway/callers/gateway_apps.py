@@ -1,4 +1,4 @@
-"""How a gateway serves: the applications of its ports, the fast path, and who asks for detailed metrics."""
+"""The applications of a gateway's ports, its fast path, and the clients that read detailed metrics."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Scope
 
+from penstock.gateway.callers.authentication import (
+    Authenticator,
+    PortApp,
+    SharedSessionAuthenticator,
+    SignInAuthenticator,
+)
 from penstock.gateway.callers.callers import Accepted, Callers
 from penstock.gateway.callers.console_sessions import ConsoleSessions
 from penstock.gateway.callers.credentials import Presented, presented
-from penstock.gateway.callers.door import Door, OpenDoor, Served, SignInDoor
 from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.callers.session import CallerSession
 from penstock.gateway.kafka.admin import Admin
@@ -31,8 +36,8 @@ from penstock.gateway.web.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """What the gateway's ports need."""
+class GatewayApps:
+    """The applications of the two ports, and what the gateway needs of their callers."""
 
     rest: ASGIApp
     registry: ASGIApp
@@ -42,20 +47,22 @@ class Gate:
     callers_count: Callable[[], int]
 
 
-def open_gate(parts: SharedParts, own: CallerSession, services: RestServices) -> Gate:
-    """A gateway where nobody signs in, and everybody acts as the gateway."""
+def shared_session_apps(parts: SharedParts, own: CallerSession, services: RestServices) -> GatewayApps:
+    """The applications without sign-in: all requests act as the gateway's user."""
 
     def publisher() -> Publisher | None:
         return services.publisher
 
-    return _gate(parts, services, OpenDoor(own), None, lambda _: publisher, services.tails.end, lambda: 1)
+    return _make_apps(
+        parts, services, SharedSessionAuthenticator(own), None, lambda _: publisher, services.tails.end, lambda: 1
+    )
 
 
-def sign_in_gate(parts: SharedParts, own: CallerSession, services: RestServices, callers: Callers) -> Gate:
-    """A gateway where everybody signs in, and acts as itself."""
+def sign_in_apps(parts: SharedParts, own: CallerSession, services: RestServices, callers: Callers) -> GatewayApps:
+    """The applications with sign-in: each caller acts as itself."""
     settings = parts.settings
     sessions = ConsoleSessions(settings.console_sessions_max, settings.console_idle_s, settings.console_session_s)
-    door = SignInDoor(callers, sessions, settings.sign_in_methods)
+    authenticator = SignInAuthenticator(callers, sessions, settings.sign_in_methods)
 
     def end_streams() -> None:
         own.end()
@@ -72,10 +79,10 @@ def sign_in_gate(parts: SharedParts, own: CallerSession, services: RestServices,
             return None
         return None if found is None else _CallersPublisher(callers, found).find
 
-    return _gate(
+    return _make_apps(
         parts,
         services,
-        door,
+        authenticator,
         (callers.sign_in, sessions),
         publisher_of,
         end_streams,
@@ -84,7 +91,7 @@ def sign_in_gate(parts: SharedParts, own: CallerSession, services: RestServices,
 
 
 class _CallersPublisher:
-    """Finds the publisher of a caller that signed in a moment ago; all else is left to the regular path."""
+    """Finds the publisher of a caller that signed in a moment ago; other requests take the regular path."""
 
     __slots__ = ("_accepted", "_callers", "_found")
 
@@ -106,40 +113,40 @@ class _CallersPublisher:
         return session.services.publisher
 
 
-def _gate(
+def _make_apps(
     parts: SharedParts,
     services: RestServices,
-    door: Door,
+    authenticator: Authenticator,
     console: tuple[SignIn, ConsoleSessions] | None,
     publisher_of: PublisherOf,
     end_streams: Callable[[], None],
     callers_count: Callable[[], int],
-) -> Gate:
+) -> GatewayApps:
     settings = parts.settings
     rates = CallerRates(settings.caller_requests_per_s_max, settings.caller_bytes_per_s_max)
-    ask, sessions = console or (None, ConsoleSessions(1, 1, 1))
-    sign_in = sign_in_operations(ask, sessions, settings.sign_in_methods)
+    verify, sessions = console or (None, ConsoleSessions(1, 1, 1))
+    sign_in = sign_in_operations(verify, sessions, settings.sign_in_methods)
 
     async def details_for(scope: Scope) -> tuple[Admin, Groups]:
-        found = await (await door.session(scope)).open()
+        found = await (await authenticator.session(scope)).open()
         return found.admin, found.groups
 
-    return Gate(
-        rest=Served(door, CallerSession.rest, public_application(services, sign_in), rates, plain_error),
-        registry=Served(
-            door,
+    return GatewayApps(
+        rest=PortApp(authenticator, CallerSession.rest, public_application(services, sign_in), rates, plain_error),
+        registry=PortApp(
+            authenticator,
             CallerSession.registry,
             public_registry(parts.registry, parts.cluster_id, settings),
             rates,
             registry_error,
         ),
-        publisher_of=publisher_of if _may_be_hot(settings, rates) else lambda _: None,
+        publisher_of=publisher_of if _may_use_hot_path(settings, rates) else lambda _: None,
         details_for=details_for,
         end_streams=end_streams,
         callers_count=callers_count,
     )
 
 
-def _may_be_hot(settings: GatewaySettings, rates: CallerRates) -> bool:
-    """The fast path does not count what callers send."""
+def _may_use_hot_path(settings: GatewaySettings, rates: CallerRates) -> bool:
+    """Whether the fast path may be used: it does not count requests and bytes against rates."""
     return INGRESS in settings.roles and not rates.are_limited

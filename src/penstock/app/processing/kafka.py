@@ -12,11 +12,11 @@ from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import KafkaException, TopicPartition
 
 from penstock.app.context import Message
-from penstock.app.lines.lane import Partition
-from penstock.app.lines.outbox import COMMIT_PAUSE_S, COMMIT_TRIES, Outbox
-from penstock.app.lines.progress import Ranges, decode_ranges
-from penstock.app.lines.share_group import KAFKAS_LIMITS, prepare_share_group
-from penstock.app.lines.transport import Outcomes, Position, ShareLimits
+from penstock.app.processing.key_queue import Partition
+from penstock.app.processing.outbox import COMMIT_BACKOFF_S, COMMIT_TRIES, Outbox
+from penstock.app.processing.progress import Ranges, decode_ranges
+from penstock.app.processing.share_group import KAFKA_DEFAULT_LIMITS, prepare_share_group
+from penstock.app.processing.transport import Outcomes, Position, ShareLimits
 from penstock.app.subscription import Subscription
 from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
@@ -38,27 +38,27 @@ from penstock.wire.messages.describe_share_group_offsets import (
 STALE_EPOCH = "STALE_MEMBER_EPOCH"
 LOST_LOCK = "INVALID_RECORD_STATE"
 REPLY_POLL_S = 0.25
-# librdkafka asks one broker at a time for records of a share group: one that has none holds up those that have.
+# librdkafka fetches a share group's records from one broker at a time: a broker without records delays the others.
 SHARE_WAIT_MS = 100
-# Replies are read when they come, or never.
+# Replies are read as they arrive, or never.
 REPLY_RETENTION_MS = 3_600_000
 
 logger = logging.getLogger("penstock.app")
 
 
 class Membership(NamedTuple):
-    """What a transaction says about the member whose positions it holds, as of the last read.
+    """The member whose offsets a transaction commits, as of the last read.
 
-    `losses` counts how often partitions were taken away: positions from before must not be stored in the name of a
-    later membership, since others may have begun with these partitions.
+    `revocations` counts revocations: positions from before a revocation must not be committed with a later membership's
+    metadata, since other members may already process these partitions.
     """
 
     group_metadata: Any
-    losses: int
+    revocations: int
 
 
 class KafkaSource:
-    """A member of a consumer group. `knows_ends` is for tests, which ask whether everything has been read."""
+    """A member of a consumer group. `knows_ends` is for tests, which check whether everything has been read."""
 
     def __init__(self, connection: Connection, subscription: Subscription, *, knows_ends: bool = False) -> None:
         settings = consumer_properties(connection, subscription.group, subscription.start, "consumer", None)
@@ -69,12 +69,12 @@ class KafkaSource:
         self.raw: RawConsumer = RawConsumer(settings)
         self._topics = list(subscription.topics)
         self._ends: dict[Partition, int] = {}
-        # Those that the last read came to. Whoever reads again has taken what was before them.
+        # The ends that the last read reached. A caller that reads again has taken over the records before them.
         self._reached: dict[Partition, int] = {}
-        self._places: set[Partition] = set()
+        self._partitions: set[Partition] = set()
         self._is_closing = False
-        self._losses = 0
-        # Asked for in the reader's thread: elsewhere librdkafka would wait for the reader, and all threads with it.
+        self._revocations = 0
+        # Read in the reader's thread: elsewhere librdkafka would wait for the reader, and block all threads meanwhile.
         self.membership = Membership(None, 0)
         self._assigned: Callable[[dict[Partition, Ranges]], None]
         self._revoked: Callable[[list[Partition]], None]
@@ -87,43 +87,45 @@ class KafkaSource:
         self.raw.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
-        """Messages, as soon as there is one."""
+        """Return messages as soon as there is one."""
         self._ends |= self._reached
         self._reached = {}
         first = self.raw.poll(timeout_s)
         messages = [] if first is None else [first, *self.raw.consume(max_records - 1, 0)]
-        self.membership = Membership(self.raw.consumer_group_metadata(), self._losses)
+        self.membership = Membership(self.raw.consumer_group_metadata(), self._revocations)
         if any(message.error() is not None for message in messages):
             return [message for message in messages if self._is_record(message)]
         return messages
 
     def pause(self, paused: bool) -> None:
-        """Stop fetching, or go on."""
+        """Stop fetching, or resume."""
         (self.raw.pause if paused else self.raw.resume)(self.raw.assignment())
 
     def is_at_end(self) -> bool:
-        """Whether every partition has been read to its present end."""
+        """Whether every partition has been read to its current end."""
         assert self._admin is not None
-        ends = {place: end for topic in self._topics for place, end in self._admin.offsets(topic).items()}
-        return bool(self._places) and all(self._ends.get(place, -1) >= ends.get(place, 0) for place in self._places)
+        ends = {partition: end for topic in self._topics for partition, end in self._admin.offsets(topic).items()}
+        return bool(self._partitions) and all(
+            self._ends.get(partition, -1) >= ends.get(partition, 0) for partition in self._partitions
+        )
 
     def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
-        """Commit. In the reader's thread: elsewhere confluent-kafka waits until nobody polls or handles a rebalance."""
+        """Commit offsets. Runs in the reader's thread: elsewhere confluent-kafka waits for polls and rebalances."""
         for attempt in range(1, COMMIT_TRIES + 1):
             try:
-                results = self.raw.commit(offsets=_places(positions), asynchronous=False)
+                results = self.raw.commit(offsets=_topic_partitions(positions), asynchronous=False)
                 break
             except KafkaException as error:
-                # The member's epoch has changed with the group's: librdkafka asks for it at once.
+                # The member's epoch has changed with the group's: librdkafka requests the new one at once.
                 if error.args[0].name() != STALE_EPOCH or attempt == COMMIT_TRIES:
                     raise explained(error.args[0], "offsets cannot be committed") from error
-                time.sleep(COMMIT_PAUSE_S)
+                time.sleep(COMMIT_BACKOFF_S)
         for result in results or ():
             if result.error is not None:
                 raise explained(result.error, f"the offset of {result.topic}-{result.partition} cannot be committed")
 
     def close(self) -> None:
-        """Leave the group. What is done was committed before; assignments on the way out mean nothing."""
+        """Leave the group. Callers commit before; assignments that arrive while closing are ignored."""
         self._is_closing = True
         self.raw.close()
 
@@ -140,23 +142,23 @@ class KafkaSource:
     def _on_assign(self, consumer: RawConsumer, partitions: list[TopicPartition]) -> None:
         if self._is_closing:
             return
-        self._places |= {(each.topic, each.partition) for each in partitions}
+        self._partitions |= {(each.topic, each.partition) for each in partitions}
         committed = consumer.committed(partitions, timeout=REQUEST_TIMEOUT_S) if partitions else []
         self._assigned({(each.topic, each.partition): decode_ranges(each.offset, each.metadata) for each in committed})
 
-    def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
-        places = [(each.topic, each.partition) for each in partitions]
-        self._places -= set(places)
-        for place in places:
-            self._ends.pop(place, None)
-            self._reached.pop(place, None)
-        if places and not self._is_closing:
-            self._revoked(places)
-        self._losses += 1
+    def _on_revoke(self, _: RawConsumer, topic_partitions: list[TopicPartition]) -> None:
+        partitions = [(each.topic, each.partition) for each in topic_partitions]
+        self._partitions -= set(partitions)
+        for partition in partitions:
+            self._ends.pop(partition, None)
+            self._reached.pop(partition, None)
+        if partitions and not self._is_closing:
+            self._revoked(partitions)
+        self._revocations += 1
 
 
 class KafkaSink:
-    """Sends and commits for a source; with a `transactional_id` exactly once."""
+    """Sends messages and commits offsets for a source; with a `transactional_id`, exactly once."""
 
     def __init__(
         self, connection: Connection, source: KafkaSource, subscription: Subscription, transactional_id: str | None
@@ -176,9 +178,9 @@ class KafkaSink:
 
             def group_metadata() -> Any:
                 now = self._source.membership
-                return (now if now.losses == first.losses else first).group_metadata
+                return (now if now.revocations == first.revocations else first).group_metadata
 
-            self._outbox.commit(messages, _places(positions), group_metadata)
+            self._outbox.commit(messages, _topic_partitions(positions), group_metadata)
         else:
             self._outbox.send(messages)
             self._outbox.flush()
@@ -189,10 +191,10 @@ class KafkaSink:
 
 
 class ShareSource:
-    """A member of a share group, and the sink of what its handlers send. `has_pauses` is not for tests, which own time.
+    """A member of a share group, and the sink of its handlers' messages. Tests, which control time, unset `has_pauses`.
 
-    It takes no more records than it is asked for, since what waits here is locked for others. librdkafka knows this
-    number for a consumer's whole life: with another one, another consumer joins.
+    It acquires no more records than `read` requests, since records that wait here are locked for other members.
+    librdkafka fixes this number for a consumer's lifetime: for another number, another consumer joins.
     """
 
     def __init__(self, connection: Connection, subscription: Subscription, *, has_pauses: bool = True) -> None:
@@ -200,37 +202,37 @@ class ShareSource:
         self._subscription = subscription
         self._group = subscription.group
         self._has_pauses = has_pauses
-        self._limits = KAFKAS_LIMITS
+        self._limits = KAFKA_DEFAULT_LIMITS
         self._records_max = 0
         self._consumer: ShareConsumer[bytes] | None = None
         self._outbox = Outbox(connection, None, own_topics(subscription))
 
     def open(self) -> None:
-        """See that the group has its settings; its partitions are everybody's."""
+        """Make sure that the group has its settings. There is no assignment: members share all partitions."""
         self._limits = prepare_share_group(self._connection, self._subscription, has_pauses=self._has_pauses)
 
     def limits(self) -> ShareLimits:
-        """The group's limits."""
+        """The group's limits, once it is open."""
         return self._limits
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
-        """Messages, as soon as there is one. Those before must be acknowledged."""
+        """Return messages as soon as there is one. Those of the read before must be acknowledged."""
         if self._consumer is None or (self._records_max != max_records and not self._consumer.has_buffered):
             self._join(max_records)
         assert self._consumer is not None
         return [record.message for record in self._consumer.poll_many(max_records, timeout_s)]
 
     def is_at_end(self) -> bool:
-        """Whether the group has finished everything there is."""
+        """Whether the group has no lag."""
         return share_lag(self._connection, self._group) == 0
 
     def store(self, messages: Sequence[Message]) -> None:
-        """Store the messages."""
+        """Store messages; returns when they are durable."""
         self._outbox.send(messages)
         self._outbox.flush()
 
     def acknowledge(self, outcomes: Outcomes) -> None:
-        """Tell the broker what became of the records."""
+        """Acknowledge records with their outcomes."""
         assert self._consumer is not None
         for message, outcome in outcomes:
             self._consumer.acknowledge(Record(message), outcome)  # type: ignore[arg-type]
@@ -240,10 +242,12 @@ class ShareSource:
             if error.code != LOST_LOCK:
                 raise
             advice = "raise the group's share.record.lock.duration.ms, or do less in one call"
-            logger.warning("%s took too long, and others do it again (try: %s)", self._subscription.name, advice)
+            logger.warning(
+                "%s took too long, so its records are delivered again (try: %s)", self._subscription.name, advice
+            )
 
     def close(self) -> None:
-        """Leave the group: what is not acknowledged goes to others."""
+        """Leave the group: records that are not acknowledged are delivered to other members."""
         try:
             self._outbox.close()
         finally:
@@ -269,13 +273,13 @@ class KafkaReplies:
         self._reader: threading.Thread
 
     def open(self, topic: str, received: Callable[[Any], None]) -> None:
-        """Read a topic from its present end on; it is created if it does not exist."""
+        """Read a topic from its current end on; it is created if it does not exist."""
         with Admin(self._connection) as admin:
             admin.create_topic(topic, 1, config={"retention.ms": str(REPLY_RETENTION_MS)}, exist_ok=True)
             ends = admin.offsets(topic)
-        # Not a group's: all processes read all replies. The ends are known, so that nothing that comes is missed.
+        # Without a group: every process reads all replies. Starting at known ends, it misses none from now on.
         consumer = RawConsumer(consumer_properties(self._connection, None, "latest", "consumer", None))
-        consumer.assign([TopicPartition(*place, offset) for place, offset in ends.items()])
+        consumer.assign([TopicPartition(*partition, offset) for partition, offset in ends.items()])
         self._producer = Producer(self._connection)
         self._reader = threading.Thread(
             target=self._read, args=(consumer, received), name="penstock-replies", daemon=True
@@ -283,11 +287,11 @@ class KafkaReplies:
         self._reader.start()
 
     def send(self, message: Message) -> None:
-        """Store a request."""
+        """Store a request; returns when it is durable."""
         self._producer.deliver(message.topic, message.key, message.value, headers=message.headers)
 
     def close(self) -> None:
-        """Receive no more."""
+        """Stop receiving."""
         self._is_closed.set()
         self._reader.join()
         self._producer.close()
@@ -301,26 +305,26 @@ class KafkaReplies:
 
 
 def own_topics(subscription: Subscription) -> frozenset[str]:
-    """The topics that a subscription names; its records may choose others."""
+    """The topics that a subscription names itself; its records may choose others."""
     letters = {subscription.policy.dead_letter_topic(topic) for topic in subscription.topics}
     return frozenset(filter(None, {subscription.publish, *letters}))
 
 
-def _places(positions: Mapping[Partition, Position]) -> list[TopicPartition]:
-    return [TopicPartition(*place, offset, metadata) for place, (offset, metadata) in positions.items()]
+def _topic_partitions(positions: Mapping[Partition, Position]) -> list[TopicPartition]:
+    return [TopicPartition(*partition, offset, metadata) for partition, (offset, metadata) in positions.items()]
 
 
 def done_ahead(connection: Connection, group: str) -> dict[Partition, int]:
-    """How many records are done behind the ones that a group has committed up to: they are no lag."""
+    """How many records past its committed offset a group has finished, by partition: they do not count as lag."""
     positions = read_group_positions(connection.wire(), group, REQUEST_TIMEOUT_S)
     return {
-        place: sum(last - first + 1 for first, last in decode_ranges(offset, metadata))
-        for place, (offset, metadata) in positions.items()
+        partition: sum(last - first + 1 for first, last in decode_ranges(offset, metadata))
+        for partition, (offset, metadata) in positions.items()
     }
 
 
 def share_lag(connection: Connection, group: str) -> int | None:
-    """How many records a share group has not finished; None while that is not known. Raises PenstockError."""
+    """How many records a share group has not finished; None while it is unknown. Raises PenstockError."""
     try:
         return _share_lag(connection, group)
     except TryAgain:
@@ -341,7 +345,7 @@ def _share_lag(connection: Connection, group: str) -> int | None:
                 if each.lag >= 0:
                     lag += each.lag
                     continue
-                # Nothing was ever delivered from here, so nobody has counted.
-                place = PartitionId(topic.topic_name, each.partition_index)
-                lag += client.offsets({place: LATEST})[place] - each.start_offset
+                # Nothing was ever delivered from this partition, so the broker has no count.
+                partition = PartitionId(topic.topic_name, each.partition_index)
+                lag += client.offsets({partition: LATEST})[partition] - each.start_offset
     return lag if found.topics else None

@@ -1,4 +1,4 @@
-"""Writers of several gateways that meet again and again: each gets through, or learns that time is up."""
+"""Writers of several gateways with repeated conflicts: each succeeds, or times out."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ RECORD = RegistryRecord("CONFIG", "orders", value={"compatibilityLevel": "FULL"}
 
 
 class ContestedLog:
-    """A log in which another gateway is faster `meetings` times."""
+    """A log in which another gateway is faster `conflicts` times."""
 
-    meetings = 0
+    conflicts = 0
 
     def __init__(self, *_: object) -> None:
         self.stale_keys: list[bytes] = []
 
     async def append(self, _: Sequence[tuple[bytes, bytes | None]]) -> bool:
-        ContestedLog.meetings -= 1
-        return ContestedLog.meetings < 0
+        ContestedLog.conflicts -= 1
+        return ContestedLog.conflicts < 0
 
     async def repair(self) -> None:
         return
@@ -39,7 +39,7 @@ class ContestedLog:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     monkeypatch.setattr(service, "SchemaLog", ContestedLog)
-    monkeypatch.setattr(service, "MEETING_PAUSE_MAX_S", 0.001)
+    monkeypatch.setattr(service, "CONFLICT_BACKOFF_S_MAX", 0.001)
     return Registry({}, WorkerPool("schemas", DEFAULT_BUDGETS), random_source=Random(1))
 
 
@@ -47,13 +47,13 @@ def decide(_: RegistryState) -> Decision:
     return Decision((RECORD,), "written")
 
 
-def test_a_writer_that_lost_many_times_gets_through(registry: Registry) -> None:
-    ContestedLog.meetings = 40
+def test_writer_succeeds_after_many_conflicts(registry: Registry) -> None:
+    ContestedLog.conflicts = 40
     assert asyncio.run(registry.write(decide)) == "written"
 
 
-def test_a_writer_that_always_loses_learns_that_time_is_up(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_with_endless_conflicts_times_out(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "WRITE_TIMEOUT_S", 0.05)
-    ContestedLog.meetings = 10**9
+    ContestedLog.conflicts = 10**9
     with pytest.raises(Problem, match="timed out"):
         asyncio.run(registry.write(decide))

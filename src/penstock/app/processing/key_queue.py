@@ -1,6 +1,6 @@
-"""A lane: records that are processed one after the other, and those that wait for their next try.
+"""A queue of records that are processed one after the other, and of those that wait for their next try.
 
-While a record waits, later ones with its key wait behind it, in order; all others go on. Time is an argument.
+While a record waits, later ones with its key wait behind it, in order; all others pass. Time is an argument.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from penstock.app.lines.progress import PartitionProgress
+from penstock.app.processing.progress import PartitionProgress
 from penstock.client.application.records import Record
 
 Partition = tuple[str, int]
 
 
 class Job:
-    """One record on its way: which try it is, and what the handler wants to send."""
+    """One record in processing: which try it is, and the messages that its handler sends."""
 
     __slots__ = ("attempt", "companions", "is_dead", "key", "offset", "outputs", "partition", "progress", "record")
 
@@ -27,22 +27,22 @@ class Job:
         self.record = record
         self.partition = partition
         self.offset = offset
-        # Records without a key have no order to keep: each is its own.
+        # Records without a key have no order to keep: each has a key of its own.
         self.key = key if key is not None else (partition, offset)
         self.progress = progress
         self.attempt = 1
         self.outputs: list[Any] = []
-        # The others of a batch, whose outputs are here.
+        # The other jobs of a batch; this job has the outputs of all.
         self.companions: list[Job] = []
-        # Whether a dead letter is sent for it.
+        # Whether it was dead-lettered.
         self.is_dead = False
 
     def __lt__(self, other: Job) -> bool:
         return (self.partition, self.offset) < (other.partition, other.offset)
 
 
-class Lane:
-    """What is ready, what waits, and what waits behind it."""
+class KeyQueue:
+    """Jobs that are ready, delayed jobs, and for each delayed job those held behind it because they have its key."""
 
     def __init__(self) -> None:
         self._ready: deque[Job] = deque()
@@ -53,14 +53,14 @@ class Lane:
         return len(self._ready) + sum(map(len, self._held.values())) + len(self._delayed)
 
     def add(self, job: Job) -> None:
-        """A record was read."""
+        """Add a record that was read, behind those with its key."""
         if self._held and job.key in self._held:
             self._held[job.key].append(job)
         else:
             self._ready.append(job)
 
     def take(self, limit: int, now: float) -> list[Job]:
-        """The next records to process, in order: those whose time has come first."""
+        """Take the next records to process, in order; delayed ones that are due come first."""
         taken: list[Job] = []
         while self._delayed and self._delayed[0][0] <= now and len(taken) < limit:
             taken.append(heapq.heappop(self._delayed)[1])
@@ -69,7 +69,7 @@ class Lane:
         return taken
 
     def give_back(self, jobs: Iterable[Job], now: float) -> None:
-        """Records that were taken and not processed; they keep their places."""
+        """Put back records that were taken and not processed; they keep their order."""
         for job in reversed(list(jobs)):
             if job.attempt > 1 and job.key in self._held:
                 heapq.heappush(self._delayed, (now, job))
@@ -79,7 +79,7 @@ class Lane:
                 self._ready.appendleft(job)
 
     def delay(self, job: Job, due: float) -> None:
-        """A record failed, and is tried again at a time; others with its key wait, in order."""
+        """Delay a record that failed until its next try; others with its key are held behind it, in order."""
         heapq.heappush(self._delayed, (due, job))
         if job.key not in self._held:
             self._held[job.key] = deque(each for each in self._ready if each.key == job.key)
@@ -87,26 +87,26 @@ class Lane:
                 self._ready = deque(each for each in self._ready if each.key != job.key)
 
     def release(self, job: Job) -> None:
-        """A record is done for good: what waited behind it goes on, before anything else."""
+        """Release the records held behind one that is done or dead-lettered; they are next."""
         if self._held and job.key in self._held:
             self._ready.extendleft(reversed(self._held.pop(job.key)))
 
     @property
     def is_ready(self) -> bool:
-        """Whether a record can be processed now, apart from those whose time comes."""
+        """Whether a record can be processed now, delayed ones aside."""
         return bool(self._ready)
 
     @property
     def due(self) -> float | None:
-        """When the next try is due."""
+        """When the next delayed record is due; None if none is delayed."""
         return self._delayed[0][0] if self._delayed else None
 
-    def drop(self, leaving: Callable[[Job], bool]) -> None:
-        """Forget records, such as those of partitions that others have now."""
-        self._ready = deque(job for job in self._ready if not leaving(job))
-        self._delayed = [(due, job) for due, job in self._delayed if not leaving(job)]
+    def drop(self, should_drop: Callable[[Job], bool]) -> None:
+        """Drop records, such as those of revoked partitions."""
+        self._ready = deque(job for job in self._ready if not should_drop(job))
+        self._delayed = [(due, job) for due, job in self._delayed if not should_drop(job)]
         heapq.heapify(self._delayed)
-        held = {key: deque(job for job in jobs if not leaving(job)) for key, jobs in self._held.items()}
+        held = {key: deque(job for job in jobs if not should_drop(job)) for key, jobs in self._held.items()}
         waiting = {job.key for _, job in self._delayed}
         self._held = {key: jobs for key, jobs in held.items() if key in waiting}
         self._ready.extendleft(reversed([job for key, jobs in held.items() if key not in waiting for job in jobs]))

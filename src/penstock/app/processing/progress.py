@@ -1,8 +1,8 @@
-"""Which records of a partition are done, and how a commit says so.
+"""Which records of a partition are done, and how a commit records it.
 
 Records may finish out of order: one waits for its next try while later ones are processed. A commit names the first
-record that is not done, and in its metadata those after it that are. Whoever continues from there skips them: a poison
-pill neither holds back the partition nor makes others repeat what was done behind it.
+record that is not done, and in its metadata those after it that are. The next owner of the partition skips them: a
+poison pill neither blocks the partition nor causes records behind it to be processed again.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterable
 
 from penstock.wire.primitives import unsigned_varint
 
-# Brokers take metadata of up to 4096 bytes (offset.metadata.max.bytes).
+# Brokers accept metadata of up to 4096 bytes (offset.metadata.max.bytes).
 METADATA_CHARACTERS_MAX = 4000
 METADATA_CHARACTERS_FULL = 3500
-# So many done records always fit, however they lie.
-RANGES_SURELY_FIT = 250
+# So many done records always fit, however they are distributed.
+RANGES_ALWAYS_FIT = 250
 PREFIX = "penstock:1:"
 
 Ranges = tuple[tuple[int, int], ...]
@@ -30,7 +30,7 @@ class PartitionProgress:
     __slots__ = ("_committed", "_done", "_finished", "_next", "_pending", "_starts")
 
     def __init__(self, finished: Ranges = ()) -> None:
-        """`finished` are the ranges (first, last) that a predecessor did behind its commit."""
+        """`finished` are the ranges (first, last) that the previous owner finished past its committed offset."""
         self._finished = finished
         self._starts = [first for first, _ in finished]
         self._pending: deque[int] = deque()
@@ -38,18 +38,18 @@ class PartitionProgress:
         self._next: int | None = None
         self._committed: tuple[int, str] | None = None
 
-    def begin(self, offset: int) -> bool:
-        """A record was read; False if a predecessor has done it already."""
+    def start(self, offset: int) -> bool:
+        """Note a record that was read; False if the previous owner has finished it already."""
         self._next = offset + 1
         if self._finished and self._is_finished(offset):
             self._pending.append(offset)
-            self.end(offset)
+            self.finish(offset)
             return False
         self._pending.append(offset)
         return True
 
-    def end(self, offset: int) -> None:
-        """A record is done, or was put aside."""
+    def finish(self, offset: int) -> None:
+        """Note a record that is done or dead-lettered."""
         pending, done = self._pending, self._done
         if pending[0] != offset:
             done.add(offset)
@@ -60,7 +60,7 @@ class PartitionProgress:
 
     @property
     def open_count(self) -> int:
-        """How many records are not done, or cannot be committed yet."""
+        """How many records are not done, or are done but wait for an earlier one to be committed."""
         return len(self._pending)
 
     @property
@@ -71,7 +71,7 @@ class PartitionProgress:
     @property
     def is_full(self) -> bool:
         """Whether what is done out of order no longer fits into a commit."""
-        return len(self._done) > RANGES_SURELY_FIT and len(self.position()[1]) >= METADATA_CHARACTERS_FULL
+        return len(self._done) > RANGES_ALWAYS_FIT and len(self.position()[1]) >= METADATA_CHARACTERS_FULL
 
     def position(self) -> tuple[int, str]:
         """The offset to commit and its metadata; only after a record was read."""
@@ -88,11 +88,11 @@ class PartitionProgress:
         return None if position == self._committed else position
 
     def committed(self, position: tuple[int, str]) -> None:
-        """This position is durable."""
+        """Note that this position is durable."""
         self._committed = position
 
     def _ranges(self) -> Iterable[tuple[int, int]]:
-        """The done records as ranges; between two neighbours that were read there is nothing."""
+        """The done records as ranges, which span gaps between offsets that were read one after the other."""
         first: int | None = None
         last = 0
         for offset in self._pending:
@@ -106,8 +106,8 @@ class PartitionProgress:
             yield first, last
 
     def _is_finished(self, offset: int) -> bool:
-        place = bisect_right(self._starts, offset) - 1
-        return place >= 0 and offset <= self._finished[place][1]
+        index = bisect_right(self._starts, offset) - 1
+        return index >= 0 and offset <= self._finished[index][1]
 
 
 def encode_ranges(base: int, ranges: Iterable[tuple[int, int]]) -> str:
@@ -124,11 +124,11 @@ def encode_ranges(base: int, ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def decode_ranges(base: int, metadata: str | None) -> Ranges:
-    """What `encode_ranges` wrote; nothing for metadata of others."""
+    """The ranges that `encode_ranges` wrote; none for metadata that other clients wrote."""
     if not metadata or not metadata.startswith(PREFIX):
         return ()
     try:
-        # confluent-kafka stores the zero byte that ends a text in C, and leaves it out when it reads.
+        # confluent-kafka stores the zero byte that terminates a C string, and strips it when it reads.
         data = base64.b64decode(metadata[len(PREFIX) :].rstrip("\0"), validate=True)
     except ValueError:
         return ()

@@ -1,4 +1,4 @@
-"""What a line needs of a broker, and of time: real ones, and those of the test harness."""
+"""The interfaces of a broker and a clock that runners use: real ones, and those of the test harness."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from penstock.app.context import Message
-from penstock.app.lines.lane import Partition
-from penstock.app.lines.progress import Ranges
+from penstock.app.processing.key_queue import Partition
+from penstock.app.processing.progress import Ranges
 from penstock.client.application.errors import PenstockError
 
-# What becomes of a share group's record.
+# Messages of a share group with accept, release or reject.
 Outcomes = list[tuple[Any, str]]
 Position = tuple[int, str]
 
 
 class Refused(Exception):
-    """Messages that no broker takes, and why. They are the fault of the records that they were sent for."""
+    """Messages that brokers refuse, with the errors. The records that they were sent for fail."""
 
     def __init__(self, messages: list[tuple[Message, PenstockError]]) -> None:
         super().__init__(f"{len(messages)} messages were refused: {messages[0][1]}")
@@ -25,14 +25,14 @@ class Refused(Exception):
 
 
 class Member(Protocol):
-    """A member of a group. Everything is called in one thread."""
+    """A member of a group. All methods are called in one thread."""
 
     def read(self, max_records: int, timeout_s: float) -> list[Any]:
-        """Raw messages, as soon as there is one; none after the time. Assignments change in here."""
+        """Return raw messages as soon as there is one; none after `timeout_s`. Rebalances happen within this call."""
         ...
 
     def is_at_end(self) -> bool:
-        """Whether everything that is in the partitions now has been read. For tests."""
+        """Whether everything now in the partitions has been read. For tests."""
         ...
 
     def close(self) -> None:
@@ -41,37 +41,37 @@ class Member(Protocol):
 
 
 class Source(Member, Protocol):
-    """Records of a consumer group. `revoked` is called in the same thread, before others get its partitions."""
+    """Records of a consumer group. `revoked` is called in the same thread, before other members get the partitions."""
 
     def open(
         self,
         assigned: Callable[[dict[Partition, Ranges]], None],
         revoked: Callable[[list[Partition]], None],
     ) -> None:
-        """Join the group; assigned partitions come with what a predecessor did behind its commit."""
+        """Join the group; `assigned` gets each partition with the ranges finished past its committed offset."""
         ...
 
     def pause(self, paused: bool) -> None:
-        """Stop fetching, while staying a member: `read` must go on."""
+        """Stop fetching, or resume. To remain a member, keep calling `read`."""
         ...
 
     def commit_offsets(self, positions: Mapping[Partition, Position]) -> None:
-        """Make durable what is done. Not for exactly once."""
+        """Commit offsets; returns when they are durable. Not for exactly once, where the sink commits them."""
         ...
 
 
 class ShareLimits(NamedTuple):
-    """How often a share group hands out a record, and for how long: then it is given up, or comes back."""
+    """How often a share group delivers a record before archiving it, and how long each delivery locks it."""
 
     deliveries_max: int
     lock_s: float
 
 
 class SharedSource(Member, Protocol):
-    """Records of a share group, and the sink of what its handlers send."""
+    """Records of a share group, and the sink of its handlers' messages."""
 
     def open(self) -> None:
-        """See that the group has its settings; its partitions are everybody's."""
+        """Make sure that the group has its settings. There is no assignment: members share all partitions."""
         ...
 
     def limits(self) -> ShareLimits:
@@ -79,11 +79,11 @@ class SharedSource(Member, Protocol):
         ...
 
     def store(self, messages: Sequence[Message]) -> None:
-        """Store messages. Returns when they are durable; raises Refused for those that no broker takes."""
+        """Store messages. Returns when they are durable; raises Refused for those that brokers refuse."""
         ...
 
     def acknowledge(self, outcomes: Outcomes) -> None:
-        """What became of the records: accept, release, reject. Returns when it is durable."""
+        """Acknowledge records: accept, release or reject. Returns when that is durable."""
         ...
 
 
@@ -97,21 +97,21 @@ class Sink(Protocol):
     def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
         """Store the messages, for exactly once with the positions in one transaction. Returns when they are durable.
 
-        Raises Refused for those that no broker takes, and for those that were given to `send` before. The others are
-        stored then, but for exactly once none is.
+        Raises Refused for messages that brokers refuse, including those given to `send` before. The others are stored
+        then; for exactly once, none is.
         """
         ...
 
     def close(self) -> None:
-        """Deliver what is on its way, and close."""
+        """Deliver messages in flight, and close."""
         ...
 
 
 class Clock:
-    """Time as it passes."""
+    """Real time."""
 
     def now(self) -> float:
-        """Seconds."""
+        """Monotonic seconds."""
         return asyncio.get_running_loop().time()
 
     async def wait(self, event: asyncio.Event, until: float | None) -> None:

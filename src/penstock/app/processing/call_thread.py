@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class CallThread:
-    """Makes calls in their order until `close`. A call that waits for others to end lets them be made: see `wait`."""
+    """Makes calls in order until `close`. A call that depends on later calls uses `wait`, which makes them."""
 
     def __init__(self, name: str) -> None:
         # None wakes the thread up, to see what has changed.
@@ -22,13 +22,13 @@ class CallThread:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Make a call after those before it."""
+        """Queue a call behind those submitted before it."""
         future: Future[T] = Future()
         self._calls.put((call, future))
         return future
 
     def wait(self, future: Future[T], timeout_s: float) -> T:
-        """Within a call: wait for something that may need further calls of this thread, and make them meanwhile."""
+        """Within a call: wait for a future that may need further calls of this thread, making those calls meanwhile."""
         future.add_done_callback(lambda _: self._calls.put(None))
         deadline = time.monotonic() + timeout_s
         while not future.done():
@@ -39,7 +39,7 @@ class CallThread:
         return future.result()
 
     def close(self) -> None:
-        """End the thread after the calls that it has."""
+        """Stop the thread once the calls submitted so far are made."""
         self._is_closed = True
         self._calls.put(None)
 
@@ -54,5 +54,5 @@ class CallThread:
         call, future = item
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the call gets it
+        except BaseException as error:  # noqa: BLE001 - the caller that waits for the future gets it
             future.set_exception(error)

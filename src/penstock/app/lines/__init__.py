@@ -1,1 +1,0 @@
-"""From reading records to committing that they are done: the lines of a worker."""
