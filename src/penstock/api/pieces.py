@@ -13,11 +13,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.api.context import Handler, RequestContext, settled
 from penstock.wire.apis import ApiKey
+from penstock.wire.codec import Steps
 
 # How many rows take a few milliseconds.
 ROWS_MAX = 100
 # Of groups, whose names may be so long that finding the coordinator of one takes a millisecond.
 GROUPS_MAX = 20
+
+# How many elements of a request's or a response's arrays are read or written in a fraction of a millisecond.
+ROWS_READ_MAX = 500
+ROWS_WRITTEN_MAX = 500
 
 T = TypeVar("T")
 
@@ -46,6 +51,34 @@ PIECES = {
     ApiKey.STREAMS_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
     ApiKey.DESCRIBE_TRANSACTIONS: Pieces("transactional_ids", "transaction_states"),
 }
+
+
+async def by_turns(steps: Steps[T]) -> T:
+    """What the steps return; after each of them other clients get their turns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        await asyncio.sleep(0)
+
+
+def has_many_rows(response: Any) -> bool:
+    """Whether the arrays of a response, and those within their elements, are too long to be written at once."""
+    left = ROWS_WRITTEN_MAX
+    for value in response:
+        if type(value) is not list and type(value) is not tuple:
+            continue
+        left -= len(value)
+        if left < 0:
+            return True
+        for row in value:
+            if isinstance(row, tuple):
+                left -= sum([len(inner) for inner in row if type(inner) is list or type(inner) is tuple])
+        if left < 0:
+            return True
+    return False
 
 
 async def in_turns(rows: Iterable[T], rows_max: int = ROWS_MAX) -> AsyncIterator[T]:
@@ -106,11 +139,14 @@ def _split(rows: Sequence[Any], inner: str, rows_max: int) -> Iterator[list[Any]
 
 
 def _join(answers: list[Any], more: Sequence[Any], inner: str) -> None:
-    """Append rows; the first of them may continue the last one there is."""
+    """Append rows; the first of them may continue the last one there is, whose array is made longer."""
     rest = list(more)
     if inner and answers and rest and _continues(answers[-1], rest[0], inner):
-        first = rest.pop(0)
-        answers[-1] = answers[-1]._replace(**{inner: [*getattr(answers[-1], inner), *getattr(first, inner)]})
+        continued = getattr(answers[-1], inner)
+        if not isinstance(continued, list):
+            continued = list(continued)
+            answers[-1] = answers[-1]._replace(**{inner: continued})
+        continued += getattr(rest.pop(0), inner)
     answers += rest
 
 
