@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -56,9 +55,6 @@ from penstock.wire.messages.metadata_records import ControllerEndpoint, Controll
 
 # How much one administrative request may change; Kafka's limit.
 RECORDS_PER_REQUEST_MAX = 10_000
-# From this many partitions on the garbage collector must not traverse the image, which has no cycles: with a million of
-# them that stopped the process for a tenth of a second, just when a broker had failed.
-FROZEN_PARTITIONS_MIN = 100_000
 
 # Called with the partitions that a request creates or deletes; raises ApiError if its client may not.
 Charge = Callable[[int], None]
@@ -109,9 +105,6 @@ class Controller:
             self._duties = None
             self._heard_through.clear()
         if is_leader:
-            if sum(self._raft.image.leader_counts.values()) >= FROZEN_PARTITIONS_MIN:
-                gc.collect()
-                gc.freeze()
             self._duties = Duties(self._env, self._raft, self._settings, self._rules, self._next_offset)
             self._duties.start()
 
