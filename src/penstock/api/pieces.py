@@ -18,7 +18,7 @@ from penstock.wire.codec import Steps
 # How many rows take a few milliseconds.
 ROWS_MAX = 100
 # Of groups, whose names may be so long that finding the coordinator of one takes a millisecond.
-GROUPS_MAX = 20
+GROUPS_MAX = 4
 
 # How many elements of a request's or a response's arrays are read or written in a fraction of a millisecond.
 ROWS_READ_MAX = 500
@@ -38,7 +38,6 @@ class Pieces(NamedTuple):
 
 
 PIECES = {
-    ApiKey.METADATA: Pieces("topics", "topics"),
     ApiKey.LIST_OFFSETS: Pieces("topics", "topics", "partitions", "partitions"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Pieces("topics", "topics", "partitions", "partitions"),
     ApiKey.DESCRIBE_PRODUCERS: Pieces("topics", "topics", "partition_indexes", "partitions"),
