@@ -17,6 +17,8 @@ from typing import Any
 # About 100,000 objects.
 COLLECTION_S_MAX = 0.01
 OLDEST_GENERATION = 2
+# Full collections come after fewer collections of younger objects than usual (10), before there is much to look at.
+THRESHOLDS = (700, 10, 4)
 
 
 class FrozenHeap:
@@ -26,15 +28,19 @@ class FrozenHeap:
         self._clock = clock
         self._freeze = freeze
         self._began_s = 0.0
+        self._thresholds = gc.get_threshold()
 
     def start(self) -> None:
         """Exempt all that has been loaded so far, and look at every full collection from now on."""
         self._freeze()
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self.collecting)
 
     def stop(self) -> None:
         """Leave the garbage collector as it is without this."""
         gc.callbacks.remove(self.collecting)
+        gc.set_threshold(*self._thresholds)
         gc.unfreeze()
 
     def collecting(self, phase: str, info: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.api.access import split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.pieces import in_turns
 from penstock.config.describe import describe_topic
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.model.access import Operation, ResourceType
@@ -19,6 +20,8 @@ from penstock.wire.messages.create_topics import (
 )
 
 STRICT_QUOTA_SINCE = 6
+# Each has all settings of a topic.
+DESCRIBED_MAX = 20
 
 
 def make_create_topics(services: SharedServices) -> Handler:
@@ -29,7 +32,7 @@ def make_create_topics(services: SharedServices) -> Handler:
     async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         allowed, refused = [*request.topics], list[CreatableTopic]()
         if not access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
-            allowed, refused = split_by_right(
+            allowed, refused = await split_by_right(
                 access, context, Operation.CREATE, ResourceType.TOPIC, request.topics, lambda topic: topic.name
             )
         is_strict = context.api_version >= STRICT_QUOTA_SINCE
@@ -45,7 +48,10 @@ def make_create_topics(services: SharedServices) -> Handler:
             outcomes = [TopicOutcome(topic.name, error=error.code, message=error.message) for topic in wanted]
         return CreateTopicsResponse(
             throttle_time_ms=quota.throttle_ms(),
-            topics=[result(outcome, context) for outcome in outcomes] + [refuse(topic) for topic in refused],
+            topics=[
+                *[result(outcome, context) async for outcome in in_turns(outcomes, DESCRIBED_MAX)],
+                *[refuse(topic) for topic in refused],
+            ],
         )
 
     def refuse(topic: CreatableTopic) -> CreatableTopicResult:
