@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from penstock.api.context import Handler, RequestContext
@@ -76,7 +76,7 @@ def guarded(
 
 
 async def check_all(
-    access: AccessControl, context: RequestContext, operation: Operation, kind: ResourceType, names: Sequence[str]
+    access: AccessControl, context: RequestContext, operation: Operation, kind: ResourceType, names: Collection[str]
 ) -> None:
     """As `check`, for many resources; other clients get their turns meanwhile."""
     async for name in in_turns(names if access.is_on else ()):

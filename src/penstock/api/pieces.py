@@ -8,7 +8,8 @@ handled in several calls, and their responses put together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.api.context import Handler, RequestContext, settled
@@ -23,8 +24,11 @@ GROUPS_MAX = 4
 # How many elements of a request's or a response's arrays are read or written in a fraction of a millisecond.
 ROWS_READ_MAX = 500
 ROWS_WRITTEN_MAX = 500
+# How many rows the controller decides about at once.
+DECIDED_MAX = 250
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Pieces(NamedTuple):
@@ -78,6 +82,31 @@ def has_many_rows(response: Any) -> bool:
         if left < 0:
             return True
     return False
+
+
+def together(rows: Sequence[T], key: Callable[[T], Hashable]) -> Iterator[list[int]]:
+    """The positions of the rows in pieces for a decision each; rows that have the same key are in the first one."""
+    keys = [key(row) for row in rows]
+    counts = Counter(keys)
+    if len(counts) == len(rows) <= DECIDED_MAX:
+        yield [*range(len(rows))]
+        return
+    repeated = [position for position, each in enumerate(keys) if counts[each] > 1]
+    if repeated:
+        yield repeated
+    single = [position for position, each in enumerate(keys) if counts[each] == 1]
+    for start in range(0, len(single), DECIDED_MAX):
+        yield single[start : start + DECIDED_MAX]
+
+
+async def decide_in_pieces(
+    rows: Sequence[T], key: Callable[[T], Hashable], decide: Callable[[list[T]], Awaitable[Sequence[A]]]
+) -> list[A]:
+    """The answers to the rows, in their order; `decide` answers some of them, all those with the same key together."""
+    answers: dict[int, A] = {}
+    for piece in together(rows, key):
+        answers.update(zip(piece, await decide([rows[position] for position in piece]), strict=True))
+    return [answers[position] for position in range(len(rows))]
 
 
 async def in_turns(rows: Iterable[T], rows_max: int = ROWS_MAX) -> AsyncIterator[T]:

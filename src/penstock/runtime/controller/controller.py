@@ -257,7 +257,11 @@ class Controller:
         )
 
     def alter_reassignments(
-        self, wanted: Sequence[ReassignableTopic], *, allow_replication_factor_change: bool = True
+        self,
+        wanted: Sequence[ReassignableTopic],
+        *,
+        records_max: int = RECORDS_PER_REQUEST_MAX,
+        allow_replication_factor_change: bool = True,
     ) -> Future[list[ReassignableTopicResponse]]:
         """Start or cancel reassignments."""
         return self._raft.decide(
@@ -265,7 +269,7 @@ class Controller:
                 image,
                 wanted,
                 self._rules(),
-                RECORDS_PER_REQUEST_MAX,
+                records_max,
                 allow_replication_factor_change=allow_replication_factor_change,
             )
         )
@@ -291,7 +295,12 @@ class Controller:
         return self._raft.decide(decision)
 
     def create_topics(
-        self, wanted: Sequence[topics.NewTopic], charge: Charge = _free, *, validate_only: bool = False
+        self,
+        wanted: Sequence[topics.NewTopic],
+        charge: Charge = _free,
+        *,
+        validate_only: bool = False,
+        partitions_max: int = topics.PARTITIONS_PER_REQUEST_MAX,
     ) -> Future[list[topics.TopicOutcome]]:
         """Create topics, or only validate the request, which is charged all the same."""
 
@@ -308,6 +317,7 @@ class Controller:
                 self._check_topic_configs,
                 self._new_topic_id,
                 admit,
+                partitions_max,
             )
             if validate_only:
                 return Result((), [outcome._replace(topic_id=ZERO_UUID) for outcome in result.response])
