@@ -84,8 +84,11 @@ def has_many_rows(response: Any) -> bool:
     return False
 
 
-def together(rows: Sequence[T], key: Callable[[T], Hashable]) -> Iterator[list[int]]:
-    """The positions of the rows in pieces for a decision each; rows that have the same key are in the first one."""
+async def together(rows: Sequence[T], key: Callable[[T], Hashable]) -> AsyncIterator[list[int]]:
+    """The positions of the rows in pieces for a decision each; rows that have the same key are in the first one.
+
+    After each of them other clients get their turns.
+    """
     keys = [key(row) for row in rows]
     counts = Counter(keys)
     if len(counts) == len(rows) <= DECIDED_MAX:
@@ -94,9 +97,11 @@ def together(rows: Sequence[T], key: Callable[[T], Hashable]) -> Iterator[list[i
     repeated = [position for position, each in enumerate(keys) if counts[each] > 1]
     if repeated:
         yield repeated
+        await asyncio.sleep(0)
     single = [position for position, each in enumerate(keys) if counts[each] == 1]
     for start in range(0, len(single), DECIDED_MAX):
         yield single[start : start + DECIDED_MAX]
+        await asyncio.sleep(0)
 
 
 async def decide_in_pieces(
@@ -104,7 +109,7 @@ async def decide_in_pieces(
 ) -> list[A]:
     """The answers to the rows, in their order; `decide` answers some of them, all those with the same key together."""
     answers: dict[int, A] = {}
-    for piece in together(rows, key):
+    async for piece in together(rows, key):
         answers.update(zip(piece, await decide([rows[position] for position in piece]), strict=True))
     return [answers[position] for position in range(len(rows))]
 

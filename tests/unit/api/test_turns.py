@@ -15,7 +15,7 @@ from penstock.api.context import Client, Handler, RequestContext, settled
 from penstock.api.groups.delete_groups import make_delete_groups
 from penstock.api.groups.offset_fetch import make_offset_fetch
 from penstock.api.observability.describe_lag import make_describe_lag
-from penstock.api.pieces import DECIDED_MAX, GROUPS_MAX, ROWS_MAX, decide_in_pieces, in_turns, together
+from penstock.api.pieces import DECIDED_MAX, GROUPS_MAX, ROWS_MAX, decide_in_pieces, in_turns
 from penstock.api.records.delete_records import make_delete_records
 from penstock.api.records.produce import ROWS_AT_ONCE_MAX, Produce
 from penstock.api.topics.describe_topic_partitions import make_describe_topic_partitions
@@ -140,11 +140,15 @@ def test_rows_are_decided_in_pieces_and_those_of_the_same_name_together() -> Non
         pieces.append(some)
         return [name.upper() for name in some]
 
-    assert asyncio.run(decide_in_pieces(rows, str, decide)) == [name.upper() for name in rows]
+    answers, turns = asyncio.run(turns_during(decide_in_pieces(rows, str, decide)))
+    assert answers == [name.upper() for name in rows]
+    assert turns >= len(pieces)
     assert pieces[0] == ["twice", "twice"]
     assert max(map(len, pieces)) == DECIDED_MAX <= 500
-    assert [*together([], str)] == [[]]
-    assert [*together(["a", "b"], str)] == [[0, 1]]
+    pieces.clear()
+    assert asyncio.run(decide_in_pieces(["a", "b"], str, decide)) == ["A", "B"]
+    assert asyncio.run(decide_in_pieces([], str, decide)) == []
+    assert pieces == [["a", "b"], []]
 
 
 def test_rights_on_many_resources_are_checked_in_turns() -> None:

@@ -41,7 +41,9 @@ def make_create_topics(services: SharedServices) -> Handler:
         wanted = [_new_topic(topic) for topic in allowed]
         outcomes: list[TopicOutcome] = []
         left = PARTITIONS_PER_REQUEST_MAX
-        for piece in together(wanted, lambda topic: folded(topic.name) or topic.name) if wanted or not refused else ():
+        async for piece in together(wanted, lambda topic: folded(topic.name) or topic.name):
+            if refused and not wanted:
+                break
             some = [wanted[position] for position in piece]
             try:
                 decided = await services.controller.create_topics(
