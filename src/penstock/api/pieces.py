@@ -8,9 +8,10 @@ handled in several calls, and their responses put together.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from penstock.api.context import Handler, RequestContext, settled
 from penstock.wire.apis import ApiKey
@@ -56,6 +57,42 @@ PIECES = {
 }
 
 
+class _Turns:
+    """The pieces of large requests that wait on one event loop, of which each turn of the loop continues one.
+
+    However many such requests there are, and on however many connections, others wait for one piece at most.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._continue_next, loop)
+        return turn
+
+    def _continue_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        turn = self._waiting.popleft()
+        if self._waiting:
+            loop.call_soon(self._continue_next, loop)
+        if not turn.done():
+            turn.set_result(None)
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+
+
+async def next_turn() -> None:
+    """Let other clients have their turns, and then other large requests."""
+    loop = asyncio.get_running_loop()
+    turns = _turns.get(loop)
+    if turns is None:
+        turns = _turns[loop] = _Turns()
+    await turns.wait(loop)
+
+
 async def by_turns(steps: Steps[T]) -> T:
     """What the steps return; after each of them other clients get their turns."""
     while True:
@@ -64,7 +101,7 @@ async def by_turns(steps: Steps[T]) -> T:
         except StopIteration as done:
             result: T = done.value
             return result
-        await asyncio.sleep(0)
+        await next_turn()
 
 
 def has_many_rows(response: Any) -> bool:
@@ -97,11 +134,11 @@ async def together(rows: Sequence[T], key: Callable[[T], Hashable]) -> AsyncIter
     repeated = [position for position, each in enumerate(keys) if counts[each] > 1]
     if repeated:
         yield repeated
-        await asyncio.sleep(0)
+        await next_turn()
     single = [position for position, each in enumerate(keys) if counts[each] == 1]
     for start in range(0, len(single), DECIDED_MAX):
         yield single[start : start + DECIDED_MAX]
-        await asyncio.sleep(0)
+        await next_turn()
 
 
 async def decide_in_pieces(
@@ -119,7 +156,7 @@ async def in_turns(rows: Iterable[T], rows_max: int = ROWS_MAX) -> AsyncIterator
     for number, row in enumerate(rows, 1):
         yield row
         if not number % rows_max:
-            await asyncio.sleep(0)
+            await next_turn()
 
 
 def in_pieces(handle: Handler, pieces: Pieces) -> Handler:
@@ -140,7 +177,7 @@ def in_pieces(handle: Handler, pieces: Pieces) -> Handler:
             if whole is None:
                 whole = response
             _join(answers, getattr(response, pieces.answered), pieces.answered_inner)
-            await asyncio.sleep(0)
+            await next_turn()
         return whole._replace(**{pieces.answered: answers})
 
     return handle_any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -206,5 +207,29 @@ def test_a_produce_to_many_partitions_is_appended_in_turns() -> None:
             assert [row.index for row in topic.partition_responses] == list(range(len(rows)))
         few = ProduceRequest(None, 1, 0, [TopicProduceData("a", partition_data=rows[:ROWS_AT_ONCE_MAX])])
         assert isinstance(handler.produce(few, CONTEXT), ProduceResponse)
+
+    asyncio.run(story())
+
+
+def test_each_turn_of_the_loop_continues_one_large_request_however_many_there_are() -> None:
+    async def story() -> None:
+        done = Counter[int]()
+
+        async def work(number: int) -> None:
+            async for _ in in_turns(range(10), 1):
+                done[number] += 1
+
+        gone = asyncio.ensure_future(work(99))
+        everything = asyncio.gather(*(work(number) for number in range(20)))
+        # All of them start in the same turn.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        gone.cancel()
+        before = done.total()
+        while not everything.done():
+            await asyncio.sleep(0)
+            assert done.total() <= before + 1
+            before = done.total()
+        assert [done[number] for number in range(20)] == [10] * 20
 
     asyncio.run(story())
