@@ -56,6 +56,10 @@ class Brokers:
             raise Rejected
         return Credentials("PLAIN", user, password)
 
+    async def principal_of(self, credentials: Credentials) -> str:
+        owner, is_token, _ = credentials.username.partition("'s token")
+        return f"User:{owner if is_token else credentials.username}"
+
     async def by_token(self, name: str, token: str, address: str) -> Credentials:
         del address
         return Credentials(OAUTHBEARER, name, token)
@@ -86,6 +90,18 @@ def _answer_failures_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def user(name: str, password: str = "right") -> Presented:
     return Presented(BASIC, name, password)
+
+
+def test_all_delegation_tokens_of_a_user_are_one_caller() -> None:
+    async def scenario(callers: Callers, brokers: Brokers) -> None:
+        del brokers
+        sessions = [await callers.sign_in(Presented(BASIC, f"alice's token {n}", "right"), HERE) for n in range(3)]
+        sessions.append(await callers.sign_in(Presented(BASIC, "alice", "right"), HERE))
+        assert len({id(session) for session in sessions}) == 4
+        assert {session.principal for session in sessions} == {"User:alice"}
+        assert (await callers.sign_in(Presented(BASIC, "bob", "right"), HERE)).principal == "User:bob"
+
+    with_callers(scenario)
 
 
 def test_sign_ins_in_progress_count_as_failures() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -39,7 +41,8 @@ class Cost(NamedTuple):
     """What one request took. `answer` is the reply's size, None if the broker hung up or was silent.
 
     `neighbour_s` is the longest that a neighbour waited, `calm_s` and `p99_s` the 99th percentile of its waits before
-    and until the answer; `kept_bytes` is the memory that the broker did not give back.
+    and until the answer; `kept_bytes` is the memory that the broker did not give back; `step_s` is the processor time
+    that the loop worked at a stretch, which is how long it holds up others on a machine of its own.
     """
 
     loop_s: float
@@ -50,6 +53,8 @@ class Cost(NamedTuple):
     calm_s: float
     p99_s: float
     kept_bytes: int
+    # 0 unless steps are noted.
+    step_s: float
 
     @property
     def ratio(self) -> float:
@@ -81,12 +86,16 @@ def settings() -> dict[str, str]:
 class AbusedBroker:
     """One broker in a process of its own."""
 
-    def __init__(self) -> None:
-        self._cluster = Cluster(settings())
+    def __init__(self, steps: Path | None = None) -> None:
+        """Notes in the file `steps` how long the event loop works at a stretch; see `observed`."""
+        self._steps = steps
+        # Only asyncio's own loop can be observed.
+        self._cluster = Cluster(settings() if steps is None else {**settings(), "penstock.loop": "asyncio"})
 
     def __enter__(self) -> Self:
         # Its own way to wait for a broker signs in as nobody.
-        self._cluster.__enter__()
+        with _observing(self._steps):
+            self._cluster.__enter__()
         self.pid = self._cluster.pid
         self.address = self._cluster.bootstrap_servers
         with self.sign_in(ADMIN) as admin:
@@ -142,7 +151,16 @@ class AbusedBroker:
             loop_s, process_s = self.loop_s() - loop_s, self.process_s() - process_s
             waits = neighbour.stop()
             kept = self.memory_bytes() - memory
-            return Cost(loop_s, process_s, answer, took_s, max(waits, default=0.0), calm_s, p99(waits), kept)
+            longest_s = max(waits, default=0.0)
+            return Cost(loop_s, process_s, answer, took_s, longest_s, calm_s, p99(waits), kept, self._longest_step_s())
+
+    def _longest_step_s(self) -> float:
+        """The longest that the loop has worked at a stretch since the last call."""
+        if self._steps is None:
+            return 0.0
+        steps = [float(line) for line in self._steps.read_text().splitlines()]
+        self._steps.write_text("")
+        return max(steps, default=0.0)
 
     def ask(self, client: WireClient) -> None:
         """A request that takes next to nothing."""
@@ -173,6 +191,23 @@ class AbusedBroker:
     def logs(self) -> str:
         """What the broker has logged."""
         return self._cluster.logs()
+
+
+@contextmanager
+def _observing(steps: Path | None) -> Iterator[None]:
+    """Have the processes that are started meanwhile note their steps."""
+    if steps is None:
+        yield
+        return
+    before = dict(os.environ)
+    steps.write_text("")
+    folder = str(Path(__file__).parent / "observed")
+    os.environ |= {"PENSTOCK_STEPS": str(steps), "PYTHONPATH": f"{folder}:{before.get('PYTHONPATH', '')}"}
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ |= before
 
 
 def p99(waits: Sequence[float]) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import SharedServices
+from penstock.api.pieces import in_turns
 from penstock.model.access import CLUSTER_NAME, Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.security.access_control import AccessControl
@@ -74,7 +75,15 @@ def guarded(
     return make_guarded
 
 
-def split_by_right(
+async def check_all(
+    access: AccessControl, context: RequestContext, operation: Operation, kind: ResourceType, names: Collection[str]
+) -> None:
+    """As `check`, for many resources; other clients get their turns meanwhile."""
+    async for name in in_turns(names if access.is_on else ()):
+        check(access, context, operation, kind, name)
+
+
+async def split_by_right(
     access: AccessControl,
     context: RequestContext,
     operation: Operation,
@@ -82,11 +91,14 @@ def split_by_right(
     rows: Iterable[T],
     name_of: Callable[[T], str],
 ) -> tuple[list[T], list[T]]:
-    """The rows of a request on whose resources the client may do this, and the others."""
+    """The rows of a request on whose resources the client may do this, and the others.
+
+    Other clients get their turns meanwhile.
+    """
     if not access.is_on:
         return [*rows], []
     allowed: list[T] = []
     refused: list[T] = []
-    for row in rows:
+    async for row in in_turns(rows):
         (allowed if access.allows(context.client, operation, kind, name_of(row)) else refused).append(row)
     return allowed, refused

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from functools import partial
 from inspect import iscoroutine
 from struct import Struct
 from struct import error as StructError
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.api.context import NO_HEADER, Client, Handler, RepeatedHeader, Reply, RequestContext, settled
 from penstock.api.forwarding import Forwarding, decoded
+from penstock.api.pieces import ROWS_READ_MAX, by_turns, has_many_rows
 from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
 from penstock.api.work_timer import WorkTimer
@@ -31,7 +33,7 @@ from penstock.runtime.replication.fetch_rows import is_follower
 from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
-from penstock.wire.codec import encoder, request_decoder
+from penstock.wire.codec import Steps, encoder, request_decoder, stepwise_decoder, stepwise_encoder
 from penstock.wire.decoding import ENTRIES_UNLIMITED
 from penstock.wire.frame import decode_request_header, encode_response
 from penstock.wire.primitives import Buffer, MalformedMessage, TooManyEntries
@@ -85,6 +87,18 @@ SMALL_FOR_CLIENTS: Collection[int] = frozenset(LARGE_BETWEEN_NODES) - {
     ApiKey.ADD_PARTITIONS_TO_TXN,
 }
 SMALL_ENTRIES_MAX = 1_000
+# Frequent ones whose responses have few elements where their requests have.
+SHORT_ANSWERS: Collection[int] = frozenset(
+    (
+        ApiKey.PRODUCE,
+        ApiKey.FETCH,
+        ApiKey.HEARTBEAT,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.API_VERSIONS,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ENVELOPE,
+    )
+)
 UNLIMITED_BYTES = 2**31 - 1
 
 T = TypeVar("T")
@@ -101,6 +115,11 @@ class Route(NamedTuple):
     handle: Handler
     response: type[Any]
     encode: Callable[[Any, list[Buffer]], None]
+    # As `decode` and `encode`, for requests and responses with many elements; made with the first of them.
+    decode_steps: Callable[[], Callable[[Buffer, int, int], Steps[tuple[Any, int]]]]
+    encode_steps: Callable[[], Callable[[Any, list[Buffer]], Steps[None]]]
+    # Whether its responses may have many elements though the request has few.
+    may_list: bool
     header_version: int
     version: int
     forwarding: Forwarding | None
@@ -113,6 +132,8 @@ class Route(NamedTuple):
     bytes_max: int
     # The most elements in its arrays, except from other nodes.
     entries_max: int
+    # With more it is served in turns with other clients.
+    entries_at_once_max: int
     # The same for fetches by followers, which have different meaning and timing.
     of_followers: Route | None
 
@@ -201,14 +222,9 @@ class Dispatcher:
             self._check_size(route, len(frame), client)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
         try:
-            request, _ = route.decode(frame, position, route.entries_max)
+            request, _ = route.decode(frame, position, route.entries_at_once_max)
         except TooManyEntries:
-            if not self._may_be_large(route, client):
-                raise ProtocolError(
-                    f"{APIS[api_key].name} with more than {route.entries_max} elements in its arrays "
-                    "(penstock.request.entries.max)"
-                ) from None
-            request, _ = route.decode(frame, position, ENTRIES_UNLIMITED)
+            return self._answer_in_turns(frame, position, context, route, correlation_id, started)
         if route.forwarding is not None:
             timer = WorkTimer(self._clock)
             return self._own(timer.measured(self._decide(bytes(frame), request, context, route, started, timer)))
@@ -218,6 +234,63 @@ class Dispatcher:
         if type(response) is not route.response and (isinstance(response, asyncio.Future) or iscoroutine(response)):
             return self._park(response, route, context, correlation_id, len(frame), started)
         return self._finish(response, route, context, correlation_id, len(frame), started)
+
+    def _answer_in_turns(
+        self,
+        frame: bytearray,
+        position: int,
+        context: RequestContext,
+        route: Route,
+        correlation_id: int,
+        started: float,
+    ) -> asyncio.Task[Reply | None]:
+        """Serve a request with many elements, so that other clients get their turns in between."""
+        timer = WorkTimer(self._clock)
+        work = self._own(
+            timer.measured(self._serve_in_turns(frame, position, context, route, correlation_id, started, timer))
+        )
+        if route.api_key != ApiKey.PRODUCE:
+            return work
+
+        async def answered() -> Reply | None:
+            # Records are stored even if the producer has gone.
+            return await asyncio.shield(work)
+
+        return self._own(answered())
+
+    async def _serve_in_turns(
+        self,
+        frame: bytearray,
+        position: int,
+        context: RequestContext,
+        route: Route,
+        correlation_id: int,
+        started: float,
+        timer: WorkTimer,
+    ) -> Reply | None:
+        may_be_large = self._may_be_large(route, context.client)
+        try:
+            steps = route.decode_steps()(frame, position, ENTRIES_UNLIMITED if may_be_large else route.entries_max)
+            request, _ = await by_turns(steps)
+        except TooManyEntries:
+            raise ProtocolError(
+                f"{APIS[route.api_key].name} with more than {route.entries_max} elements in its arrays "
+                "(penstock.request.entries.max)"
+            ) from None
+        if route.forwarding is not None:
+            return await self._decide(bytes(frame), request, context, route, started, timer)
+        if route.of_followers is not None and is_follower(request):
+            route = route.of_followers
+        response = await self._handled(request, context, route)
+        waited_s = self._clock() - started - timer.spent_s
+        return await self._finish_in_turns(response, route, context, correlation_id, len(frame), started, waited_s)
+
+    async def _handled(self, request: Any, context: RequestContext, route: Route) -> Any:
+        while True:
+            try:
+                return await settled(route.handle(request, context))
+            except Throttled as throttled:
+                await asyncio.sleep(throttled.delay_ms / 1000)
 
     def _check_size(self, route: Route, size_bytes: int, client: Client) -> None:
         """Raises ProtocolError for a request that is too large, unless it comes from another node."""
@@ -254,8 +327,13 @@ class Dispatcher:
         size_bytes: int,
         started: float,
         waited_s: float | None = None,
-    ) -> Reply | None:
+    ) -> Reply | asyncio.Task[Reply | None] | None:
         """What is sent for a response; None if the request has no reply."""
+        if route.may_list and response is not None and has_many_rows(response):
+            waited_s = waited_s or 0.0
+            return self._own(
+                self._finish_in_turns(response, route, context, correlation_id, size_bytes, started, waited_s)
+            )
         if self._quotas is not None and self._quotas.are_set and route.forwarding is None:
             work_s = self._clock() - started - (waited_s or 0.0)
             response = self._charge(self._quotas, response, route, context, size_bytes, work_s)
@@ -270,6 +348,30 @@ class Dispatcher:
             route.counters.answered(self._clock() - started)
         else:
             route.counters.answered_late(self._clock() - started, waited_s)
+        return reply
+
+    async def _finish_in_turns(
+        self,
+        response: Any,
+        route: Route,
+        context: RequestContext,
+        correlation_id: int,
+        size_bytes: int,
+        started: float,
+        waited_s: float,
+    ) -> Reply | None:
+        """As `_finish`, for a response with many elements."""
+        if self._quotas is not None and self._quotas.are_set and route.forwarding is None:
+            work_s = self._clock() - started - waited_s
+            response = self._charge(self._quotas, response, route, context, size_bytes, work_s)
+        reply = None
+        if response is not None:
+            if route.errors is not None:
+                route.errors(response, route.counters.failed)
+            body: list[Buffer] = []
+            await by_turns(route.encode_steps()(response, body))
+            reply = encode_response(correlation_id, route.header_version, body)
+        route.counters.answered_late(self._clock() - started, waited_s)
         return reply
 
     def _charge(
@@ -316,6 +418,9 @@ class Dispatcher:
             handle,
             response,
             encoder(response, version),
+            partial(stepwise_decoder, request_class(api_key), version),
+            partial(stepwise_encoder, response, version),
+            api_key not in SHORT_ANSWERS,
             response_header_version(api_key, version),
             version,
             forwarding,
@@ -324,6 +429,7 @@ class Dispatcher:
             None if name in TELLING else errors,
             UNLIMITED_BYTES if api_key == ApiKey.PRODUCE else self._limits.bytes_max,
             self._limits.entries_max,
+            min(self._limits.entries_max, ROWS_READ_MAX),
             None,
         )
         if api_key in SMALL_FOR_CLIENTS:
@@ -337,7 +443,7 @@ class Dispatcher:
 
     def _unsupported(
         self, api_key: int, version: int, correlation_id: int, client: Client, started: float
-    ) -> Reply | None:
+    ) -> Reply | asyncio.Task[Reply | None] | None:
         """A client that asks for a newer ApiVersions gets the supported versions in version 0."""
         route = self._find_route(api_key, 0) if api_key == ApiKey.API_VERSIONS else None
         if route is None:
@@ -374,7 +480,8 @@ class Dispatcher:
         _mute(context.client, getattr(response, "throttle_time_ms", 0))
         if self._audit is not None and api_key in AUDITED:
             self._audit.changed(context.client, api_key, request, response)
-        return self._finish(response, route, context, correlation_id, len(frame), started)
+        reply = self._finish(response, route, context, correlation_id, len(frame), started)
+        return await reply if isinstance(reply, asyncio.Task) else reply
 
     def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
@@ -417,9 +524,11 @@ class Dispatcher:
             if error is None:
                 try:
                     response = done.result()
-                    reply.set_result(
-                        self._finish(response, route, context, correlation_id, size_bytes, started, waited_s)
-                    )
+                    last = self._finish(response, route, context, correlation_id, size_bytes, started, waited_s)
+                    if isinstance(last, asyncio.Task):
+                        last.add_done_callback(partial(_pass_on, reply))
+                    else:
+                        reply.set_result(last)
                     return
                 except ValueError as problem:
                     # The connection must get the error, or it waits forever.
@@ -477,6 +586,20 @@ class ClientSession:
     def closed(self) -> None:
         """The connection has closed. It cancels its parked replies itself."""
         self.client.closed()
+
+
+def _pass_on(reply: asyncio.Future[Reply | None], done: asyncio.Future[Reply | None]) -> None:
+    """Answer as another future does."""
+    if done.cancelled():
+        reply.cancel()
+        return
+    error = done.exception()
+    if reply.done():
+        return
+    if error is None:
+        reply.set_result(done.result())
+    else:
+        reply.set_exception(error)
 
 
 def _read_header(frame: bytearray, route: Route, client: Client) -> tuple[RequestContext, int]:

@@ -8,18 +8,28 @@ handled in several calls, and their responses put together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from penstock.api.context import Handler, RequestContext, settled
 from penstock.wire.apis import ApiKey
+from penstock.wire.codec import Steps
 
 # How many rows take a few milliseconds.
 ROWS_MAX = 100
 # Of groups, whose names may be so long that finding the coordinator of one takes a millisecond.
-GROUPS_MAX = 20
+GROUPS_MAX = 4
+
+# How many elements of a request's or a response's arrays are read or written in a fraction of a millisecond.
+ROWS_READ_MAX = 500
+ROWS_WRITTEN_MAX = 500
+# How many rows the controller decides about at once.
+DECIDED_MAX = 250
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Pieces(NamedTuple):
@@ -33,7 +43,6 @@ class Pieces(NamedTuple):
 
 
 PIECES = {
-    ApiKey.METADATA: Pieces("topics", "topics"),
     ApiKey.LIST_OFFSETS: Pieces("topics", "topics", "partitions", "partitions"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Pieces("topics", "topics", "partitions", "partitions"),
     ApiKey.DESCRIBE_PRODUCERS: Pieces("topics", "topics", "partition_indexes", "partitions"),
@@ -48,12 +57,106 @@ PIECES = {
 }
 
 
+class _Turns:
+    """The pieces of large requests that wait on one event loop, of which each turn of the loop continues one.
+
+    However many such requests there are, and on however many connections, others wait for one piece at most.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def wait(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            loop.call_soon(self._continue_next, loop)
+        return turn
+
+    def _continue_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        turn = self._waiting.popleft()
+        if self._waiting:
+            loop.call_soon(self._continue_next, loop)
+        if not turn.done():
+            turn.set_result(None)
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+
+
+async def next_turn() -> None:
+    """Let other clients have their turns, and then other large requests."""
+    loop = asyncio.get_running_loop()
+    turns = _turns.get(loop)
+    if turns is None:
+        turns = _turns[loop] = _Turns()
+    await turns.wait(loop)
+
+
+async def by_turns(steps: Steps[T]) -> T:
+    """What the steps return; after each of them other clients get their turns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        await next_turn()
+
+
+def has_many_rows(response: Any) -> bool:
+    """Whether the arrays of a response, and those within their elements, are too long to be written at once."""
+    left = ROWS_WRITTEN_MAX
+    for value in response:
+        if type(value) is not list and type(value) is not tuple:
+            continue
+        left -= len(value)
+        if left < 0:
+            return True
+        for row in value:
+            if isinstance(row, tuple):
+                left -= sum([len(inner) for inner in row if type(inner) is list or type(inner) is tuple])
+        if left < 0:
+            return True
+    return False
+
+
+async def together(rows: Sequence[T], key: Callable[[T], Hashable]) -> AsyncIterator[list[int]]:
+    """The positions of the rows in pieces for a decision each; rows that have the same key are in the first one.
+
+    After each of them other clients get their turns.
+    """
+    keys = [key(row) for row in rows]
+    counts = Counter(keys)
+    if len(counts) == len(rows) <= DECIDED_MAX:
+        yield [*range(len(rows))]
+        return
+    repeated = [position for position, each in enumerate(keys) if counts[each] > 1]
+    if repeated:
+        yield repeated
+        await next_turn()
+    single = [position for position, each in enumerate(keys) if counts[each] == 1]
+    for start in range(0, len(single), DECIDED_MAX):
+        yield single[start : start + DECIDED_MAX]
+        await next_turn()
+
+
+async def decide_in_pieces(
+    rows: Sequence[T], key: Callable[[T], Hashable], decide: Callable[[list[T]], Awaitable[Sequence[A]]]
+) -> list[A]:
+    """The answers to the rows, in their order; `decide` answers some of them, all those with the same key together."""
+    answers: dict[int, A] = {}
+    async for piece in together(rows, key):
+        answers.update(zip(piece, await decide([rows[position] for position in piece]), strict=True))
+    return [answers[position] for position in range(len(rows))]
+
+
 async def in_turns(rows: Iterable[T], rows_max: int = ROWS_MAX) -> AsyncIterator[T]:
     """The rows; after every `rows_max` of them other clients get their turns."""
     for number, row in enumerate(rows, 1):
         yield row
         if not number % rows_max:
-            await asyncio.sleep(0)
+            await next_turn()
 
 
 def in_pieces(handle: Handler, pieces: Pieces) -> Handler:
@@ -74,7 +177,7 @@ def in_pieces(handle: Handler, pieces: Pieces) -> Handler:
             if whole is None:
                 whole = response
             _join(answers, getattr(response, pieces.answered), pieces.answered_inner)
-            await asyncio.sleep(0)
+            await next_turn()
         return whole._replace(**{pieces.answered: answers})
 
     return handle_any
@@ -106,11 +209,14 @@ def _split(rows: Sequence[Any], inner: str, rows_max: int) -> Iterator[list[Any]
 
 
 def _join(answers: list[Any], more: Sequence[Any], inner: str) -> None:
-    """Append rows; the first of them may continue the last one there is."""
+    """Append rows; the first of them may continue the last one there is, whose array is made longer."""
     rest = list(more)
     if inner and answers and rest and _continues(answers[-1], rest[0], inner):
-        first = rest.pop(0)
-        answers[-1] = answers[-1]._replace(**{inner: [*getattr(answers[-1], inner), *getattr(first, inner)]})
+        continued = getattr(answers[-1], inner)
+        if not isinstance(continued, list):
+            continued = list(continued)
+            answers[-1] = answers[-1]._replace(**{inner: continued})
+        continued += getattr(rest.pop(0), inner)
     answers += rest
 
 

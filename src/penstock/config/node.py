@@ -102,6 +102,7 @@ class NodeSettings:
     penstock_partition_producer_ids_max: int
     penstock_request_bytes_max: int
     penstock_request_entries_max: int
+    penstock_auto_create_topics_max: int
     penstock_fetch_sessions_bytes_max: int
     penstock_request_read_timeout_ms: int
     penstock_sync_on_ack: bool

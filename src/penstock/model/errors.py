@@ -164,7 +164,7 @@ def error_code(code: int) -> ErrorCode:
 
 
 # Messages quote what clients send, and end up in logs and in responses, whose strings have a largest size.
-MESSAGE_LENGTH_MAX = 2_000
+MESSAGE_LENGTH_MAX = 500
 
 
 def shortened(message: str) -> str:

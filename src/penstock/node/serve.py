@@ -13,6 +13,7 @@ from penstock.api.table import ROWS
 from penstock.config.listeners import unprotected
 from penstock.config.node import NodeSettings
 from penstock.node.failures import CannotStart
+from penstock.node.frozen_heap import FrozenHeap
 from penstock.node.node import Node
 from penstock.node.process_limits import allow_open_files, keep_freed_memory
 from penstock.runtime.env import SystemEnv
@@ -38,9 +39,14 @@ def serve(
     """
     keep_freed_memory()
     allow_open_files()
+    heap = FrozenHeap()
+    heap.start()
     runner = asyncio.Runner(loop_factory=_loop_factory(settings.penstock_loop))
-    with runner:
-        return runner.run(_serve(settings, ready, made))
+    try:
+        with runner:
+            return runner.run(_serve(settings, ready, made))
+    finally:
+        heap.stop()
 
 
 async def _serve(

@@ -11,10 +11,11 @@ The dispatcher answers with buffers (send now), a future of them (parked: an ack
 future may return that too). Replies leave strictly in request order: a finished reply waits behind unfinished ones.
 
 A connection is busy while its peer leaves replies unread, has too many requests or reply bytes waiting, or waits for
-anything but a produce; only produces are started before earlier ones are done. It is also busy after many requests at
-once, until the other connections had their turn, and before a large request while the process reads too many of them
-(`RequestMemory`). A busy connection serves no frame. What arrives meanwhile is kept, up to `READ_AHEAD_BYTES`; only
-then does reading pause, so that a peer that disconnects while it waits is noticed at once.
+anything but a produce. Only produces are started before earlier ones are done, unless an earlier one has so many
+partitions that it is read in turns with other clients; the dispatcher answers that with a task. A connection is also
+busy after many requests at once, until the other connections had their turn, and before a large request while the
+process reads too many of them (`RequestMemory`). A busy connection serves no frame. What arrives meanwhile is kept, up
+to `READ_AHEAD_BYTES`; only then does reading pause, so that a peer that disconnects while it waits is noticed at once.
 
 Requests that have arrived whole when the peer disconnects are served all the same, as by Kafka: a producer with acks=0
 sends and closes. Their replies go nowhere, and they have `LOST_S_MAX`. What is behind a request that was waiting when
@@ -321,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
                 answer.cancel()
                 self._end()
                 return
-            if frame[:2] != PRODUCE:
+            if frame[:2] != PRODUCE or isinstance(answer, asyncio.Task):
                 self._alone = answer
                 self._busy = True
             pending.append(answer)

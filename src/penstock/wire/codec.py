@@ -7,7 +7,7 @@ keeps the functions; occasional readers and writers call `decode` and `encode`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar, cast
 
 from penstock.wire import schema
@@ -16,10 +16,16 @@ from penstock.wire.encoding import compile_encoder
 from penstock.wire.primitives import Buffer, MalformedMessage, UnsupportedVersion
 
 MessageT = TypeVar("MessageT")
+T = TypeVar("T")
+
+# A function that is carried out step by step, and then returns something.
+Steps = Generator[None, None, T]
 
 _definitions: dict[type[Any], schema.Message] = {}
 _decoders: dict[tuple[type[Any], int], Callable[..., tuple[Any, int]]] = {}
 _encoders: dict[tuple[type[Any], int], Callable[[Any, list[Buffer]], None]] = {}
+_stepwise_decoders: dict[tuple[type[Any], int], Callable[..., Steps[Any]]] = {}
+_stepwise_encoders: dict[tuple[type[Any], int], Callable[[Any, list[Buffer]], Steps[None]]] = {}
 
 
 def decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int], tuple[MessageT, int]]:
@@ -53,6 +59,27 @@ def encoder(cls: type[MessageT], version: int) -> Callable[[MessageT, list[Buffe
     found = _encoders.get((cls, version))
     if found is None:
         found = _encoders[cls, version] = compile_encoder(_message(cls, version), version, _classes(cls))
+    return found
+
+
+def stepwise_decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int, int], Steps[tuple[MessageT, int]]]:
+    """As `request_decoder`, for a large request: a generator that yields every fraction of a millisecond."""
+    found = _stepwise_decoders.get((cls, version))
+    if found is None:
+        found = compile_decoder(_message(cls, version), version, _classes(cls), in_steps=True)
+        _stepwise_decoders[cls, version] = found
+    return found
+
+
+def stepwise_encoder(cls: type[MessageT], version: int) -> Callable[[MessageT, list[Buffer]], Steps[None]]:
+    """As `encoder`, for a large message: a generator that yields every fraction of a millisecond.
+
+    The message must not change meanwhile.
+    """
+    found = _stepwise_encoders.get((cls, version))
+    if found is None:
+        found = compile_encoder(_message(cls, version), version, _classes(cls), in_steps=True)
+        _stepwise_encoders[cls, version] = found
     return found
 
 

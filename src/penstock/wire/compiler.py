@@ -17,14 +17,20 @@ from penstock.wire import primitives
 from penstock.wire.primitives import MalformedMessage, TooManyEntries
 from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
 
+# How many elements are read or written in a fraction of a millisecond.
+STEP_ELEMENTS = 100
 FIXED_SIZES = {name: struct.calcsize(">" + code) for name, code in FIXED_FORMATS.items()}
 
 
 class FunctionWriter:
     """Source lines of one function, and the constants its source refers to."""
 
-    def __init__(self, message: Message, version: int, classes: Callable[[str], type[Any]]) -> None:
+    def __init__(
+        self, message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool = False
+    ) -> None:
+        """With `in_steps` the function is a generator that yields after every `STEP_ELEMENTS` elements of arrays."""
         self.version = version
+        self._in_steps = in_steps
         self.flexible = version >= message.flexible_from
         self.classes = classes
         self.label = f"{message.struct.name} version {version}"
@@ -53,6 +59,21 @@ class FunctionWriter:
         self._depth += 1
         yield
         self._depth -= 1
+
+    def begin_steps(self) -> None:
+        """Written before the first array; makes a generator of the function even if there is none."""
+        if self._in_steps:
+            self.line(f"unstepped = {STEP_ELEMENTS}")
+            with self.block("if not unstepped:"):
+                self.line("yield")
+
+    def step(self) -> None:
+        """Written where an element of an array begins."""
+        if self._in_steps:
+            self.line("unstepped -= 1")
+            with self.block("if not unstepped:"):
+                self.line(f"unstepped = {STEP_ELEMENTS}")
+                self.line("yield")
 
     def name(self, stem: str) -> str:
         """A variable that nothing else in this function uses."""

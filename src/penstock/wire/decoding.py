@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.wire.compiler import FIXED_SIZES, FunctionWriter
-from penstock.wire.primitives import STRING_BYTES_MAX, Buffer
+from penstock.wire.primitives import STRING_BYTES_MAX
 from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
 
 # Messages that are read back from a log, as opposed to what a peer sends.
@@ -16,29 +16,31 @@ ENTRIES_UNLIMITED = 2**31 - 1
 
 
 def compile_decoder(
-    message: Message, version: int, classes: Callable[[str], type[Any]]
-) -> Callable[[Buffer, int], tuple[Any, int]]:
+    message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool = False
+) -> Callable[..., Any]:
     """A function that reads the message at a position, and returns it with the position behind it.
 
-    A request's takes a third argument: how many elements all its arrays may have together.
+    A request's takes a third argument: how many elements all its arrays may have together. With `in_steps` the function
+    is a generator that yields after every `STEP_ELEMENTS` elements, and returns the same.
     """
-    return _DecoderWriter(message, version, classes).write(message.struct)
+    return _DecoderWriter(message, version, classes, in_steps=in_steps).write(message.struct)
 
 
 class _DecoderWriter(FunctionWriter):
     """In the functions it writes, `view` is the buffer, `at` the position, and `end` the buffer's length."""
 
-    def __init__(self, message: Message, version: int, classes: Callable[[str], type[Any]]) -> None:
-        super().__init__(message, version, classes)
+    def __init__(self, message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool) -> None:
+        super().__init__(message, version, classes, in_steps=in_steps)
         self._run: list[tuple[str, str]] = []
         # What is stored was checked when it was written, and must stay readable.
         self._limits_strings = message.kind not in STORED_KINDS
         self._limits_entries = message.kind == "request"
 
-    def write(self, root: Struct) -> Callable[[Buffer, int], tuple[Any, int]]:
+    def write(self, root: Struct) -> Callable[..., Any]:
         with self.block(f"def decode(data, at=0, left={ENTRIES_UNLIMITED}):"):
             self.line("view = data if type(data) is memoryview else memoryview(data)")
             self.line("end = len(view)")
+            self.begin_steps()
             with self.block("try:"):
                 value = self._struct(root)
                 self.line(f"return {value}, at")
@@ -46,7 +48,7 @@ class _DecoderWriter(FunctionWriter):
                 self.line(f"raise MalformedMessage('{self.label} ends too early') from None")
             with self.block("except UnicodeDecodeError as error:"):
                 self.line(f"raise MalformedMessage(f'{self.label} has text that is not UTF-8: {{error}}') from None")
-        decode: Callable[[Buffer, int], tuple[Any, int]] = self.function("decode")
+        decode: Callable[..., Any] = self.function("decode")
         return decode
 
     def _struct(self, definition: Struct) -> str:
@@ -174,6 +176,7 @@ class _DecoderWriter(FunctionWriter):
         items = self.name("items")
         self.line(f"{items} = []")
         with self.block(f"for _ in range({count}):"):
+            self.step()
             if field.struct is not None:
                 self.line(f"{items}.append({self._struct(field.struct)})")
             else:

@@ -12,32 +12,36 @@ from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
 
 
 def compile_encoder(
-    message: Message, version: int, classes: Callable[[str], type[Any]]
-) -> Callable[[Any, list[Buffer]], None]:
-    """A function that appends the message's bytes to a list of buffers, records as they are."""
-    return _EncoderWriter(message, version, classes).write(message.struct)
+    message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool = False
+) -> Callable[[Any, list[Buffer]], Any]:
+    """A function that appends the message's bytes to a list of buffers, records as they are.
+
+    With `in_steps` it is a generator that yields after every `STEP_ELEMENTS` elements of arrays.
+    """
+    return _EncoderWriter(message, version, classes, in_steps=in_steps).write(message.struct)
 
 
 class _EncoderWriter(FunctionWriter):
     """In the functions it writes, `done` holds finished buffers and `buffer` the bytes since the last records."""
 
-    def __init__(self, message: Message, version: int, classes: Callable[[str], type[Any]]) -> None:
-        super().__init__(message, version, classes)
+    def __init__(self, message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool) -> None:
+        super().__init__(message, version, classes, in_steps=in_steps)
         self._run: list[tuple[str, str]] = []
         self._buffer = "buffer"
 
-    def write(self, root: Struct) -> Callable[[Any, list[Buffer]], None]:
+    def write(self, root: Struct) -> Callable[[Any, list[Buffer]], Any]:
         with self.block("def encode(message, out):"):
             with self.block("try:"):
                 self.line("done = []")
                 self.line("buffer = bytearray()")
+                self.begin_steps()
                 self._struct(root, "message")
                 self.line("done.append(buffer)")
                 # Nothing reaches the caller's list unless the whole message can be written.
                 self.line("out += done")
             with self.block("except (StructError, TypeError, AttributeError) as error:"):
                 self.line(f"raise ValueError(f'{self.label} cannot be written: {{error}}') from error")
-        encode: Callable[[Any, list[Buffer]], None] = self.function("encode")
+        encode: Callable[[Any, list[Buffer]], Any] = self.function("encode")
         return encode
 
     def _struct(self, definition: Struct, source: str) -> None:
@@ -167,6 +171,7 @@ class _EncoderWriter(FunctionWriter):
         else:
             element = self.name("element")
             with self.block(f"for {element} in {value}:"):
+                self.step()
                 if field.struct is not None:
                     self._struct(field.struct, element)
                 else:

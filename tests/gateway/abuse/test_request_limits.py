@@ -50,6 +50,40 @@ def test_too_many_requests_get_429() -> None:
     asyncio.run(scenario())
 
 
+def test_one_caller_gets_a_share_of_the_requests() -> None:
+    release = asyncio.Event()
+
+    async def wait(call: Call) -> Response:
+        del call
+        await release.wait()
+        return json_response("done")
+
+    async def scenario() -> None:
+        served = Application(
+            [Operation("GET", "/wait", wait, "Wait.", "x")], limits=Limits(requests_max=3, requests_per_caller_max=2)
+        )
+
+        def client_at(address: str) -> httpx.AsyncClient:
+            transport = httpx.ASGITransport(served, client=(address, 1))
+            return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+        async with client_at("10.0.0.1") as greedy, client_at("10.0.0.2") as other:
+            waiting = [asyncio.create_task(greedy.get("/wait")) for _ in range(2)]
+            while served.under_way.count < 2:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0)
+            refused = await asyncio.wait_for(greedy.get("/wait"), 10)
+            assert (refused.status_code, refused.json()["error_code"]) == (429, 42902)
+            assert "requests_per_caller_max" in refused.text
+            waiting.append(asyncio.create_task(other.get("/wait")))
+            while served.under_way.count < 3:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0)
+            release.set()
+            assert [answer.status_code for answer in await asyncio.gather(*waiting)] == [200] * 3
+            assert (await greedy.get("/wait")).status_code == 200
+
+    asyncio.run(scenario())
+
+
 def test_a_request_counts_once_it_has_arrived_completely() -> None:
     release, finish = asyncio.Event(), asyncio.Event()
 

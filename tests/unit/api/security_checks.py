@@ -106,6 +106,9 @@ def check_describe_tenants(ask: Ask, world: World, version: int) -> None:
     assert [(row.name, row.topics, row.storage_bytes) for row in response.tenants] == [(name, 0, 0)]
     assert [tuple(row) for row in response.tenants[0].limits] == [("tenant_topics", 5.0)]
     assert name in {row.name for row in ask(DescribeTenantsRequest(None, only_local=True), version).tenants}
+    own = ask(DescribeTenantsRequest(), version)
+    assert (own.error_code, own.tenants) == (0, ())
+    assert own.principal.startswith("User:")
 
 
 CHECKS: dict[str, Callable[[Ask, World, int], None]] = {

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from penstock.api.context import Client, RequestContext
+from penstock.api.context import Client, RequestContext, settled
 from penstock.api.dispatch import SMALL_ENTRIES_MAX, Dispatcher, RequestLimits
-from penstock.api.pieces import PIECES, in_pieces
-from penstock.model.errors import ProtocolError
+from penstock.api.pieces import PIECES, ROWS_READ_MAX, ROWS_WRITTEN_MAX, in_pieces
+from penstock.model.errors import ProtocolError, Throttled
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class
 from penstock.wire.codec import decode, encode, request_decoder
+from penstock.wire.compiler import STEP_ELEMENTS
 from penstock.wire.frame import RequestHeader, encode_request
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -31,7 +32,13 @@ from penstock.wire.messages.list_offsets import (
     ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
-from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.wire.messages.read_share_group_state import (
     PartitionData,
     ReadShareGroupStateRequest,
@@ -61,7 +68,16 @@ def send(request: Any, host: str = "client") -> Any:
     )
     key = ApiKey.METADATA if isinstance(request, MetadataRequest) else ApiKey.FETCH
     frame = b"".join(encode_request(RequestHeader(key, 12, 1, "x"), [encode(request, 12)]))[4:]
-    return dispatcher.answer(bytearray(frame), Client((host, 1), ""))
+    return answer_of(dispatcher, frame, host)
+
+
+def answer_of(dispatcher: Dispatcher, frame: bytes, host: str) -> Any:
+    """What is sent, at once or later."""
+
+    async def answered() -> Any:
+        return await settled(dispatcher.answer(bytearray(frame), Client((host, 1), "")))
+
+    return asyncio.run(answered())
 
 
 def test_a_request_within_the_limits_is_served() -> None:
@@ -98,7 +114,7 @@ def test_what_nodes_send_each_other_is_small_when_a_client_sends_it() -> None:
         request = ReadShareGroupStateRequest("g", [ReadStateData(partitions=[PartitionData(n) for n in range(rows)])])
         header = RequestHeader(ApiKey.READ_SHARE_GROUP_STATE, version, 1, "x")
         frame = b"".join(encode_request(header, [encode(request, version)]))[4:]
-        return dispatcher.answer(bytearray(frame), Client((host, 1), ""))
+        return answer_of(dispatcher, frame, host)
 
     assert send_rows(SMALL_ENTRIES_MAX - 1, "client")
     with pytest.raises(ProtocolError, match=f"more than {SMALL_ENTRIES_MAX} elements"):
@@ -185,5 +201,79 @@ def test_a_row_with_many_rows_of_its_own_is_answered_as_one() -> None:
         for topic in response.topics:
             assert [row.partition_index for row in topic.partitions] == list(range(len(topic.partitions)))
         assert max(after - before for before, after in pairwise(turns)) <= pieces.rows_max
+
+    asyncio.run(story())
+
+
+def dispatcher_of(handle: Any) -> Dispatcher:
+    return Dispatcher({ApiKey.METADATA: handle}, {ApiKey.METADATA: (12, 12)})
+
+
+def metadata_frame(names: Sequence[str] | None) -> bytearray:
+    request = MetadataRequest(None) if names is None else metadata_of(names)
+    return bytearray(b"".join(encode_request(RequestHeader(ApiKey.METADATA, 12, 1, "x"), [encode(request, 12)]))[4:])
+
+
+def rows_of(count: int) -> MetadataResponse:
+    return MetadataResponse(topics=[MetadataResponseTopic(0, f"{number}") for number in range(count)])
+
+
+@pytest.mark.parametrize("names", [[f"{number}" for number in range(20_000)], None])
+def test_many_elements_are_read_and_written_while_others_are_served(names: list[str] | None) -> None:
+    async def story() -> None:
+        dispatcher = dispatcher_of(lambda *_: rows_of(20_000))
+        neighbour = dispatcher_of(lambda *_: MetadataResponse())
+        served = 0
+
+        def serve_neighbour() -> None:
+            nonlocal served
+            assert neighbour.answer(metadata_frame([]), Client(("neighbour", 1), ""))
+            served += 1
+            asyncio.get_running_loop().call_soon(serve_neighbour)
+
+        asyncio.get_running_loop().call_soon(serve_neighbour)
+        reply = await settled(dispatcher.answer(metadata_frame(names), Client(("client", 1), "")))
+        arrays = 1 if names is None else 2
+        assert served >= arrays * 20_000 // STEP_ELEMENTS
+        body = b"".join(reply)[4 + 5 :]
+        assert decode(MetadataResponse, 12, body) == decode(MetadataResponse, 12, encode(rows_of(20_000), 12))
+
+    asyncio.run(story())
+
+
+def test_a_request_with_few_elements_is_answered_at_once() -> None:
+    async def story() -> None:
+        dispatcher = dispatcher_of(lambda *_: rows_of(ROWS_WRITTEN_MAX))
+        names = [f"{number}" for number in range(ROWS_READ_MAX)]
+        assert isinstance(dispatcher.answer(metadata_frame(names), Client(("client", 1), "")), list)
+
+    asyncio.run(story())
+
+
+def test_a_large_produce_is_finished_though_its_producer_has_gone_and_waits_while_it_is_throttled() -> None:
+    topics = [TopicProduceData(f"{number}", partition_data=[PartitionProduceData(0, b"")]) for number in range(2_000)]
+    request = ProduceRequest(None, 1, 1_000, topics)
+    frame = b"".join(encode_request(RequestHeader(ApiKey.PRODUCE, 12, 1, "x"), [encode(request, 12)]))[4:]
+    calls: list[int] = []
+    served = asyncio.Event()
+
+    def produce(request: ProduceRequest, _: RequestContext) -> ProduceResponse:
+        calls.append(len(request.topic_data))
+        if len(calls) == 1:
+            raise Throttled(1)
+        served.set()
+        return ProduceResponse()
+
+    async def story() -> None:
+        dispatcher = Dispatcher({ApiKey.PRODUCE: produce}, {ApiKey.PRODUCE: (3, 12)})
+        answer = dispatcher.answer(bytearray(frame), Client(("client", 1), ""))
+        # As nothing else of its connection may be served before, which connections see by this.
+        assert isinstance(answer, asyncio.Task)
+        await asyncio.sleep(0)
+        answer.cancel()
+        async with asyncio.timeout(10):
+            await served.wait()
+        assert answer.cancelled()
+        assert calls == [2_000, 2_000]
 
     asyncio.run(story())

@@ -179,6 +179,28 @@ async def test_a_large_frame_grows_its_buffer() -> None:
 
 
 @in_loop
+async def test_nothing_overtakes_a_produce_that_is_still_being_read() -> None:
+    world = World()
+    read = asyncio.Event()
+
+    async def answered() -> list[bytes]:
+        await read.wait()
+        return [b"large"]
+
+    answer = world.session.answer
+    world.session.answer = lambda frame: (  # type: ignore[method-assign]
+        asyncio.ensure_future(answered()) if bytes(frame).endswith(b"large") else answer(frame)
+    )
+    world.receive(frame(PRODUCE + b"large") + frame(PRODUCE + b"small"))
+    await asyncio.sleep(0)
+    assert world.session.frames == []
+    read.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert world.replies == [b"large", PRODUCE + b"small"]
+
+
+@in_loop
 async def test_impossible_sizes_close_the_connection() -> None:
     for size in (-1, 0, 2**31 - 1, -(2**31), 10_000_001):
         world = World()

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.api.access import NOT_ASKED
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
+from penstock.api.pieces import ROWS_MAX, in_turns
 from penstock.core.metadata.image import Broker, Image, PartitionState, Topic
 from penstock.core.metadata.topic_names import AUDIT_TOPIC, INTERNAL_TOPICS, check_topic_name
 from penstock.model.access import Operation, ResourceType
@@ -35,42 +36,74 @@ DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 
 def make_metadata(services: BrokerServices) -> Handler:
     """The handler."""
-    auto_create = services.settings.node.auto_create_topics_enable
+    node = services.settings.node
+    auto_create, created_max = node.auto_create_topics_enable, node.penstock_auto_create_topics_max
 
     def metadata(
         request: MetadataRequest, context: RequestContext
     ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
         wanted = request.topics
         if wanted is None or (not wanted and context.api_version == 0):
+            if len(services.image.topics) > ROWS_MAX:
+                return respond_with_all(request, context)
             seen = services.access.allowed(context.client, DESCRIBE, TOPIC, services.image.topics)
             return respond([describe(services.image.topics[name], request, context) for name in seen], request, context)
-        missing = [
-            topic.name
-            for topic in wanted
-            if topic.name
-            and topic.name not in services.image.topics
-            and topic.name != AUDIT_TOPIC
-            and may_describe(topic.name, context)
-        ]
-        if missing and auto_create and (request.allow_auto_topic_creation or context.api_version < 4):
-            return create_then_respond(missing, request, context)
+        if len(wanted) > ROWS_MAX:
+            return create_then_respond(wanted, request, context)
+        if may_create_any(request, context) and any(is_missing(topic.name, context) for topic in wanted):
+            return create_then_respond(wanted, request, context)
         return respond([find(topic, request, context) for topic in wanted], request, context)
 
+    async def respond_with_all(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+        topics = []
+        async for name in in_turns([*services.image.topics]):
+            topic = services.image.topics.get(name)
+            if topic is not None and services.access.allows(context.client, DESCRIBE, TOPIC, name, quiet=True):
+                topics.append(describe(topic, request, context))
+        return respond(topics, request, context)
+
     async def create_then_respond(
-        missing: list[str], request: MetadataRequest, context: RequestContext
+        wanted: Sequence[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
     ) -> MetadataResponse:
-        allowed = [name for name in dict.fromkeys(missing) if may_create(name, context)]
-        if allowed:
-            # With the client's own name and rights, and on its own account.
-            wanted = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in allowed])
-            with suppress(ApiError):
-                await services.decide(ApiKey.CREATE_TOPICS, wanted, context._replace(api_version=CREATE_TOPICS_VERSION))
-        refused = {*missing}.difference(allowed)
+        refused: set[str | None] = set()
+        if may_create_any(request, context):
+            refused = await create([topic.name async for topic in in_turns(wanted)], context)
         topics = [
             find(topic, request, context) if topic.name not in refused else refuse(topic.name)
-            for topic in request.topics or ()
+            async for topic in in_turns(wanted)
         ]
         return respond(topics, request, context)
+
+    def may_create_any(request: MetadataRequest, context: RequestContext) -> bool:
+        return auto_create and (request.allow_auto_topic_creation or context.api_version < 4)
+
+    async def create(names: list[str | None], context: RequestContext) -> set[str | None]:
+        """Create the topics that there are not, as many as one request may; returns those that the client may not.
+
+        Clients ask again for those that are still unknown.
+        """
+        refused: set[str | None] = set()
+        creatable: dict[str, None] = {}
+        async for name in in_turns(names):
+            if name is None or not is_missing(name, context):
+                continue
+            if not may_create(name, context):
+                refused.add(name)
+            elif len(creatable) < created_max and _is_valid(name):
+                creatable[name] = None
+        left = [*creatable]
+        while left:
+            # With the client's own name and rights, and on its own account.
+            wanted = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in left[:ROWS_MAX]])
+            left = left[ROWS_MAX:]
+            with suppress(ApiError):
+                await services.decide(ApiKey.CREATE_TOPICS, wanted, context._replace(api_version=CREATE_TOPICS_VERSION))
+        return refused
+
+    def is_missing(name: str | None, context: RequestContext) -> bool:
+        """Whether there is no such topic, as far as the client may know."""
+        is_possible = name and name not in services.image.topics and name != AUDIT_TOPIC
+        return bool(is_possible) and may_describe(name or "", context)
 
     def may_describe(name: str, context: RequestContext) -> bool:
         return services.access.allows(context.client, DESCRIBE, TOPIC, name)
@@ -155,6 +188,14 @@ def make_metadata(services: BrokerServices) -> Handler:
         )
 
     return metadata
+
+
+def _is_valid(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except ApiError:
+        return False
+    return True
 
 
 def brokers_on(image: Image, listener_name: str) -> list[tuple[int, str, int, str | None]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeVar
 
+from penstock.api.access import check_all
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import BrokerServices
 from penstock.core.group.contract import Caller, Effects, Token
@@ -74,13 +75,14 @@ def _check_offered(groups: Groups, protocol: str) -> None:
         )
 
 
-def check_described_topics(access: AccessControl, context: RequestContext, topics: Iterable[str]) -> None:
+async def check_described_topics(access: AccessControl, context: RequestContext, topics: Collection[str]) -> None:
     """Raise TOPIC_AUTHORIZATION_FAILED if a described group has topics that the client may not describe."""
-    if not all(access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in topics):
+    try:
+        await check_all(access, context, Operation.DESCRIBE, ResourceType.TOPIC, topics)
+    except ApiError as error:
         raise ApiError(
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            "The group has described topic(s) that the client is not authorized to describe.",
-        )
+            error.code, "The group has described topic(s) that the client is not authorized to describe."
+        ) from None
 
 
 Described = TypeVar(

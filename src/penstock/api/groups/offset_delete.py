@@ -24,7 +24,7 @@ def make_offset_delete(services: BrokerServices) -> Handler:
     async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
         if not services.access.allows(context.client, Operation.DELETE, ResourceType.GROUP, request.group_id):
             return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        allowed, refused = split_by_right(
+        allowed, refused = await split_by_right(
             services.access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
         )
         asked = request._replace(topics=allowed)

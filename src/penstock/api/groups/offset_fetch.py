@@ -63,7 +63,7 @@ def make_offset_fetch(services: BrokerServices) -> Handler:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
             asked, refused = wanted, list[OffsetFetchRequestTopics]()
             if wanted.topics is not None:
-                allowed, refused = may_describe(wanted.topics, context)
+                allowed, refused = await may_describe(wanted.topics, context)
                 asked = wanted._replace(topics=allowed)
             found: OffsetFetchResponseGroup = await services.groups.read(
                 wanted.group_id, lambda shard: shard.offset_fetch_group(asked, request.require_stable, caller)
@@ -73,7 +73,7 @@ def make_offset_fetch(services: BrokerServices) -> Handler:
         if not access.is_on or found.error_code:
             return found
         if wanted.topics is None:
-            seen, _ = may_describe(found.topics, context)
+            seen, _ = await may_describe(found.topics, context)
             return found._replace(topics=seen)
         denied = (_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused)
         return found._replace(topics=[*found.topics, *denied])
@@ -104,8 +104,10 @@ def make_offset_fetch(services: BrokerServices) -> Handler:
                 rows.append(row._replace(topic_id=named.topic_id))
         return answer._replace(topics=[*rows, *(_refused(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in unknown)])
 
-    def may_describe(topics: Iterable[T], context: RequestContext) -> tuple[list[T], list[T]]:
-        return split_by_right(access, context, Operation.DESCRIBE, ResourceType.TOPIC, topics, lambda topic: topic.name)
+    async def may_describe(topics: Iterable[T], context: RequestContext) -> tuple[list[T], list[T]]:
+        return await split_by_right(
+            access, context, Operation.DESCRIBE, ResourceType.TOPIC, topics, lambda topic: topic.name
+        )
 
     return offset_fetch
 

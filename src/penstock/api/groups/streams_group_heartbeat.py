@@ -6,13 +6,12 @@ id, warm-up tasks, task offsets or patterns of source topics are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from penstock.api.access import check, split_by_right
+from penstock.api.access import check, check_all, split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import caller_of, check_streams_protocol
 from penstock.api.groups.streams_internal_topics import StreamsInternalTopics
+from penstock.api.pieces import in_turns
 from penstock.core.group.streams.heartbeat import HeartbeatResult
 from penstock.core.group.streams.internal_topics import InternalTopic
 from penstock.core.group.streams.status import StatusCode
@@ -44,7 +43,7 @@ def make_streams_group_heartbeat(services: BrokerServices) -> Handler:
             check_streams_protocol(services.image, groups)
             check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
             if request.topology is not None:
-                check_topics(request.topology, context)
+                await check_topics(request.topology, context)
             result: HeartbeatResult = await groups.ask(
                 request.group_id,
                 lambda shard, token, now_ms: shard.streams.heartbeat(request, caller_of(context), token, now_ms),
@@ -52,26 +51,25 @@ def make_streams_group_heartbeat(services: BrokerServices) -> Handler:
             )
         except ApiError as error:
             return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-        return create_missing(result, context) if result.missing else result.response
+        return await create_missing(result, context) if result.missing else result.response
 
-    def check_topics(topology: Topology, context: RequestContext) -> None:
+    async def check_topics(topology: Topology, context: RequestContext) -> None:
         names = _topics(topology)
         internal = [name for name in names if name in INTERNAL_TOPICS]
         if internal:
             reason = f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited."
             raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
-        invalid = [name for name in names if not _is_valid(name)]
+        invalid = [name async for name in in_turns(names) if not _is_valid(name)]
         if invalid:
             reason = f"Topic names {','.join(invalid)} are not valid topic names."
             raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
-        for name in names if access.is_on else ():
-            check(access, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        await check_all(access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
 
-    def create_missing(result: HeartbeatResult, context: RequestContext) -> StreamsGroupHeartbeatResponse:
+    async def create_missing(result: HeartbeatResult, context: RequestContext) -> StreamsGroupHeartbeatResponse:
         response = result.response
         refused: list[InternalTopic] = []
         if not access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
-            _, refused = split_by_right(
+            _, refused = await split_by_right(
                 access, context, Operation.CREATE, ResourceType.TOPIC, result.missing, lambda topic: topic.name
             )
         if refused:
@@ -88,7 +86,7 @@ def make_streams_group_heartbeat(services: BrokerServices) -> Handler:
     return streams_group_heartbeat
 
 
-def _topics(topology: Topology) -> Iterable[str]:
+def _topics(topology: Topology) -> list[str]:
     """Every topic that a topology names, once."""
     names: dict[str, None] = {}
     for row in topology.subtopologies:

@@ -65,6 +65,8 @@ ATTRIBUTES_AT = 22
 CODEC = 0x07
 TRANSACTIONAL = 0x10
 NOBODY_DENIED: Refusals = {}
+# After so many partitions of a request other clients get their turns.
+ROWS_AT_ONCE_MAX = 500
 # How long a request waits at most for partitions that are just being opened.
 OPENING_MS_MAX = 10_000
 # A connection whose waiting batches have more bytes than this is served no further ones; then it is looked at again.
@@ -348,6 +350,7 @@ class Produce:
         by_id = version >= TOPIC_IDS_SINCE
         self._budget.left = INLINE_BYTES_MAX
         is_begun = bool(answers)
+        rows_left = ROWS_AT_ONCE_MAX
         for number, topic in enumerate(topics):
             rows: list[PartitionProduceResponse] = []
             if is_begun and number == 0:
@@ -356,6 +359,11 @@ class Produce:
                 answers.append((topic, rows))
             before = len(rows)
             for data in topic.partition_data:
+                rows_left -= 1
+                if rows_left < 0:
+                    left = topic._replace(partition_data=topic.partition_data[len(rows) - before :])
+                    topics = (left, *topics[number + 1 :])
+                    return Rest(request, context, admission, answers, waiting, refused, topics, None)
                 try:
                     if prepared is not None and isinstance(prepared, ApiError):
                         raise prepared

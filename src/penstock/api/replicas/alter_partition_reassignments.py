@@ -5,13 +5,17 @@ from __future__ import annotations
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.pieces import decide_in_pieces
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
+from penstock.runtime.controller.controller import RECORDS_PER_REQUEST_MAX
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
 
@@ -36,12 +40,30 @@ def make_alter_partition_reassignments(services: SharedServices) -> Handler:
             ]
             return response._replace(error_code=error.code, error_message=error.message, responses=refused)
         try:
-            outcomes = await services.controller.alter_reassignments(
-                request.topics, allow_replication_factor_change=allowed
-            )
+            outcomes = await decide(request)
         except ApiError as error:
             return response._replace(error_code=error.code, error_message=error.message)
         return response._replace(responses=outcomes)
+
+    async def decide(request: AlterPartitionReassignmentsRequest) -> list[ReassignableTopicResponse]:
+        rows = [(topic.name, row) for topic in request.topics for row in topic.partitions]
+        left = RECORDS_PER_REQUEST_MAX
+
+        async def decide_some(some: list[tuple[str, ReassignablePartition]]) -> list[ReassignablePartitionResponse]:
+            nonlocal left
+            outcomes = await services.controller.alter_reassignments(
+                [ReassignableTopic(name, [row]) for name, row in some],
+                records_max=left,
+                allow_replication_factor_change=request.allow_replication_factor_change,
+            )
+            answers = [outcome.partitions[0] for outcome in outcomes]
+            left -= sum(not answer.error_code for answer in answers)
+            return answers
+
+        answers = iter(await decide_in_pieces(rows, lambda row: (row[0], row[1].partition_index), decide_some))
+        return [
+            ReassignableTopicResponse(topic.name, [next(answers) for _ in topic.partitions]) for topic in request.topics
+        ]
 
     return alter_partition_reassignments
 

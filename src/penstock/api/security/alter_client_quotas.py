@@ -5,6 +5,8 @@ from __future__ import annotations
 from penstock.api.access import check_cluster
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.pieces import decide_in_pieces
+from penstock.core.metadata.security import quota_entity
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
@@ -24,7 +26,11 @@ def make_alter_client_quotas(services: SharedServices) -> Handler:
     ) -> AlterClientQuotasResponse:
         try:
             check_cluster(services.access, context, Operation.ALTER_CONFIGS)
-            answers = await decisions.alter_quotas(request.entries, validate_only=request.validate_only)
+            answers = await decide_in_pieces(
+                request.entries,
+                lambda entry: quota_entity(entry.entity),
+                lambda some: decisions.alter_quotas(some, validate_only=request.validate_only),
+            )
         except ApiError as error:
             answers = [error] * len(request.entries)
         return AlterClientQuotasResponse(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.api.access import check_access_lists
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.pieces import decide_in_pieces
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
@@ -18,7 +19,7 @@ def make_create_acls(services: SharedServices) -> Handler:
     async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
         try:
             check_access_lists(services.access, context, Operation.ALTER)
-            answers = await decisions.create_entries(request.creations)
+            answers = await decide_in_pieces(request.creations, id, decisions.create_entries)
         except ApiError as error:
             answers = [error] * len(request.creations)
         return CreateAclsResponse(

@@ -2,6 +2,7 @@
 
 Not advertised: Kafka's clients have no use for it. What tenants hold is as of a moment ago, unless `only_local` asks
 for what this broker leads. Needs DESCRIBE_CONFIGS on the cluster, as DescribeClientQuotas does; a tenant sees itself.
+Every client is told its own principal, which one that signed in by a delegation token need not know.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ def make_describe_tenants(services: BrokerServices) -> Handler:
         names = list(tenants.limits)
         if request.names is not None:
             names = [name for name in names if name in request.names]
+        principal = context.client.principal
+        if request.names is not None and not request.names:
+            return DescribeTenantsResponse(error_message=None, principal=principal)
         try:
-            if [USER_PREFIX + name for name in request.names or ()] != [context.client.principal]:
+            if [USER_PREFIX + name for name in request.names or ()] != [principal]:
                 check_cluster(services.access, context, Operation.DESCRIBE_CONFIGS)
         except ApiError as error:
-            return DescribeTenantsResponse(error_code=error.code, error_message=error.message)
+            return DescribeTenantsResponse(error_code=error.code, error_message=error.message, principal=principal)
         own = await tenants.own() if request.only_local else None
         return DescribeTenantsResponse(
             error_message=None,
             tenants=[described(name, tenants.total(name) if own is None else own.get(name, Led())) for name in names],
+            principal=principal,
         )
 
     def described(name: str, led: Led) -> DescribedTenant:

@@ -46,14 +46,15 @@ def make_describe_share_group_offsets(services: BrokerServices) -> Handler:
 
     async def all_topics(group: str, context: RequestContext) -> list[DescribeShareGroupOffsetsResponseTopic]:
         found = await services.share_groups.describe_all_offsets(group)
-        return split_by_right(
+        allowed, _ = await split_by_right(
             access, context, Operation.DESCRIBE, ResourceType.TOPIC, found, lambda topic: topic.topic_name
-        )[0]
+        )
+        return allowed
 
     async def some_topics(
         group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
     ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-        allowed, refused = split_by_right(
+        allowed, refused = await split_by_right(
             access, context, Operation.DESCRIBE, ResourceType.TOPIC, group.topics or (), lambda topic: topic.topic_name
         )
         return [*await services.share_groups.describe_offsets(group.group_id, allowed), *map(_refused, refused)]

@@ -35,7 +35,7 @@ def make_offset_change(
             check(access, context, needed, ResourceType.GROUP, request.group_id)
             if not request.group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-            allowed, refused = split_by_right(
+            allowed, refused = await split_by_right(
                 access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.topic_name
             )
             changed = await change(request._replace(topics=allowed))

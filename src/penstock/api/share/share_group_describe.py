@@ -18,7 +18,7 @@ def make_share_group_describe(services: BrokerServices) -> Handler:
         check_share_protocol(services.image)
         check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
         found: DescribedGroup = await services.groups.read(group, lambda shard: shard.share.describe(group))
-        check_described_topics(services.access, context, _topics(found))
+        await check_described_topics(services.access, context, _topics(found))
         return found
 
     return describing(services.access, describe, DescribedGroup, ShareGroupDescribeResponse)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.api.access import check
+from penstock.api.access import check, check_all
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
 from penstock.api.groups.group_requests import caller_of, check_share_protocol
@@ -26,8 +26,8 @@ def make_share_group_heartbeat(services: BrokerServices) -> Handler:
             check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
             if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
-            for name in (request.subscribed_topic_names or ()) if services.access.is_on else ():
-                check(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            names = request.subscribed_topic_names or ()
+            await check_all(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
             return await services.share_groups.heartbeat(request, caller_of(context))
         except ApiError as error:
             return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

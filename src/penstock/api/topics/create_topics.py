@@ -5,8 +5,10 @@ from __future__ import annotations
 from penstock.api.access import split_by_right
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.pieces import in_turns, together
 from penstock.config.describe import describe_topic
-from penstock.core.metadata.topics import NewTopic, TopicOutcome
+from penstock.core.metadata.topic_names import folded
+from penstock.core.metadata.topics import PARTITIONS_PER_REQUEST_MAX, NewTopic, TopicOutcome
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
@@ -19,6 +21,8 @@ from penstock.wire.messages.create_topics import (
 )
 
 STRICT_QUOTA_SINCE = 6
+# Each has all settings of a topic.
+DESCRIBED_MAX = 20
 
 
 def make_create_topics(services: SharedServices) -> Handler:
@@ -29,23 +33,32 @@ def make_create_topics(services: SharedServices) -> Handler:
     async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
         allowed, refused = [*request.topics], list[CreatableTopic]()
         if not access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
-            allowed, refused = split_by_right(
+            allowed, refused = await split_by_right(
                 access, context, Operation.CREATE, ResourceType.TOPIC, request.topics, lambda topic: topic.name
             )
         is_strict = context.api_version >= STRICT_QUOTA_SINCE
         quota = services.quotas.mutations(context.client, context.client_id, is_strict=is_strict)
         wanted = [_new_topic(topic) for topic in allowed]
         outcomes: list[TopicOutcome] = []
-        try:
-            if wanted or not refused:
-                outcomes = await services.controller.create_topics(
-                    wanted, quota.charge, validate_only=request.validate_only
+        left = PARTITIONS_PER_REQUEST_MAX
+        async for piece in together(wanted, lambda topic: folded(topic.name) or topic.name):
+            if refused and not wanted:
+                break
+            some = [wanted[position] for position in piece]
+            try:
+                decided = await services.controller.create_topics(
+                    some, quota.charge, validate_only=request.validate_only, partitions_max=left
                 )
-        except ApiError as error:
-            outcomes = [TopicOutcome(topic.name, error=error.code, message=error.message) for topic in wanted]
+            except ApiError as error:
+                decided = [TopicOutcome(topic.name, error=error.code, message=error.message) for topic in some]
+            left -= sum(outcome.partitions for outcome in decided if not outcome.error)
+            outcomes += decided
         return CreateTopicsResponse(
             throttle_time_ms=quota.throttle_ms(),
-            topics=[result(outcome, context) for outcome in outcomes] + [refuse(topic) for topic in refused],
+            topics=[
+                *[result(outcome, context) async for outcome in in_turns(outcomes, DESCRIBED_MAX)],
+                *[refuse(topic) for topic in refused],
+            ],
         )
 
     def refuse(topic: CreatableTopic) -> CreatableTopicResult:

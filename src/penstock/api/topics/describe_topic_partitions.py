@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.api.access import split_by_right
 from penstock.api.cluster.metadata import brokers_on, leader_error, offline_replicas
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
+from penstock.api.pieces import in_turns
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS
 from penstock.model.access import Operation, ResourceType
@@ -27,16 +27,17 @@ def make_describe_topic_partitions(services: BrokerServices) -> Handler:
     access = services.access
     partitions_max = services.settings.node.max_request_partition_size_limit
 
-    def describe_topic_partitions(
+    async def describe_topic_partitions(
         request: DescribeTopicPartitionsRequest, context: RequestContext
     ) -> DescribeTopicPartitionsResponse:
         asked = {topic.name for topic in request.topics}
-        if asked:
-            seen, refused = split_by_right(access, context, Operation.DESCRIBE, ResourceType.TOPIC, sorted(asked), str)
-        else:
-            seen = access.allowed(context.client, Operation.DESCRIBE, ResourceType.TOPIC, sorted(image.topics))
-            refused = []
-        page = describe(seen, request, context)
+        seen, refused = [], []
+        async for name in in_turns(sorted(asked or image.topics)):
+            if access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=not asked):
+                seen.append(name)
+            elif asked:
+                refused.append(name)
+        page = await describe(seen, request, context)
         hidden = [
             DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
             for name in refused
@@ -44,7 +45,7 @@ def make_describe_topic_partitions(services: BrokerServices) -> Handler:
         ]
         return page._replace(topics=[*page.topics, *hidden]) if hidden else page
 
-    def describe(
+    async def describe(
         names: list[str], request: DescribeTopicPartitionsRequest, context: RequestContext
     ) -> DescribeTopicPartitionsResponse:
         start = 0
@@ -54,7 +55,7 @@ def make_describe_topic_partitions(services: BrokerServices) -> Handler:
                 start = max(0, request.cursor.partition_index)
         room = max(1, min(request.response_partition_limit, partitions_max))
         topics: list[DescribeTopicPartitionsResponseTopic] = []
-        for name in names:
+        async for name in in_turns(names):
             if room <= 0:
                 return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))
             topic = image.topics.get(name)

@@ -35,7 +35,7 @@ def make_describe_transactions(services: BrokerServices) -> Handler:
             found = await services.transactions.read(transactional_id, lambda shard: shard.describe(transactional_id))
         except ApiError as error:
             return TransactionState(error.code, transactional_id)
-        seen, _ = split_by_right(
+        seen, _ = await split_by_right(
             services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, found.topics, lambda topic: topic.topic
         )
         return found._replace(topics=seen)

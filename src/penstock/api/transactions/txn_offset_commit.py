@@ -67,7 +67,7 @@ def make_txn_offset_commit(
             check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
         except ApiError as error:
             return transactional_commit_refused(request, error.code)
-        allowed, refused = split_by_right(
+        allowed, refused = await split_by_right(
             access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
         )
         if refused:

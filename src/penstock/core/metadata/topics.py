@@ -70,8 +70,12 @@ def create_topics(
     check_configs: Callable[[Mapping[str, str]], None],
     new_id: Callable[[], Uuid],
     admit: Admit,
+    partitions_max: int = PARTITIONS_PER_REQUEST_MAX,
 ) -> Result[list[TopicOutcome]]:
-    """Decide on a CreateTopics request. `place(partitions, replication_factor)` chooses brokers."""
+    """Decide on a CreateTopics request, which may create so many partitions.
+
+    `place(partitions, replication_factor)` chooses brokers.
+    """
     records: list[object] = []
     times_named = Counter(topic.name for topic in wanted)
     # In order, and quick to look up: all may be there twice.
@@ -80,7 +84,7 @@ def create_topics(
         TopicOutcome(name, error=ErrorCode.INVALID_REQUEST, message="the request names it twice") for name in twice
     ]
     added: dict[str, str] = {}
-    budget = PARTITIONS_PER_REQUEST_MAX
+    budget = partitions_max
     room = TenantRoom(image)
     for topic in wanted:
         if topic.name in twice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from penstock.gateway.web.problem import Problem
 from penstock.model.access import USER_PREFIX
 from penstock.runtime.fair_turns import FairTurns
 from penstock.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from penstock.wire.messages.describe_tenants import DescribeTenantsRequest
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 
 # In the order that they are tried: those that do not send the password first.
@@ -25,6 +27,8 @@ PASSWORD_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 THREADS = 8
 ANSWER_TIMEOUT_S = 10.0
 REMEMBERED_MAX = 10_000
+# A delegation token's id: 16 bytes in base64. Users may be called like that, too.
+TOKEN_ID = re.compile("[A-Za-z0-9_-]{22}")
 TOKEN_LIFETIME_MS = 24 * 60 * 60 * 1000
 
 
@@ -66,6 +70,25 @@ class BrokerSignIn:
         if len(self._mechanisms) > REMEMBERED_MAX:
             self._mechanisms.popitem(last=False)
         return found
+
+    async def principal_of(self, credentials: Credentials) -> str:
+        """Whom the brokers take the user of a password for: the owner, if it is a delegation token."""
+        if not TOKEN_ID.fullmatch(credentials.username):
+            return USER_PREFIX + credentials.username
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._principal_of, credentials)
+
+    def _principal_of(self, credentials: Credentials) -> str:
+        """The same, blocking. A broker that does not know the request has no tokens that the gateway could use."""
+        settings = connection_settings(self._settings, credentials)
+        for address in settings.bootstrap:
+            try:
+                with Connection(address, settings, ANSWER_TIMEOUT_S) as connection:
+                    told: str = connection.call(DescribeTenantsRequest()).principal
+                    if told:
+                        return told
+            except NoAnswer:
+                continue
+        return USER_PREFIX + credentials.username
 
     async def by_token(self, name: str, token: str, address: str) -> Credentials:
         """The same for a bearer token; `name` is only for messages."""

@@ -214,7 +214,10 @@ class Callers:
         key = (BASIC, presented.digest.hex())
         if old is not None and old.credentials != credentials:
             self._close(key)
-        session = self._session(key, USER_PREFIX + presented.name, credentials, address)
+        # All tokens of a user count as that user.
+        known = self._sessions.get(key)
+        principal = known.principal if known is not None else await self._brokers.principal_of(credentials)
+        session = self._session(key, principal, credentials, address)
         return Accepted(credentials, session, time.monotonic() + self._settings.sign_in_s)
 
     async def _by_bearer(self, presented: Presented, address: str) -> Accepted:
@@ -273,8 +276,8 @@ class Callers:
     def _make_room(self, address: str) -> None:
         """Close a session if there are too many: of the address that has opened the most of them.
 
-        A user may have any number of delegation tokens, which the gateway cannot tell from users; so what counts is
-        where a session was opened from. Sessions in use are closed only for an address that has fewer of them.
+        A user may have any number of passwords and delegation tokens, each with a session; so what counts is where a
+        session was opened from. Sessions in use are closed only for an address that has fewer of them.
         """
         if len(self._sessions) < self._settings.callers_max:
             return

@@ -20,7 +20,7 @@ from penstock.gateway.web.bodies import check_media_type, header_of, read_at_onc
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.operations import JSON_TYPE, Body, Call, Operation
 from penstock.gateway.web.problem import Problem, too_busy
-from penstock.gateway.web.quotas import CallerQuota
+from penstock.gateway.web.quotas import CallerQuota, caller_of
 from penstock.gateway.web.router import Router
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,11 @@ class RequestCount:
 
 
 class Load:
-    """The current load: requests in progress, and the bytes of their large bodies."""
+    """What is being served: requests, each caller's share of them, and the bytes of their large bodies."""
 
     def __init__(self, limits: Limits) -> None:
         self.under_way = RequestCount(limits.requests_max)
+        self.shares = CallerQuota("requests", limits, "requests")
         self.large_bodies = CallerQuota("bytes of large bodies", limits, "large_bodies_bytes")
 
 
@@ -122,6 +123,7 @@ class Application:
         self._rewrite = rewrite
         load = load or Load(limits)
         self.under_way = load.under_way
+        self._shares = load.shares
         self._large_bodies = load.large_bodies
 
     def serves(self, method: str, path: str) -> bool:
@@ -156,29 +158,33 @@ class Application:
         operation, values = self._router.find(request.method, path)
         parameters = self._parameters(request, operation, values, implied)
         if operation.body is None:
-            with self._admit(operation):
+            with self._admit(operation, caller_of(request.scope)):
                 return await operation.handler(Call(request, parameters))
         status = self._invalid_status(path)
         check_media_type(request.scope, operation.body)
         async with whole_body(request, self._limits.body_bytes_max, self._large_bodies) as raw:
             if not raw and operation.body.required and operation.body.schema is not None:
                 raise Problem(status, "the body is empty", "send JSON as described in /openapi.json")
-            with self._admit(operation):
+            with self._admit(operation, caller_of(request.scope)):
                 is_read = operation.body.validator is not None and bool(raw)
                 body = await self._read_body(raw, operation.body, status) if is_read else None
                 return await operation.handler(Call(request, parameters, body, raw))
 
     @contextlib.contextmanager
-    def _admit(self, operation: Operation) -> Iterator[None]:
+    def _admit(self, operation: Operation, caller: str) -> Iterator[None]:
         """Admit a request once it has arrived completely. While it is arriving, however slowly, it does not count."""
         under_way = self.under_way
         if under_way.count >= under_way.limit and not operation.always_served:
             raise too_busy(f"{under_way.limit:,} requests are being served already (the limit requests_max)")
+        if not operation.always_served:
+            self._shares.take(caller)
         under_way.count += 1
         try:
             yield
         finally:
             under_way.count -= 1
+            if not operation.always_served:
+                self._shares.release(caller)
 
     def _parameters(
         self, request: Request, operation: Operation, values: dict[str, str], implied: dict[str, str]

@@ -13,6 +13,7 @@ class Limits(NamedLimits):
 
     body_bytes_max: int = 20 * 1024 * 1024
     requests_max: int = 2000
+    requests_per_caller_max: int = 1000
     query_fields_max: int = 100
     # The request line and headers.
     head_bytes_max: int = 64 * 1024

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -56,9 +55,6 @@ from penstock.wire.messages.metadata_records import ControllerEndpoint, Controll
 
 # How much one administrative request may change; Kafka's limit.
 RECORDS_PER_REQUEST_MAX = 10_000
-# From this many partitions on the garbage collector must not traverse the image, which has no cycles: with a million of
-# them that stopped the process for a tenth of a second, just when a broker had failed.
-FROZEN_PARTITIONS_MIN = 100_000
 
 # Called with the partitions that a request creates or deletes; raises ApiError if its client may not.
 Charge = Callable[[int], None]
@@ -109,9 +105,6 @@ class Controller:
             self._duties = None
             self._heard_through.clear()
         if is_leader:
-            if sum(self._raft.image.leader_counts.values()) >= FROZEN_PARTITIONS_MIN:
-                gc.collect()
-                gc.freeze()
             self._duties = Duties(self._env, self._raft, self._settings, self._rules, self._next_offset)
             self._duties.start()
 
@@ -264,7 +257,11 @@ class Controller:
         )
 
     def alter_reassignments(
-        self, wanted: Sequence[ReassignableTopic], *, allow_replication_factor_change: bool = True
+        self,
+        wanted: Sequence[ReassignableTopic],
+        *,
+        records_max: int = RECORDS_PER_REQUEST_MAX,
+        allow_replication_factor_change: bool = True,
     ) -> Future[list[ReassignableTopicResponse]]:
         """Start or cancel reassignments."""
         return self._raft.decide(
@@ -272,7 +269,7 @@ class Controller:
                 image,
                 wanted,
                 self._rules(),
-                RECORDS_PER_REQUEST_MAX,
+                records_max,
                 allow_replication_factor_change=allow_replication_factor_change,
             )
         )
@@ -298,7 +295,12 @@ class Controller:
         return self._raft.decide(decision)
 
     def create_topics(
-        self, wanted: Sequence[topics.NewTopic], charge: Charge = _free, *, validate_only: bool = False
+        self,
+        wanted: Sequence[topics.NewTopic],
+        charge: Charge = _free,
+        *,
+        validate_only: bool = False,
+        partitions_max: int = topics.PARTITIONS_PER_REQUEST_MAX,
     ) -> Future[list[topics.TopicOutcome]]:
         """Create topics, or only validate the request, which is charged all the same."""
 
@@ -315,6 +317,7 @@ class Controller:
                 self._check_topic_configs,
                 self._new_topic_id,
                 admit,
+                partitions_max,
             )
             if validate_only:
                 return Result((), [outcome._replace(topic_id=ZERO_UUID) for outcome in result.response])

@@ -40,3 +40,4 @@ class DescribeTenantsResponse(NamedTuple):
     error_code: int = 0
     error_message: str | None = ""
     tenants: Sequence[DescribedTenant] = ()
+    principal: str = ""

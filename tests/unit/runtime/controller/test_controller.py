@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from penstock.core.metadata.elections import ElectionType
 from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, TRANSACTION_VERSION
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.controller import controller
 from penstock.runtime.controller import duties as controller_duties
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -254,22 +252,6 @@ async def join_isr(world: ControllerWorld, topic: str, partition: int, in_sync: 
     request = AlterPartitionRequest(state.leader, world.epochs[state.leader], topics)
     (answer,) = await world.controller.alter_partition(request)
     assert answer.partitions[0].error_code == ErrorCode.NONE
-
-
-def test_a_big_image_is_kept_from_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(world: ControllerWorld) -> None:
-        await world.start(1)
-        await world.create("t", *[(1,)] * 9)
-        frozen = gc.get_freeze_count()
-        try:
-            for least, freezes in ((10, False), (9, True)):
-                monkeypatch.setattr(controller, "FROZEN_PARTITIONS_MIN", least)
-                world.controller.on_leadership(True)
-                assert (gc.get_freeze_count() > frozen) == freezes
-        finally:
-            gc.unfreeze()
-
-    play(scene, settings=CALM)
 
 
 def test_unclean_elections_only_where_a_topic_asks_for_them() -> None:
