@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from penstock.config.topic import TopicSettings, topic_settings
@@ -103,6 +104,9 @@ class Partitions(PartitionEvents):
         # Partitions that the metadata changed and that have not been processed yet.
         self._changed: dict[tuple[Uuid, int], None] = {}
         self._working: asyncio.Task[None] | None = None
+        # Partitions that are opened once no checkpoint has former ones of their names, and what sees to that.
+        self._stale: set[tuple[Uuid, int]] = set()
+        self._dropping: set[asyncio.Task[None]] = set()
         # Partitions that the metadata changed while their logs were being truncated.
         self._deferred: set[tuple[Uuid, int]] = set()
         # None where nobody else could lead, or nobody serves followers yet.
@@ -126,12 +130,12 @@ class Partitions(PartitionEvents):
     @property
     def are_all_open(self) -> bool:
         """Whether every partition that should be here is open, and was checked when it was opened."""
-        return not (self._unopened or self._changed or self._opening)
+        return not (self._unopened or self._changed or self._opening or self._stale)
 
     @property
     def is_behind(self) -> bool:
         """Whether the metadata has changes that were not applied to this broker's partitions yet."""
-        return self._working is not None or bool(self._deferred)
+        return self._working is not None or bool(self._deferred) or bool(self._stale)
 
     def opening(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> asyncio.Future[None] | None:
         """Completes when a partition is led here that is about to be, by the metadata, or could not be opened.
@@ -228,8 +232,12 @@ class Partitions(PartitionEvents):
     async def open_gradually(self) -> None:
         """The same, yielding to other work."""
         self._changed.update(dict.fromkeys(self._all_here()))
-        self._working = self._env.spawn(self._adopt_rest(), "open partitions")
-        await self._working
+        self._work_on_changes()
+        while self._working is not None or self._dropping:
+            if self._working is not None:
+                await self._working
+            else:
+                await asyncio.wait(self._dropping)
 
     def _all_here(self) -> list[tuple[Uuid, int]]:
         self._store.begin_use()
@@ -472,7 +480,7 @@ class Partitions(PartitionEvents):
                 self._complete_opened()
         finally:
             self._working = None
-            for key in [key for key in self._awaited if key not in self._deferred]:
+            for key in [key for key in self._awaited if key not in self._deferred and key not in self._stale]:
                 self._awaited.pop(key).set_result(None)
 
     async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
@@ -489,8 +497,7 @@ class Partitions(PartitionEvents):
                     placed[topic_id, index] = placement, log_settings(self.settings_of(topic.name))
         if placed:
             await self._open_placed(placed)
-        if stale:
-            await self._drop_stale(stale)
+        self._open_without_stale(stale)
 
     async def _open_placed(self, placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]]) -> None:
         self._opening = {placement.name for placement, _ in placed.values()}
@@ -510,22 +517,38 @@ class Partitions(PartitionEvents):
                 opened.home.found.discard(placed[topic_id, index][0].name)
                 self._store.remove(placed[topic_id, index][0].name, topic_id, opened.home, opened.log)
 
-    async def _drop_stale(self, keys: list[tuple[Uuid, int]]) -> None:
-        """Wait until no checkpoint has former replicas of these names, which are opened after that."""
-        self._changed.update(dict.fromkeys(keys))
+    def _open_without_stale(self, keys: Iterable[tuple[Uuid, int]]) -> None:
+        """Open replicas when no checkpoint has former ones of their names. A disk that stalls holds up no others."""
+        groups: dict[tuple[Path, ...], list[tuple[Uuid, int]]] = {}
         for topic_id, index in keys:
             topic = self.image.topics_by_id.get(topic_id)
-            if topic is None:
+            if topic is None or (topic_id, index) in self._stale:
                 continue
             name = TopicPartition(topic.name, index)
-            try:
-                for directory in self.directories:
-                    if directory.failure is None and self.checkpoints(directory).has_stale(name):
-                        await self.checkpoints(directory).write()
-            except StorageError as error:
-                self._changed.pop((topic_id, index), None)
-                with self._noting_failure(topic, index):
-                    raise error
+            paths = tuple(
+                one.path for one in self.directories if one.failure is None and self.checkpoints(one).has_stale(name)
+            )
+            groups.setdefault(paths, []).append((topic_id, index))
+        for stale_in, group in groups.items():
+            self._stale.update(group)
+            task = self._env.spawn(self._drop_stale(stale_in, group), "drop former replicas from checkpoints")
+            self._dropping.add(task)
+            task.add_done_callback(self._dropping.discard)
+
+    async def _drop_stale(self, paths: Sequence[Path], keys: Sequence[tuple[Uuid, int]]) -> None:
+        try:
+            await asyncio.gather(*(self._checkpoints[path].write() for path in paths))
+        except StorageError as error:
+            for topic_id, index in keys:
+                topic = self.image.topics_by_id.get(topic_id)
+                if topic is not None:
+                    with self._noting_failure(topic, index):
+                        raise error
+        else:
+            self._changed.update(dict.fromkeys(keys))
+        finally:
+            self._stale.difference_update(keys)
+        self._work_on_changes()
 
     def _is_stale(self, topic_id: Uuid, index: int) -> bool:
         """Whether a checkpoint still has a former replica of a partition's name."""
