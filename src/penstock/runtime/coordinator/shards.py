@@ -20,6 +20,7 @@ from penstock.core.contract import Record as CoordinatorRecord
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shard_host import Confirm, ShardHost, ShardT, always
 from penstock.runtime.env import Env
+from penstock.runtime.replication.absence import note_read_failure
 from penstock.runtime.replication.partition import Partition
 
 # The cause of a failed append may last: too few in-sync replicas, a full disk.
@@ -197,6 +198,7 @@ class Coordinator(Generic[ShardT]):
                 if self._hosts.get(index) is not host:
                     # Leadership has moved, and the log may have been truncated during the read.
                     return
+                note_read_failure(partition, error)
                 pause_s = min(max(2 * pause_s, RELOAD_PAUSE_S), RELOAD_PAUSE_MAX_S)
                 logger.error("cannot load %s, next try in %g s: %s", partition.name, pause_s, error)
                 # Some of the log may have been replayed into the shard.

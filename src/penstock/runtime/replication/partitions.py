@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ from penstock.runtime.replication.partition import PRODUCER_IDS_MAX, Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
 from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings, open_together
 from penstock.runtime.replication.watcher import EVERYTHING
-from penstock.storage.files import StorageError
+from penstock.storage.files import CorruptLogError, StorageError
 from penstock.storage.log import Log
 from penstock.storage.metadata_files import sync_partition_metadata
+from penstock.storage.names import parse_partition_directory
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -300,11 +302,61 @@ class Partitions(PartitionEvents):
         for listener in self._on_directory_failed:
             listener(directory)
 
+    def note_damage(self, partition: Partition, error: CorruptLogError) -> None:
+        """A replica here seems to be damaged: those who listen find out whether it is, and what to do."""
+        for listener in self._on_damage:
+            listener(partition, error)
+
+    @property
+    def damaged_unopened(self) -> list[tuple[TopicPartition, Uuid, CorruptLogError]]:
+        """The replicas that could not be opened because they are damaged, and their topics."""
+        return [
+            (name, topic_id, error)
+            for name, (topic_id, error) in self._unopened.items()
+            if isinstance(error, CorruptLogError)
+        ]
+
+    def has_no_room_for_another(self, name: TopicPartition) -> bool:
+        """Whether a replica's directory is full, or is about to get another copy of it."""
+        return any(
+            name in directory.futures
+            or name in directory.found_futures
+            or (directory.is_full and (name in directory.found or name in directory.partitions))
+            for directory in self.directories
+        )
+
+    def begin_anew(self, name: TopicPartition, topic_id: Uuid, damage: CorruptLogError) -> Path:
+        """Keep a damaged replica's directory under another name, which is returned, and start with an empty log.
+
+        Only where the replica is neither in sync nor eligible: from then on its records are not here. Raises
+        StorageError; the replica is one that could not be opened then, and this can be called again.
+        """
+        home = self._homes.get(name) or next((one for one in self.directories if name in one.found), None)
+        if home is None or home.failure is not None:
+            raise StorageError(f"{name} is in no data directory that works")
+        partition = self._by_name.get(name)
+        if partition is not None:
+            self._detach(partition)
+            partition.log.close(clean=False)
+            home.found.add(name)
+            self._unopened[name] = topic_id, damage
+            self._tell_detached(partition)
+        aside = self._store.set_damaged_aside(name, home)
+        del self._unopened[name]
+        self._changed[topic_id, name.partition] = None
+        self._work_on_changes()
+        return aside
+
     def check_disk(self, error: StorageError) -> None:
         """Take the directory offline in which a disk failed, if that is what an error is about.
 
-        A full disk and a damaged file are not.
+        A full disk is not, and a damaged segment is only the matter of its replica.
         """
+        if isinstance(error, CorruptLogError) and error.path is not None:
+            name = parse_partition_directory(error.path.parent.name)
+            partition = self._by_name.get(name) if name is not None else None
+            if partition is not None and partition.log.directory == error.path.parent:
+                self.note_damage(partition, error)
         if not error.is_disk_failure or error.path is None:
             return
         for directory in self.directories:
@@ -665,6 +717,7 @@ class Partitions(PartitionEvents):
             counters=self.counters.topic(topic.name),
             producer_ids_max=self._producer_ids_max,
         )
+        partition.on_damage = partial(self.note_damage, partition)
         if opened.owed is not None:
             # Before records in it are acknowledged, the directory and its topic id must survive a power failure.
             partition.sync.owe(opened.owed)
@@ -677,6 +730,8 @@ class Partitions(PartitionEvents):
         self._homes[name] = home
         home.partitions.add(name)
         _tell(self._on_change, partition)
+        for damage in opened.log.recovery.damaged[:1]:
+            self.note_damage(partition, damage)
 
     def _configure_topic(self, topic: Topic) -> None:
         settings = None
@@ -714,17 +769,25 @@ class Partitions(PartitionEvents):
             self._store.retire_unopened(name, topic_id)
 
     def _remove(self, partition: Partition) -> None:
+        home = self._homes[partition.name]
+        was_leader = self._detach(partition)
+        self._store.remove(partition.name, partition.topic_id, home, partition.log)
+        self._tell_detached(partition, was_leader=was_leader)
+
+    def _detach(self, partition: Partition) -> bool:
+        """Stop serving a replica; returns whether it led."""
         name = partition.name
         self._by_name.pop(name, None)
         self._by_id.pop((partition.topic_id, name.partition), None)
-        home = self._homes.pop(name)
-        home.partitions.discard(name)
+        self._homes.pop(name).partitions.discard(name)
         self.whole.discard(name)
         partition.sync.abandon()
         was_leader = partition.is_leader
         partition.fence()
         self._open_logs.forget(partition.log)
-        self._store.remove(name, partition.topic_id, home, partition.log)
+        return was_leader
+
+    def _tell_detached(self, partition: Partition, *, was_leader: bool = False) -> None:
         if was_leader:
             _tell(self._on_resigned, partition)
         _tell(self._on_removed, partition)
