@@ -4,12 +4,14 @@ Of partitions' logs:
 
 * `swallowed`, `swallowed-read`: the boot marker cannot be read or written. It is removed then, so that the next start
   trusts less; the directory is not taken offline until something else fails there.
-* `refused` under `full`: a new replica has no directory until there is room again and the next attempt creates it.
+* `refused` under `full`: a new replica has no directory until there is room again and the next attempt creates it; a
+  damaged one is not renamed until then.
 * `loop-stall`: the event loop waits for a sync when a log is closed at a shutdown, when the clean-shutdown marker
   is written or removed, and when a directory is formatted.
 * `epochs`: a tiered log forgets epochs before its new start is durable. After a crash the deleted records are back,
   without their epochs: those of what is in object storage alone cannot be read from batches here.
-* `producers` in `move`: killed while a future replica's segment is written, and again after the move.
+* `producers` in `move` and `replace-damaged`: killed while the first segment of a log that is filled from another one
+  is written, and once more afterwards.
 
 Of the metadata log:
 
@@ -28,6 +30,8 @@ KNOWN: dict[tuple[str, str], frozenset[str]] = {
     ("damaged", "eio"): frozenset(("swallowed", "swallowed-read")),
     ("delete-topic", "full"): frozenset(("refused",)),
     ("move", "kill"): frozenset(("producers",)),
+    ("replace-damaged", "kill"): frozenset(("producers",)),
+    ("replace-damaged", "full"): frozenset(("refused",)),
     ("start-truncating-late", "eio"): frozenset(("swallowed", "swallowed-read")),
     ("start-truncating-early", "eio"): frozenset(("swallowed", "swallowed-read")),
     ("create", "eio"): frozenset(("swallowed", "swallowed-read")),

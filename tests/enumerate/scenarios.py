@@ -14,6 +14,7 @@ from enumerate.process import BEGIN_MS
 from enumerate.promises import ABORT, COMMIT, KILL, POWER, Row
 from penstock.config.topic import CLEANUP_COMPACT, TopicSettings
 from penstock.model.ids import TopicPartition
+from penstock.storage.files import CorruptLogError
 from sim.disk import SimDisk
 
 Script = Callable[[Broker], Awaitable[object]]
@@ -24,6 +25,8 @@ COMPACTED = replace(
 TIERED = replace(SMALL, remote_storage_enable=True, remote_log_storage_system_enable=True, local_retention_bytes=1)
 BOTH = (FIRST, SECOND)
 PRODUCER, OTHER = 7, 8
+# How often something is tried that a broker repeats until it succeeds.
+TRIES = 3
 
 SCENARIOS: dict[str, Scenario] = {}
 
@@ -203,6 +206,24 @@ async def begin_anew(broker: Broker) -> None:
     broker.follow(leader)
     await broker.fetched()
     await broker.sync()
+
+
+@scenario("replace-damaged", following)
+async def replace_damaged(broker: Broker) -> None:
+    """The directory of a damaged follower is kept under another name, and everything comes from the leader again."""
+    ledger, leader, partition = broker.ledgers[0], leader_of(broker), broker.partition()
+    ledger.kept = dict.fromkeys(ledger.kept, 0)
+    # Its checkpoints go when the new one gets its directory.
+    ledger.is_cutting = True
+    leader.fetched = 0
+    damage = CorruptLogError(partition.log.directory, 0, "as a read has found")
+    for _ in range(TRIES):
+        if await broker.attempt(lambda: broker.partitions.begin_anew(partition.name, partition.topic_id, damage)):
+            await broker.fetched()
+            if await broker.sync():
+                ledger.is_cutting = False
+            return
+        await asyncio.sleep(0.5)
 
 
 # Deletion.

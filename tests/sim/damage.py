@@ -8,14 +8,16 @@ from random import Random
 
 from penstock.storage.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets
 from penstock.storage.names import LOG_SUFFIX, offset_of, parse_partition_directory
+from penstock.wire.kernel import scan_batches
 from sim.disk import DATA, MORE_DATA, Directory, Inode
 from sim.machine import METADATA_DIRECTORY, Machine
 from sim.world import TOPIC
 
 SNAPSHOT_SUFFIX = ".checkpoint"
 CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS)
-# Where a batch has its length.
+# Where a batch has its length, and what its structure and its checksum say is wrong when it is.
 _LENGTH_AT = 8
+_CHECKED_FROM = 16
 
 
 def _data_directory(machine: Machine, name: str = DATA) -> Directory:
@@ -24,8 +26,8 @@ def _data_directory(machine: Machine, name: str = DATA) -> Directory:
     return found
 
 
-def flip_a_bit(machine: Machine, random: Random) -> str | None:
-    """Damage the length of a durable batch where recovery reads it; returns the replica, None if there is none.
+def flip_a_bit(machine: Machine, random: Random) -> tuple[str, Inode] | None:
+    """Damage the length of a durable batch where recovery reads it; returns the replica and its file, if there is one.
 
     What was never durable is left alone: that a disk loses it while its machine stays up is no promise of this code.
     """
@@ -55,14 +57,45 @@ def flip_a_bit(machine: Machine, random: Random) -> str | None:
     for data in (log.data, log.durable):
         if len(data) > _LENGTH_AT + 4:
             struct.pack_into(">i", data, _LENGTH_AT, length ^ (1 << random.choice((12, 20, 30))))
+    return name, log
+
+
+def rot(machine: Machine, random: Random) -> str | None:
+    """Flip a bit of a durable batch in a closed segment; returns the file, None if there is none.
+
+    The offset and the leader epoch of a batch are left alone, which its checksum does not cover.
+    """
+    found = []
+    for name, entry in sorted(_data_directory(machine).entries.items()):
+        partition = parse_partition_directory(name)
+        if partition is None or partition.topic != TOPIC or not isinstance(entry, Directory):
+            continue
+        bases = sorted(base for file in entry.entries if (base := offset_of(file, LOG_SUFFIX)) is not None)
+        for base in bases[:-1]:
+            log = entry.entries[f"{base:020d}{LOG_SUFFIX}"]
+            if isinstance(log, Inode) and log.durable:
+                found.append((f"{name}/{base}", log))
+    if not found:
+        return None
+    name, log = random.choice(found)
+    batches = scan_batches(bytes(log.durable), 0, len(log.durable), check_crc=True).batches
+    if not batches:
+        return None
+    position, size, *_ = random.choice(batches)
+    position += random.choice((_LENGTH_AT + 2, random.randrange(_CHECKED_FROM, size)))
+    bit = 1 << random.randrange(8)
+    for data in (log.data, log.durable):
+        data[position] ^= bit
     return name
 
 
-def remove_replica(machine: Machine, name: str) -> None:
-    """Remove a replica's directory, as an operator does whose replica cannot be opened."""
+def remove_replica(machine: Machine, name: str, log: Inode) -> None:
+    """Remove a replica's directory with a damaged file, as an operator does whose replica cannot be opened."""
     for parent in (DATA, MORE_DATA):
         directory = _data_directory(machine, parent)
-        if name in directory.entries:
+        replica = directory.entries.get(name)
+        # The node may have replaced it by itself.
+        if isinstance(replica, Directory) and any(file is log for file in replica.entries.values()):
             directory.change({name: None})
             directory.sync()
 

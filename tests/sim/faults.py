@@ -295,14 +295,22 @@ class Faults:
         """One bit of a replica flips while its node is down, which is started twice; then an operator removes it."""
         for machine in self._machines(fault):
             machine.kill()
-            name = damage.flip_a_bit(machine, self._world.random)
-            if name is not None:
-                machine.damaged.add(name)
+            found = damage.flip_a_bit(machine, self._world.random)
+            if found is not None:
+                name, machine.damaged[found[0]] = found
                 self._world.tell(f"{name} of {machine.name} is damaged")
             self._restart_later(machine, DEAD_S)
             self._later(fault.duration_s / 3, machine.kill)
             self._restart_later(machine, fault.duration_s / 3 + DEAD_S)
             self._later(fault.duration_s, self._repair, machine)
+
+    def rot(self, fault: Fault) -> None:
+        """Bits flip in closed segments of a node, which finds out by itself."""
+        for machine in self._machines(fault):
+            for _ in range(fault.amount):
+                name = damage.rot(machine, self._world.random)
+                if name is not None:
+                    self._world.tell(f"{name} of {machine.name} is damaged")
 
     def cut_file(self, fault: Fault) -> None:
         """The newest metadata snapshot, or with an amount of 1 a checkpoint, is cut short while its node is down."""
@@ -321,8 +329,8 @@ class Faults:
         if not machine.damaged and not machine.cut_files:
             return
         machine.kill()
-        for name in sorted(machine.damaged):
-            damage.remove_replica(machine, name)
+        for name, log in sorted(machine.damaged.items()):
+            damage.remove_replica(machine, name, log)
         for inode, content in machine.cut_files:
             damage.set_content(inode, content)
         machine.damaged.clear()
@@ -440,6 +448,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "no_space",
         "no_descriptors",
         "damage_replica",
+        "rot",
         "cut_file",
         "reregister",
         "reconnect",

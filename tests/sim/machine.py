@@ -157,7 +157,7 @@ class Machine:
         self.slow_disk_us_max = DISK_DELAY_US_MAX
         self._stalled_until_us = 0
         # The replicas that an operator has to remove, and the files that one has to restore.
-        self.damaged: set[str] = set()
+        self.damaged: dict[str, Inode] = {}
         self.cut_files: list[tuple[Inode, bytes]] = []
         # Why the node would not start, when it would not.
         self.refusal = ""

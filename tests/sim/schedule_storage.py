@@ -10,6 +10,8 @@ from sim.faults import Fault
 from sim.schedule import QUIET_S, Plan, keeping_everything, usual_shape
 from sim.shape import Shape
 
+# Of two rounds of stories, where that of the bit flips has another in its place: whole nodes instead of starts.
+ROT_AT = 10
 YEAR_MS = 365 * 24 * 3_600_000
 Story = Callable[[Random, int], tuple[dict[str, object], list[Fault], float]]
 
@@ -27,7 +29,7 @@ def draw_storage(seed: int, nodes: int = 3) -> Plan:
         record_age_ms=random.choice((0, 0, 3 * YEAR_MS)),
         producer_expiration_ms=random.choice((None, 90_000, 300_000)),
     )
-    story = STORIES[seed % len(STORIES)]
+    story = _rot if seed % (2 * len(STORIES)) == ROT_AT else STORIES[seed % len(STORIES)]
     changes, faults, seconds = story(random, nodes)
     changed: Shape = replace(shape, **changes)  # type: ignore[arg-type]
     return Plan(seed, changed, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds)
@@ -70,6 +72,26 @@ def _bit_flips(random: Random, nodes: int) -> tuple[dict[str, object], list[Faul
     # Segments are seldom full, so that what recovery reads is damaged; and the quorum stays.
     changes: dict[str, object] = {"segment_bytes": random.choice((None, 3_000)), "flush_ms": 200, "controllers": 3}
     return changes, faults, round(at_s + repaired_s + 4.0, 3)
+
+
+def _rot(random: Random, nodes: int) -> tuple[dict[str, object], list[Fault], float]:
+    """Bits flip in closed segments of one node, which goes on; others come and go meanwhile."""
+    damaged, *others = random.sample(range(1, nodes + 1), nodes)
+    at_s = _when(random, 4.0, 7.0)
+    faults = [Fault(at_s, "rot", (damaged,), 0.0, random.randint(1, 3))]
+    for _ in range(random.randint(0, 3)):
+        kind, near_s = random.choice(("kill", "stop", "reset", "kill")), _when(random, at_s - 1.0, at_s + 5.0)
+        node = random.choice((damaged, *others))
+        faults.append(Fault(near_s, kind, (node,), _when(random, 0.5, 3.0), 1_000 if kind == "reset" else 0))
+    if random.random() < 0.3:
+        faults.append(Fault(_when(random, at_s, at_s + 3.0), "kill", tuple(others), _when(random, 0.5, 4.0)))
+    changes: dict[str, object] = {
+        "segment_bytes": random.choice((400, 900)),
+        "scrub_bytes_per_second": random.choice((2_000, 20_000, 1_000_000)),
+        "replication_factor": random.choice((2, 3, 3)),
+        "min_insync_replicas": random.choice((1, 2)),
+    }
+    return changes, faults, round(at_s + 10.0, 3)
 
 
 def _file_is_cut(random: Random, nodes: int) -> tuple[dict[str, object], list[Fault], float]:

@@ -103,6 +103,8 @@ class Shape:
     # How much older than their batches records are, as when a history is copied, and when idle producers are forgotten.
     record_age_ms: int = 0
     producer_expiration_ms: int | None = None
+    # How fast nodes search closed segments for damage; 0 where they do not.
+    scrub_bytes_per_second: int = 0
     # Whether nodes have two data directories, and how long somebody waits between two moves of replicas.
     moves_pause_s: float | None = None
 
@@ -154,6 +156,8 @@ def node_properties(node_id: int, roles: list[str], voters: str, shape: Shape) -
         "listeners": ",".join(listeners),
         "log.dirs": f"/{DATA}" if shape.moves_pause_s is None else f"/{DATA},/{MORE_DATA}",
         "auto.create.topics.enable": "false",
+        "penstock.log.scrub.bytes.per.second": str(shape.scrub_bytes_per_second),
+        "penstock.log.scrub.interval.ms": "1000",
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": str(shape.replication_factor),
         "transaction.state.log.num.partitions": "1",

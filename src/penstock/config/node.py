@@ -108,6 +108,8 @@ class NodeSettings:
     penstock_sync_on_ack: bool
     penstock_topic_min_insync_replicas_min: int
     penstock_share_delay_index_max_records: int
+    penstock_log_scrub_bytes_per_second: int
+    penstock_log_scrub_interval_ms: int
     penstock_topic_name_pattern: str
     penstock_topic_partitions_max: int
     penstock_topic_partitions_min: int

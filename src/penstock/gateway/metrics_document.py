@@ -11,6 +11,7 @@ from penstock.gateway import metrics as gateway
 from penstock.node.metrics import (
     clients,
     coordinators,
+    damage,
     quorum,
     replicas,
     requests,
@@ -29,6 +30,7 @@ SECTIONS: tuple[tuple[str, ModuleType], ...] = (
     ("Traffic", topics),
     ("Requests and connections", requests),
     ("Partitions, replication, logs and disks", replicas),
+    ("Damaged replicas", damage),
     ("Controller and quorum", quorum),
     ("Groups and transactions", coordinators),
     ("Share groups", shares),

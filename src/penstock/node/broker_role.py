@@ -27,6 +27,7 @@ from penstock.node.failures import CannotStart
 from penstock.node.metrics.clients import ClientCollector
 from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.coordinators import CoordinatorCollector
+from penstock.node.metrics.damage import DamageCollector
 from penstock.node.metrics.health import Check
 from penstock.node.metrics.replicas import ReplicaCollector
 from penstock.node.metrics.rules import RulesCollector
@@ -56,6 +57,7 @@ from penstock.runtime.hot_keys.counting import HotKeys
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.logs.housekeeping import Housekeeping
+from penstock.runtime.logs.scrubber import Scrubber
 from penstock.runtime.peer import Peer
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.replication.fetchers import (
@@ -216,7 +218,9 @@ class BrokerRole:
         patience_ms = self._settings.log_dir_failure_timeout_ms
         watch_failures(env, self.partitions, self._lifecycle, patience_ms, lambda why: self.on_give_up(why))
         ask, image = self._proposals.ask, self._raft.image
-        self._moves = move_replicas(env, image, self.partitions, ask, self._broker_epoch)
+        self._moves, self._damaged = move_replicas(env, image, self.partitions, ask, self._broker_epoch)
+        self._scrubber = Scrubber(env, self.partitions, self._live.current)
+        self._scrubber.start()
 
     def _coordinate(self) -> None:
         """Start coordinating groups and transactions, on the partitions of their topics that this broker leads."""
@@ -420,6 +424,7 @@ class BrokerRole:
         return [
             TopicCollector(self.partitions),
             ReplicaCollector(self._env, self.partitions, self._fetchers, self._cleaner, self._moves),
+            DamageCollector(self._damaged, self._scrubber),
             CoordinatorCollector(self._env, self._groups, self._transactions, self._lag),
             ShareCollector(self._shares),
             RulesCollector(self._security.audit, self._backpressure),

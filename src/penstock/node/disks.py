@@ -11,6 +11,7 @@ from penstock.core.replica.throttle import Throttle
 from penstock.runtime.controller.broker_lifecycle import BrokerLifecycle
 from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory
+from penstock.runtime.replication.damaged_replicas import DamagedReplicas
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
 from penstock.runtime.replication.directory_moves import DirectoryMoves
 from penstock.runtime.replication.fetchers import MOVES_RATE, throttled_rate
@@ -25,14 +26,16 @@ def move_replicas(
     partitions: Partitions,
     ask_controller: Callable[[Any], Awaitable[Any]],
     broker_epoch: Callable[[], int],
-) -> DirectoryMoves:
-    """Start telling the controller where replicas are, and continue the moves of the last run."""
+) -> tuple[DirectoryMoves, DamagedReplicas]:
+    """Start telling the controller where replicas are, continue the last run's moves, and see to damaged replicas."""
     assignments = DirectoryAssignments(env, partitions, ask_controller, broker_epoch)
     assignments.start()
     throttle = Throttle(throttled_rate(image, partitions.node_id, MOVES_RATE))
     moves = DirectoryMoves(env, partitions, assignments, throttle)
     moves.resume()
-    return moves
+    damaged = DamagedReplicas(env, partitions, assignments)
+    damaged.start()
+    return moves, damaged
 
 
 def watch_failures(

@@ -16,6 +16,8 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+# Where the search for damage continues: one partition and offset. Kafka has no such file.
+SCRUB_OFFSET = "scrub-offset-checkpoint"
 
 _VERSION = 0
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock.core.lifecycle.retention import RetentionPlan, SegmentFacts
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
+from penstock.storage.damage import SegmentToCheck
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
 from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX, deletion_directory_name
@@ -171,6 +172,22 @@ class Log:
     def earliest_timestamp(self, offset: int) -> int | None:
         """The smallest first timestamp of the rolled segments that reach past `offset`."""
         return earliest_timestamp(self._segments, offset)
+
+    def closed_segment(self, offset: int) -> tuple[int, SegmentToCheck] | None:
+        """The first closed segment that begins at or after `offset`, with its base offset; None if there is none."""
+        for segment in self._segments[:-1]:
+            if segment.base_offset >= offset:
+                return segment.base_offset, SegmentToCheck(segment, self._generation, segment.size)
+        return None
+
+    def segments_to_check(self, path: Path | None) -> list[SegmentToCheck]:
+        """The segment that has a file, with all that was appended to it so far; every one if none has it any more."""
+        found = [SegmentToCheck(segment, self._generation, segment.size) for segment in self._segments]
+        return [one for one in found if one.path == path] or found
+
+    def has(self, checked: SegmentToCheck) -> bool:
+        """Whether a segment is still part of the log, and has what it had."""
+        return checked.generation == self._generation and checked.segment in self._segments
 
     def append(self, headers: Sequence[BatchHeader], data: Buffer, now_ms: int) -> None:
         """Append batches that carry their final offsets and leader epochs; `headers` describe all of `data`.

@@ -24,6 +24,8 @@ PARTITION_METADATA = "partition.metadata"
 _OFFSET_DIGITS = 20
 NAME_BYTES_MAX = 255
 
+STRAY_SUFFIX = "-stray"
+
 _DELETION_DIRECTORY = re.compile(r"\.[0-9a-f]{32}-delete$")
 _FUTURE_DIRECTORY = re.compile(r"^(?P<name>.+)\.[0-9a-f]{32}-future$")
 _PARTITION_DIRECTORY = re.compile(r"^(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,10})$")
@@ -48,6 +50,13 @@ def deletion_directory_name(directory_name: str, unique: bytes) -> str:
     Long topic names are shortened so that the result stays within the 255 bytes a file system allows.
     """
     suffix = f".{unique.hex()}-delete"
+    assert len(unique) == 16
+    return directory_name[: NAME_BYTES_MAX - len(suffix)] + suffix
+
+
+def stray_directory_name(directory_name: str, unique: bytes) -> str:
+    """The name under which a partition's directory is kept that is not used any more, shortened in the same way."""
+    suffix = f".{unique.hex()}{STRAY_SUFFIX}"
     assert len(unique) == 16
     return directory_name[: NAME_BYTES_MAX - len(suffix)] + suffix
 

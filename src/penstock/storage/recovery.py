@@ -64,7 +64,7 @@ class RecoveryReport:
     segments_scanned: int = 0
     bytes_truncated: int = 0
     segments_removed: int = 0
-    damaged: list[str] = field(default_factory=list)
+    damaged: list[CorruptLogError] = field(default_factory=list)
 
 
 @dataclass(slots=True)

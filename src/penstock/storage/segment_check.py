@@ -39,7 +39,7 @@ class SegmentChecker:
         self.recovery_point = recovery_point
         self.next_offset = segment.base_offset
         self.epochs_changed = False
-        self.damaged: list[str] = []
+        self.damaged: list[CorruptLogError] = []
         self.aborted: list[AbortedTransaction] = []
         self._appended_ms = segment.modified_ms()
 
@@ -144,7 +144,7 @@ class SegmentChecker:
             return 0
         self.segment.index_batch(position, header.size_bytes, header.last_offset, NO_TIMESTAMP)
         self.next_offset = header.next_offset
-        self.damaged.append(f"{file.path} at byte {position}: {problem}")
+        self.damaged.append(CorruptLogError(file.path, position, problem))
         return header.size_bytes
 
     def _plausible_header(self, position: int, end: int) -> BatchHeader | None:

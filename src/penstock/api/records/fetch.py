@@ -206,9 +206,8 @@ def make_fetch(
             is_moved = problem.code is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
             if not is_moved:
                 # The client needs the log's bounds to find out where to continue.
-                error = problem.code
+                error = note_read_failure(partition, problem)
                 failed(error)
-                note_read_failure(partition, problem)
         return Found(
             key,
             PartitionData(

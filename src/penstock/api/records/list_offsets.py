@@ -16,8 +16,10 @@ from penstock.api.declaration import Api, BrokerServices
 from penstock.core.replica.fencing import check_leader_epoch
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.replication.absence import note_read_failure
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.tier.remote_logs import RemoteLogs
+from penstock.storage.files import StorageError
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -33,9 +35,9 @@ LATEST_VERSION = 11
 READ_COMMITTED = 1
 LEADER_EPOCHS_SINCE = 4
 NOT_AVAILABLE_SINCE = 5
-EARLIEST, EARLIEST_LOCAL, LATEST_TIERED = -2, -4, -5
+EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -3, -4, -5
 # What may be asked for instead of a time, and since which version.
-SPECIAL_TIMES_SINCE = {-1: 1, EARLIEST: 1, -3: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
+SPECIAL_TIMES_SINCE = {-1: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
 
 
 Row = ListOffsetsPartitionResponse | Coroutine[Any, Any, ListOffsetsPartitionResponse]
@@ -166,10 +168,11 @@ def _find(
         case -5 | -6:
             offset = _tiered_offset(partition, wanted.timestamp, copied)
             return ListOffsetsPartitionResponse(index, 0, -1, offset, log.epochs.epoch_for_offset(offset))
-        case -3:
-            found = log.max_timestamp()
         case timestamp:
-            found = log.offset_for_timestamp(timestamp)
+            try:
+                found = log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+            except StorageError as error:
+                raise ApiError(note_read_failure(partition, error), error.message) from error
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResponse(index)
     return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)

@@ -219,10 +219,12 @@ class Produce:
             while isinstance(response, Rest):
                 response = await self._append_rest(response)
         finally:
-            appended.set_result(None)
             client.waiting_bytes -= size_bytes
-            if client.last_write is appended:
-                client.last_write = None
+            if before is None or before.done():
+                _pass_turn(client, appended)
+            else:
+                # It failed while it waited. Those behind it still wait for those before it.
+                before.add_done_callback(lambda _: _pass_turn(client, appended))
         return await response if isinstance(response, asyncio.Future) else response
 
     async def _ask(self, request: ProduceRequest, context: RequestContext, questions: Questions) -> Admission:
@@ -550,6 +552,13 @@ class Produce:
         if context.api_version >= HINTS_SINCE and any(code in HINTED for code in codes):
             return _with_hints(response, LeaderHints(self._partitions), context)
         return response
+
+
+def _pass_turn(client: Client, appended: asyncio.Future[None]) -> None:
+    """The batches of a request are appended, or never will be: the next request of its connection may go on."""
+    appended.set_result(None)
+    if client.last_write is appended:
+        client.last_write = None
 
 
 def _check_acks(partition: Partition, acks: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from penstock.core.metadata.brokers import check_broker_epoch
 from penstock.core.metadata.election_rules import ElectionRules, leader_check, rules_for
 from penstock.core.metadata.image import (
+    LOST_DIRECTORY,
     NO_LEADER_CHANGE,
     RECOVERED,
     RECOVERING,
@@ -129,7 +130,7 @@ def _problem(
         error = ErrorCode.INVALID_UPDATE_VERSION
     elif not (_possible_isr(state, new_isr) and _possible_recovery(state, wanted, new_isr)):
         error = ErrorCode.INVALID_REQUEST
-    elif not all(_eligible(image, row) for row in new_isr):
+    elif not all(_eligible(image, state, row) for row in new_isr):
         error = ErrorCode.INELIGIBLE_REPLICA
     return error
 
@@ -148,9 +149,12 @@ def _possible_recovery(
     return wanted.leader_recovery_state == RECOVERING == state.leader_recovery_state and len(new_isr) == 1
 
 
-def _eligible(image: Image, wanted: BrokerState) -> bool:
+def _eligible(image: Image, state: PartitionState, wanted: BrokerState) -> bool:
     broker = image.brokers.get(wanted.broker_id)
-    return broker is not None and broker.active and wanted.broker_epoch in (ANY_EPOCH, broker.epoch)
+    if broker is None or not broker.active or wanted.broker_epoch not in (ANY_EPOCH, broker.epoch):
+        return False
+    # A replica that was found damaged may be about to begin anew.
+    return state.directory(wanted.broker_id) != LOST_DIRECTORY
 
 
 def _refusal(wanted: AlterPartitionRequestPartitionData, error: ErrorCode) -> AlterPartitionResponsePartitionData:

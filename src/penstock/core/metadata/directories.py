@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.metadata.brokers import RESERVED_DIRECTORIES, check_broker_epoch
 from penstock.core.metadata.election_rules import ElectionRules, leader_check, rules_for
-from penstock.core.metadata.image import LOST_DIRECTORY, Broker, Image
+from penstock.core.metadata.image import LOST_DIRECTORY, Broker, Image, PartitionState
 from penstock.core.metadata.partition_change import PartitionChange
 from penstock.core.metadata.result import Result
 from penstock.model.errors import ErrorCode
@@ -24,7 +24,9 @@ def assign_replicas(
 ) -> Result[list[AssignReplicasToDirsResponseDirectoryData]]:
     """Decide on an AssignReplicasToDirs request; raises STALE_BROKER_EPOCH for an earlier incarnation of the broker.
 
-    A replica that the broker cannot open, although its directory works, is reported in the reserved directory LOST.
+    A replica that the broker cannot open, although its directory works, is reported in the reserved directory LOST. So
+    is one that it found damaged and can still read (`kept_records`); that one is only taken out of service where other
+    replicas suffice.
     """
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChangeRecord] = []
@@ -65,16 +67,53 @@ def _assign(
     broker_id = broker.broker_id
     if broker_id not in state.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    rules = rules_for(image, topic.name, defaults)
+    if directory == LOST_DIRECTORY and row.kept_records:
+        return _retire_damaged(image, broker_id, topic_id, index, state, rules, records)
     # The directory that it was in may be gone, and with it the records that made the replica eligible.
     begins_anew = not row.kept_records and not broker.has_online_directory(state.directory(broker_id))
     can_lead = leader_check(image, without=broker_id if begins_anew else -1)
-    change = PartitionChange(image, state, can_lead, rules_for(image, topic.name, defaults))
+    change = PartitionChange(image, state, can_lead, rules)
     change.set_directory(broker_id, directory)
     if begins_anew:
         change.unclean_shutdown = broker_id
+        change.disproves_progress = state.directory(broker_id) == LOST_DIRECTORY
     if not broker.has_online_directory(directory):
         change.in_sync_replicas = tuple(replica for replica in state.in_sync_replicas if replica != broker_id)
     record = change.build(topic_id, index)
     if record is not None:
         records.append(record)
     return ErrorCode.NONE
+
+
+def _retire_damaged(
+    image: Image,
+    broker_id: int,
+    topic_id: Uuid,
+    index: int,
+    state: PartitionState,
+    rules: ElectionRules,
+    records: list[PartitionChangeRecord],
+) -> ErrorCode:
+    """Take a damaged replica out of service where as many others are in sync as a commit needs, or all others are.
+
+    Where fewer are it stays in sync, since it has everything but what is damaged, and another one leads
+    (NOT_ENOUGH_REPLICAS). Where none is, or it is all that could be elected, nothing changes
+    (ELIGIBLE_LEADERS_NOT_AVAILABLE): it is the last copy.
+    """
+    can_lead = leader_check(image)
+    others = [one for one in state.in_sync_replicas if one != broker_id and can_lead(state, one)]
+    change = PartitionChange(image, state, can_lead, rules)
+    error = ErrorCode.NONE
+    if not others or broker_id in state.eligible_leader_replicas:
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    if broker_id in state.in_sync_replicas and len(others) < min(rules.min_insync_replicas, len(state.replicas) - 1):
+        change.avoid = (broker_id,)
+        error = ErrorCode.NOT_ENOUGH_REPLICAS
+    else:
+        change.set_directory(broker_id, LOST_DIRECTORY)
+        change.in_sync_replicas = tuple(replica for replica in state.in_sync_replicas if replica != broker_id)
+    record = change.build(topic_id, index)
+    if record is not None:
+        records.append(record)
+    return error

@@ -10,10 +10,13 @@ replicas, a directory) and `build` works out what follows:
    clears them, with one exception: when the controller removes a replica from the ISR so that one is left, the removed
    one stays eligible until the remaining one, as leader, has confirmed that it knows (`by_leader`). It may be gone
    itself by then, and a leader commits nothing while there are eligible replicas, so until then they hold everything.
+   A leader also confirms that it does without a damaged replica (in the directory LOST), which then may begin anew: it
+   could not be elected, and below the minimum it would stay eligible for as long as it is not in sync.
 3. A leader is elected from the ISR; from the ELR when the ISR is empty. When both are empty the last leader is elected
    again as soon as it returns, because no other replica can have more; any replica only where the topic allows unclean
    elections. Both count as unclean: the leader is marked as recovering.
-4. A leader that loses replicas gets a new epoch, so that fetches of the removed ones are rejected.
+4. A leader that loses replicas gets a new epoch, so that fetches of the removed ones are rejected. So does the leader
+   of a replica that begins anew while its broker runs: in the new epoch the leader knows nothing of its progress.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 
 from penstock.core.metadata.election_rules import CanLead, ElectionRules
-from penstock.core.metadata.image import NO_LEADER_CHANGE, RECOVERING, Image, PartitionState
+from penstock.core.metadata.image import LOST_DIRECTORY, NO_LEADER_CHANGE, RECOVERING, Image, PartitionState
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
@@ -53,6 +56,7 @@ class PartitionChange:
         "adding_replicas",
         "avoid",
         "by_leader",
+        "disproves_progress",
         "election",
         "eligible_leader_replicas",
         "in_sync_replicas",
@@ -78,6 +82,8 @@ class PartitionChange:
         self.unclean_shutdown = NO_LEADER
         # Whether the leader itself requests this change, and so knows the state that it changes.
         self.by_leader = False
+        # Whether what the leader knows of a replica is no longer true: it begins anew within one incarnation.
+        self.disproves_progress = False
         # Brokers that are about to stop: they lead only where no other replica can.
         self.avoid: Collection[int] = ()
         self.election = Election.UNCLEAN if rules.unclean_leader_election else Election.ONLINE
@@ -102,7 +108,7 @@ class PartitionChange:
             elif leader in self.eligible_leader_replicas:
                 self.in_sync_replicas = (leader,)
                 self._remember_eligible()
-        elif not set(old.replicas) <= set(self.replicas):
+        elif not set(old.replicas) <= set(self.replicas) or (self.disproves_progress and leader != NO_LEADER):
             leader_change = old.leader
         in_sync = self.in_sync_replicas
         if not in_sync and not self._eligible_enabled:
@@ -160,7 +166,10 @@ class PartitionChange:
         self.eligible_leader_replicas = tuple(
             replica
             for replica in candidates
-            if replica not in self.in_sync_replicas and replica != self.unclean_shutdown and replica in self.replicas
+            if replica not in self.in_sync_replicas
+            and replica != self.unclean_shutdown
+            and replica in self.replicas
+            and not (self.by_leader and self._state.directory(replica) == LOST_DIRECTORY)
         )
 
     def _elect(self) -> tuple[int, bool]:

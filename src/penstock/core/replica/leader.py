@@ -46,6 +46,7 @@ class LeaderState:
         "_local_id",
         "_min_in_sync",
         "_proposed",
+        "damaged_replicas",
         "eligible_replicas",
         "epoch_start_offset",
         "high_watermark",
@@ -75,6 +76,8 @@ class LeaderState:
         assert local_id in self.in_sync_replicas, "a leader is always in sync"
         # Replicas that the controller could elect although they are not in sync.
         self.eligible_replicas = frozenset(eligible_replicas)
+        # Those that were found damaged, and begin anew once this leader has confirmed that it does without them.
+        self.damaged_replicas: frozenset[int] = frozenset()
         # Replicas that a reassignment removes.
         self.leaving_replicas = frozenset(leaving_replicas)
         self.high_watermark = high_watermark
@@ -121,7 +124,10 @@ class LeaderState:
     @property
     def must_confirm(self) -> bool:
         """Whether the controller must be told that this leader does without others that it could still elect."""
-        return self.stays_alone or (bool(self.eligible_replicas) and self.has_enough_in_sync)
+        eligible = self.eligible_replicas
+        return self.stays_alone or (
+            bool(eligible) and (self.has_enough_in_sync or not eligible.isdisjoint(self.damaged_replicas))
+        )
 
     @property
     def stays_alone(self) -> bool:

@@ -20,6 +20,7 @@ from penstock.core.contract import Record as CoordinatorRecord
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shard_host import Confirm, ShardHost, ShardT, always
 from penstock.runtime.env import Env
+from penstock.runtime.replication.absence import note_read_failure
 from penstock.runtime.replication.partition import Partition
 
 # The cause of a failed append may last: too few in-sync replicas, a full disk.
@@ -63,6 +64,8 @@ class Coordinator(Generic[ShardT]):
         self._hosts: dict[int, ShardHost[ShardT]] = {}
         # What shards that are being loaded must not miss, by partition.
         self._postponed: dict[int, list[Callable[[ShardT], Effects]]] = {}
+        # By partition, the last pause before its shard was loaded again after a failed append, and when that was.
+        self._reloads: dict[int, tuple[float, int]] = {}
         # Finds out whether this broker leads a partition still.
         self.confirm: Confirm = always
 
@@ -94,6 +97,7 @@ class Coordinator(Generic[ShardT]):
         """This broker no longer leads a partition."""
         if partition.name.topic == self.topic:
             self._postponed.pop(partition.name.partition, None)
+            self._reloads.pop(partition.name.partition, None)
             host = self._hosts.pop(partition.name.partition, None)
             if host is not None:
                 host.leave()
@@ -120,12 +124,42 @@ class Coordinator(Generic[ShardT]):
         return [host for host in self._hosts.values() if host.is_loaded]
 
     def perform_on_all(self, work: Callable[[ShardT], Effects]) -> None:
-        """Do something with every shard; with one that is being loaded as soon as it is."""
+        """Do something with every shard, with one that is being loaded as soon as it is.
+
+        It is done again if what it records is not committed, so it must do nothing where it was done before.
+        """
         for index, host in [*self._hosts.items()]:
             if host.is_loaded:
-                host.perform(work(host.shard))
+                self._perform(index, host, work)
             else:
                 self._postponed.setdefault(index, []).append(work)
+
+    def _perform(self, index: int, host: ShardHost[ShardT], work: Callable[[ShardT], Effects]) -> None:
+        """Do something with a shard; if what it records cannot be appended, again as soon as the shard is reloaded.
+
+        Not later: by then a request may have recorded what the work must not undo.
+        """
+        effects = work(host.shard)
+        host.perform(effects)
+        committed = host.settled() if effects.records else None
+        if committed is not None:
+            committed.add_done_callback(lambda done: self._repeat_if_lost(index, host, work, done))
+
+    def _repeat_if_lost(
+        self,
+        index: int,
+        host: ShardHost[ShardT],
+        work: Callable[[ShardT], Effects],
+        committed: asyncio.Future[None],
+    ) -> None:
+        successor = self._hosts.get(index)
+        if committed.cancelled() or committed.exception() is None or successor is None or successor is host:
+            # It is in the log, or another broker leads.
+            return
+        if successor.is_loaded:
+            self._perform(index, successor, work)
+        else:
+            self._postponed.setdefault(index, []).append(work)
 
     @property
     def is_loading(self) -> bool:
@@ -138,9 +172,16 @@ class Coordinator(Generic[ShardT]):
         return sum(not host.is_loaded for host in self._hosts.values())
 
     def _reload(self, partition: Partition) -> None:
+        """Load a shard again that could not be written; after a pause that doubles while that goes on."""
+        index, now_ms = partition.name.partition, self._env.monotonic_ms()
+        pause_s, reloaded_ms = self._reloads.get(index, (0.0, 0))
+        if now_ms - reloaded_ms > 2_000 * RELOAD_PAUSE_MAX_S:
+            pause_s = 0.0
+        pause_s = min(max(2 * pause_s, RELOAD_PAUSE_S), RELOAD_PAUSE_MAX_S)
         self.leave(partition)
+        self._reloads[index] = pause_s, now_ms
         if not partition.log.is_failed:
-            self.take(partition, pause_s=RELOAD_PAUSE_S)
+            self.take(partition, pause_s=pause_s)
 
     async def _load(self, host: ShardHost[ShardT], partition: Partition, pause_s: float) -> None:
         """Load the shard of `host`, or of the hosts that replace it after failures, until this broker leaves it."""
@@ -157,6 +198,7 @@ class Coordinator(Generic[ShardT]):
                 if self._hosts.get(index) is not host:
                     # Leadership has moved, and the log may have been truncated during the read.
                     return
+                note_read_failure(partition, error)
                 pause_s = min(max(2 * pause_s, RELOAD_PAUSE_S), RELOAD_PAUSE_MAX_S)
                 logger.error("cannot load %s, next try in %g s: %s", partition.name, pause_s, error)
                 # Some of the log may have been replayed into the shard.
@@ -165,7 +207,7 @@ class Coordinator(Generic[ShardT]):
                 continue
             if host.is_loaded:
                 for work in self._postponed.pop(index, ()):
-                    host.perform(work(host.shard))
+                    self._perform(index, host, work)
                 logger.info("loaded %s in %d ms", partition.name, self._env.monotonic_ms() - started_ms)
             return
 

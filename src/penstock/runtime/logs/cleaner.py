@@ -30,7 +30,7 @@ from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.compaction.clean import Compaction, CompactionError, CompactionJob, CompactionReport
 from penstock.storage.compaction.swap import CleanedSegment
 from penstock.storage.compaction.worker import MODULE, Pacer, decode_answer, encode_job
-from penstock.storage.files import OsFilesystem, StorageError
+from penstock.storage.files import CorruptLogError, OsFilesystem, StorageError
 from penstock.storage.log import Log
 
 PARTITIONS_PER_TURN = 64
@@ -108,6 +108,8 @@ class Cleaner:
         if error.is_disk_failure:
             self._partitions.fail_directory(self._partitions.home(partition), StorageError(error.message))
             return
+        if error.is_damage:
+            partition.on_damage(CorruptLogError(partition.log.directory, 0, error.message))
         self.uncleanable[partition.name] = error.message
         logger.error("%s is not compacted until the next restart: %s", partition.name, error.message)
 

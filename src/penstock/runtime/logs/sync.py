@@ -135,6 +135,9 @@ class LogSync:
             return
         try:
             ticket = self._log.begin_flush()
+        except FileNotFoundError as error:
+            self._fail(StorageError(f"a file of {self._log.directory} that was not synced is gone: {error}"))
+            return
         except StorageError as error:
             if error.is_passing:
                 # Nothing was synced yet; there were no descriptors for files that wait for it.

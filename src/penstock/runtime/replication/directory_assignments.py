@@ -3,7 +3,8 @@
 The controller moves leaderships away from a directory that failed, so it must know which replicas are in it. A broker
 with several directories chooses one for a new replica itself, and reports it afterwards; a move to another directory is
 reported before it happens. A replica that cannot be opened although its directory works, because its log is damaged,
-is reported in the reserved directory LOST: it leaves the in-sync replicas, and others lead. Reports are gathered while
+is reported in the reserved directory LOST: it leaves the in-sync replicas, and others lead. So is one that was found
+damaged later, unless it is the last copy. Reports are gathered while
 a request is in flight, and repeated until they are answered.
 """
 
@@ -86,11 +87,18 @@ class DirectoryAssignments:
 
         If the controller has it in a directory that failed, it has begun anew unless it `kept_records`.
         """
+        return self._report_soon(partition, Report(directory.directory_id, kept_records))
+
+    def report_damaged(self, partition: Partition) -> asyncio.Future[bool]:
+        """Have the controller take a damaged replica out of service; completes with False if it is needed."""
+        return self._report_soon(partition, Report(LOST_DIRECTORY, kept_records=True))
+
+    def _report_soon(self, partition: Partition, report: Report) -> asyncio.Future[bool]:
         key = _key(partition)
         self._answer(key, False)
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiters[key] = waiter
-        self._due[key] = Report(directory.directory_id, kept_records)
+        self._due[key] = report
         self._wake.set()
         return waiter
 

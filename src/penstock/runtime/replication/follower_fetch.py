@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from penstock.core.metadata.image import LOST_DIRECTORY
 from penstock.core.replica.fencing import check_leader_epoch
 from penstock.core.replica.fetch_session import FetchContext, Session, SessionCache, Wanted
 from penstock.core.replica.leader import LeaderState
@@ -250,6 +251,10 @@ class _FollowerReads:
     ) -> bool:
         if not partition.log.start_offset <= wanted.offset <= partition.log.end_offset:
             return False
+        if eligible and partition.leading is not None and replica not in partition.leading.in_sync_replicas:
+            known = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
+            # The controller accepts no replica that was found damaged, until it has begun anew.
+            eligible = known is None or known.directory(replica) != LOST_DIRECTORY
         return note_fetch(
             partition,
             replica,
@@ -285,8 +290,7 @@ class _FollowerReads:
                 data = b""
         except ApiError as problem:
             # The follower needs the log's bounds to find out where to continue.
-            note_read_failure(partition, problem)
-            return _row(partition, key, b"", problem.code)
+            return _row(partition, key, b"", note_read_failure(partition, problem))
         if throttle is not None:
             throttle.spent(len(data))
         partition.counters.sent(len(data))

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from penstock.config.topic import TopicSettings
-from penstock.core.metadata.image import PartitionState
+from penstock.core.metadata.image import LOST_DIRECTORY, PartitionState
 from penstock.core.metrics.counters import TopicCounters
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
@@ -38,7 +38,7 @@ from penstock.runtime.replication.batch_validation import CODECS, check_records,
 from penstock.runtime.replication.commit_waiters import CommitWaiters, follow
 from penstock.runtime.replication.replica_store import log_settings
 from penstock.runtime.replication.watcher import EVERYTHING, Watcher
-from penstock.storage.files import StorageError
+from penstock.storage.files import CorruptLogError, StorageError
 from penstock.storage.leader_epochs import EndOffset
 from penstock.storage.log import Log, LogSlice
 from penstock.storage.producers.recall import RecalledBatches, Unsearched
@@ -90,6 +90,7 @@ class Partition:
         "leading",
         "log",
         "name",
+        "on_damage",
         "on_failure",
         "partition_epoch",
         "producer_ids_max",
@@ -133,6 +134,8 @@ class Partition:
         self.producer_ids_max = producer_ids_max
         self._lag_ms_max = lag_ms_max
         self.on_failure = on_failure
+        # Called with damage that a read has met, and that was not served.
+        self.on_damage: Callable[[CorruptLogError], None] = lambda _: None
         self.sync = LogSync(env, log, on_failure, self.counters.flushes)
         # All bytes appended since this broker opened the partition, and how many of them readers were notified of.
         self.appended_bytes = 0
@@ -213,6 +216,7 @@ class Partition:
             eligible_replicas=known.eligible_leader_replicas,
             leaving_replicas=known.removing_replicas,
         )
+        self.leading.damaged_replicas = _damaged_in(known)
         # Followers that ask for the end of an older epoch get this one's start, before it has a batch.
         log.assign_epoch(known.leader_epoch, log.end_offset)
         # Other batches may have been replicated since.
@@ -249,6 +253,7 @@ class Partition:
         if known.partition_epoch < self.partition_epoch:
             return
         self.replicas = known.replicas
+        leading.damaged_replicas = _damaged_in(known)
         if known.partition_epoch == self.partition_epoch:
             # The response to a proposal contained this change, except for replicas; another may be in flight.
             leading.eligible_replicas = frozenset(known.eligible_leader_replicas)
@@ -587,3 +592,10 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> EndOffset:
         """Where a leader epoch ends in this log: the largest known one up to it, and its end. Both -1 if unknown."""
         return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
+
+
+def _damaged_in(known: PartitionState) -> frozenset[int]:
+    """The replicas that were found damaged, by the directories of the metadata."""
+    if LOST_DIRECTORY not in known.directories:
+        return frozenset()
+    return frozenset(replica for replica in known.replicas if known.directory(replica) == LOST_DIRECTORY)

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from penstock.model.ids import Uuid
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.partition import Partition
+from penstock.storage.files import CorruptLogError
 
 Listener = Callable[[Partition], object]
 DirectoryListener = Callable[[LogDirectory], object]
+DamageListener = Callable[[Partition, CorruptLogError], object]
 UnopenedListener = Callable[[Uuid, int], object]
 
 
@@ -25,6 +27,7 @@ class PartitionEvents:
         self._on_joinable: list[Listener] = []
         self._on_moved: list[Listener] = []
         self._on_unopened: list[UnopenedListener] = []
+        self._on_damage: list[DamageListener] = []
         self._on_directory_failed: list[DirectoryListener] = []
 
     def on_change(self, listener: Listener) -> None:
@@ -61,6 +64,10 @@ class PartitionEvents:
     def on_unopened(self, listener: UnopenedListener) -> None:
         """Have `listener` called, now and then, with the topic id and number of a partition that cannot be opened."""
         self._on_unopened.append(listener)
+
+    def on_damage(self, listener: DamageListener) -> None:
+        """Have `listener` called when a replica that is open seems to be damaged; reads may meet that many times."""
+        self._on_damage.append(listener)
 
     def on_directory_failed(self, listener: DirectoryListener) -> None:
         """Have `listener` called when a data directory went offline."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from penstock.config.topic import TopicSettings, topic_settings
@@ -33,9 +35,10 @@ from penstock.runtime.replication.partition import PRODUCER_IDS_MAX, Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
 from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings, open_together
 from penstock.runtime.replication.watcher import EVERYTHING
-from penstock.storage.files import StorageError
+from penstock.storage.files import CorruptLogError, StorageError
 from penstock.storage.log import Log
 from penstock.storage.metadata_files import sync_partition_metadata
+from penstock.storage.names import parse_partition_directory
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -103,6 +106,9 @@ class Partitions(PartitionEvents):
         # Partitions that the metadata changed and that have not been processed yet.
         self._changed: dict[tuple[Uuid, int], None] = {}
         self._working: asyncio.Task[None] | None = None
+        # Partitions that are opened once no checkpoint has former ones of their names, and what sees to that.
+        self._stale: set[tuple[Uuid, int]] = set()
+        self._dropping: set[asyncio.Task[None]] = set()
         # Partitions that the metadata changed while their logs were being truncated.
         self._deferred: set[tuple[Uuid, int]] = set()
         # None where nobody else could lead, or nobody serves followers yet.
@@ -126,12 +132,12 @@ class Partitions(PartitionEvents):
     @property
     def are_all_open(self) -> bool:
         """Whether every partition that should be here is open, and was checked when it was opened."""
-        return not (self._unopened or self._changed or self._opening)
+        return not (self._unopened or self._changed or self._opening or self._stale)
 
     @property
     def is_behind(self) -> bool:
         """Whether the metadata has changes that were not applied to this broker's partitions yet."""
-        return self._working is not None or bool(self._deferred)
+        return self._working is not None or bool(self._deferred) or bool(self._stale)
 
     def opening(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> asyncio.Future[None] | None:
         """Completes when a partition is led here that is about to be, by the metadata, or could not be opened.
@@ -228,8 +234,12 @@ class Partitions(PartitionEvents):
     async def open_gradually(self) -> None:
         """The same, yielding to other work."""
         self._changed.update(dict.fromkeys(self._all_here()))
-        self._working = self._env.spawn(self._adopt_rest(), "open partitions")
-        await self._working
+        self._work_on_changes()
+        while self._working is not None or self._dropping:
+            if self._working is not None:
+                await self._working
+            else:
+                await asyncio.wait(self._dropping)
 
     def _all_here(self) -> list[tuple[Uuid, int]]:
         self._store.begin_use()
@@ -292,11 +302,61 @@ class Partitions(PartitionEvents):
         for listener in self._on_directory_failed:
             listener(directory)
 
+    def note_damage(self, partition: Partition, error: CorruptLogError) -> None:
+        """A replica here seems to be damaged: those who listen find out whether it is, and what to do."""
+        for listener in self._on_damage:
+            listener(partition, error)
+
+    @property
+    def damaged_unopened(self) -> list[tuple[TopicPartition, Uuid, CorruptLogError]]:
+        """The replicas that could not be opened because they are damaged, and their topics."""
+        return [
+            (name, topic_id, error)
+            for name, (topic_id, error) in self._unopened.items()
+            if isinstance(error, CorruptLogError)
+        ]
+
+    def has_no_room_for_another(self, name: TopicPartition) -> bool:
+        """Whether a replica's directory is full, or is about to get another copy of it."""
+        return any(
+            name in directory.futures
+            or name in directory.found_futures
+            or (directory.is_full and (name in directory.found or name in directory.partitions))
+            for directory in self.directories
+        )
+
+    def begin_anew(self, name: TopicPartition, topic_id: Uuid, damage: CorruptLogError) -> Path:
+        """Keep a damaged replica's directory under another name, which is returned, and start with an empty log.
+
+        Only where the replica is neither in sync nor eligible: from then on its records are not here. Raises
+        StorageError; the replica is one that could not be opened then, and this can be called again.
+        """
+        home = self._homes.get(name) or next((one for one in self.directories if name in one.found), None)
+        if home is None or home.failure is not None:
+            raise StorageError(f"{name} is in no data directory that works")
+        partition = self._by_name.get(name)
+        if partition is not None:
+            self._detach(partition)
+            partition.log.close(clean=False)
+            home.found.add(name)
+            self._unopened[name] = topic_id, damage
+            self._tell_detached(partition)
+        aside = self._store.set_damaged_aside(name, home)
+        del self._unopened[name]
+        self._changed[topic_id, name.partition] = None
+        self._work_on_changes()
+        return aside
+
     def check_disk(self, error: StorageError) -> None:
         """Take the directory offline in which a disk failed, if that is what an error is about.
 
-        A full disk and a damaged file are not.
+        A full disk is not, and a damaged segment is only the matter of its replica.
         """
+        if isinstance(error, CorruptLogError) and error.path is not None:
+            name = parse_partition_directory(error.path.parent.name)
+            partition = self._by_name.get(name) if name is not None else None
+            if partition is not None and partition.log.directory == error.path.parent:
+                self.note_damage(partition, error)
         if not error.is_disk_failure or error.path is None:
             return
         for directory in self.directories:
@@ -472,7 +532,7 @@ class Partitions(PartitionEvents):
                 self._complete_opened()
         finally:
             self._working = None
-            for key in [key for key in self._awaited if key not in self._deferred]:
+            for key in [key for key in self._awaited if key not in self._deferred and key not in self._stale]:
                 self._awaited.pop(key).set_result(None)
 
     async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
@@ -489,8 +549,7 @@ class Partitions(PartitionEvents):
                     placed[topic_id, index] = placement, log_settings(self.settings_of(topic.name))
         if placed:
             await self._open_placed(placed)
-        if stale:
-            await self._drop_stale(stale)
+        self._open_without_stale(stale)
 
     async def _open_placed(self, placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]]) -> None:
         self._opening = {placement.name for placement, _ in placed.values()}
@@ -510,22 +569,38 @@ class Partitions(PartitionEvents):
                 opened.home.found.discard(placed[topic_id, index][0].name)
                 self._store.remove(placed[topic_id, index][0].name, topic_id, opened.home, opened.log)
 
-    async def _drop_stale(self, keys: list[tuple[Uuid, int]]) -> None:
-        """Wait until no checkpoint has former replicas of these names, which are opened after that."""
-        self._changed.update(dict.fromkeys(keys))
+    def _open_without_stale(self, keys: Iterable[tuple[Uuid, int]]) -> None:
+        """Open replicas when no checkpoint has former ones of their names. A disk that stalls holds up no others."""
+        groups: dict[tuple[Path, ...], list[tuple[Uuid, int]]] = {}
         for topic_id, index in keys:
             topic = self.image.topics_by_id.get(topic_id)
-            if topic is None:
+            if topic is None or (topic_id, index) in self._stale:
                 continue
             name = TopicPartition(topic.name, index)
-            try:
-                for directory in self.directories:
-                    if directory.failure is None and self.checkpoints(directory).has_stale(name):
-                        await self.checkpoints(directory).write()
-            except StorageError as error:
-                self._changed.pop((topic_id, index), None)
-                with self._noting_failure(topic, index):
-                    raise error
+            paths = tuple(
+                one.path for one in self.directories if one.failure is None and self.checkpoints(one).has_stale(name)
+            )
+            groups.setdefault(paths, []).append((topic_id, index))
+        for stale_in, group in groups.items():
+            self._stale.update(group)
+            task = self._env.spawn(self._drop_stale(stale_in, group), "drop former replicas from checkpoints")
+            self._dropping.add(task)
+            task.add_done_callback(self._dropping.discard)
+
+    async def _drop_stale(self, paths: Sequence[Path], keys: Sequence[tuple[Uuid, int]]) -> None:
+        try:
+            await asyncio.gather(*(self._checkpoints[path].write() for path in paths))
+        except StorageError as error:
+            for topic_id, index in keys:
+                topic = self.image.topics_by_id.get(topic_id)
+                if topic is not None:
+                    with self._noting_failure(topic, index):
+                        raise error
+        else:
+            self._changed.update(dict.fromkeys(keys))
+        finally:
+            self._stale.difference_update(keys)
+        self._work_on_changes()
 
     def _is_stale(self, topic_id: Uuid, index: int) -> bool:
         """Whether a checkpoint still has a former replica of a partition's name."""
@@ -642,6 +717,7 @@ class Partitions(PartitionEvents):
             counters=self.counters.topic(topic.name),
             producer_ids_max=self._producer_ids_max,
         )
+        partition.on_damage = partial(self.note_damage, partition)
         if opened.owed is not None:
             # Before records in it are acknowledged, the directory and its topic id must survive a power failure.
             partition.sync.owe(opened.owed)
@@ -654,6 +730,8 @@ class Partitions(PartitionEvents):
         self._homes[name] = home
         home.partitions.add(name)
         _tell(self._on_change, partition)
+        for damage in opened.log.recovery.damaged[:1]:
+            self.note_damage(partition, damage)
 
     def _configure_topic(self, topic: Topic) -> None:
         settings = None
@@ -691,17 +769,25 @@ class Partitions(PartitionEvents):
             self._store.retire_unopened(name, topic_id)
 
     def _remove(self, partition: Partition) -> None:
+        home = self._homes[partition.name]
+        was_leader = self._detach(partition)
+        self._store.remove(partition.name, partition.topic_id, home, partition.log)
+        self._tell_detached(partition, was_leader=was_leader)
+
+    def _detach(self, partition: Partition) -> bool:
+        """Stop serving a replica; returns whether it led."""
         name = partition.name
         self._by_name.pop(name, None)
         self._by_id.pop((partition.topic_id, name.partition), None)
-        home = self._homes.pop(name)
-        home.partitions.discard(name)
+        self._homes.pop(name).partitions.discard(name)
         self.whole.discard(name)
         partition.sync.abandon()
         was_leader = partition.is_leader
         partition.fence()
         self._open_logs.forget(partition.log)
-        self._store.remove(name, partition.topic_id, home, partition.log)
+        return was_leader
+
+    def _tell_detached(self, partition: Partition, *, was_leader: bool = False) -> None:
         if was_leader:
             _tell(self._on_resigned, partition)
         _tell(self._on_removed, partition)

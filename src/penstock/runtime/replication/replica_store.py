@@ -20,9 +20,7 @@ from penstock.runtime.logs.directories import LogDirectory, begin_use, choose_ho
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.metadata_files import read_partition_metadata, sync_partition_metadata, write_partition_metadata
-from penstock.storage.names import deletion_directory_name
-
-STRAY_SUFFIX = "-stray"
+from penstock.storage.names import deletion_directory_name, stray_directory_name
 
 Key = tuple[Uuid, int]
 
@@ -186,6 +184,33 @@ class ReplicaStore:
                 self._remove_directory(home, name, home.path / home.found_futures[name])
                 del home.found_futures[name]
 
+    def set_damaged_aside(self, name: TopicPartition, home: LogDirectory) -> Path:
+        """Rename and keep the directory of a damaged replica, closed or never opened, so that it begins anew.
+
+        Raises StorageError, and can be called again then.
+        """
+        try:
+            aside = self._set_aside(home, name)
+        except FileNotFoundError as error:
+            logger.error("%s has disappeared: %s", name, error)
+            aside = home.path / str(name)
+            home.found.discard(name)
+            self._checkpoints(home).forget(name)
+        except StorageError as error:
+            self._check_disk(error)
+            raise
+        self._checkpoints(home).write()
+        self._owners.pop(name, None)
+        return aside
+
+    def _set_aside(self, home: LogDirectory, name: TopicPartition) -> Path:
+        path = home.path / str(name)
+        aside = path.with_name(stray_directory_name(path.name, self._env.random.randbytes(16)))
+        self._env.filesystem.rename(path, aside)
+        home.found.discard(name)
+        self._checkpoints(home).forget(name)
+        return aside
+
     def _remove_directory(self, home: LogDirectory, name: TopicPartition, path: Path) -> None:
         """Rename the directory of a closed replica at once and delete it later. Raises StorageError."""
         target = path.with_name(deletion_directory_name(path.name, self._env.random.randbytes(16)))
@@ -215,10 +240,7 @@ class ReplicaStore:
                     if known is None or node_id in known.replicas:
                         self._owners[name] = topic.topic_id
                         continue
-                directory.found.discard(name)
-                aside = path.with_name(f"{path.name}.{self._env.random.randbytes(16).hex()}{STRAY_SUFFIX}")
-                self._env.filesystem.rename(path, aside)
-                self._checkpoints(directory).forget(name)
+                aside = self._set_aside(directory, name)
                 reason = "belongs to no topic of this cluster" if topic is None else "was moved to other brokers"
                 logger.warning("%s %s; it is kept as %s", path, reason, aside.name)
 

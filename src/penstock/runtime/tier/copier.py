@@ -21,9 +21,11 @@ from penstock.core.tier.segments import EpochStart, RemoteSegment, SegmentState
 from penstock.model.errors import ApiError
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.replication.absence import note_read_failure
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.metadata import RemoteLogMetadata
+from penstock.storage.files import CorruptLogError
 from penstock.storage.segment_copy import TierCopy
 from penstock.storage.tier.layout import LOG, Manifest, Place, Seal, SealedObject, StoredObject
 from penstock.storage.tier.object_store import ObjectStore, StoreError
@@ -65,7 +67,11 @@ class Copier:
             return
         await asyncio.sleep(self._quota.wait_s(self._env.monotonic_ms()))
         self._quota.spent(source.size_bytes)
-        crc = await self._env.run_blocking(source.checked_crc)
+        try:
+            crc = await self._env.run_blocking(source.checked_crc)
+        except CorruptLogError as error:
+            note_read_failure(partition, error)
+            raise
         source = source._replace(snapshot=await self._env.run_blocking(source.sound_snapshot))
         key = TierKey(place.topic_id, place.partition)
         segment = RemoteSegment(

@@ -45,18 +45,27 @@ class CompactionError(Exception):
     """A cleaning failed; the message has the reason and the remedy.
 
     `is_passing`: a retry may succeed. `is_disk_failure`: the disk is broken, so that the directory must not be used.
+    `is_damage`: a batch of the log is damaged.
     """
 
-    def __init__(self, message: str, *, is_passing: bool = False, is_disk_failure: bool = False) -> None:
+    def __init__(
+        self, message: str, *, is_passing: bool = False, is_disk_failure: bool = False, is_damage: bool = False
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.is_passing = is_passing
         self.is_disk_failure = is_disk_failure
+        self.is_damage = is_damage
 
     @classmethod
     def of(cls, error: StorageError) -> CompactionError:
         """What an error of the disk means to a cleaning."""
-        return cls(error.message, is_passing=error.is_passing, is_disk_failure=error.is_disk_failure)
+        return cls(
+            error.message,
+            is_passing=error.is_passing,
+            is_disk_failure=error.is_disk_failure,
+            is_damage=isinstance(error, CorruptLogError),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,7 @@ class Compaction:
         except StorageError as error:
             raise CompactionError.of(error) from error
         except ApiError as error:
-            raise CompactionError(f"a batch is damaged: {error.message}") from error
+            raise CompactionError(f"a batch is damaged: {error.message}", is_damage=True) from error
 
     def _run(self) -> Iterator[CleanedSegment]:
         job = self._job

@@ -31,6 +31,7 @@ REPORT = "report"
 ERROR = "error"
 PASSING = "passing"
 DISK_FAILURE = "diskFailure"
+DAMAGE = "damage"
 
 
 class Pacer:
@@ -82,7 +83,12 @@ def decode_answer(line: bytes) -> CleanedSegment | CompactionReport:
         return CleanedSegment(**fields)
     if REPORT in answer:
         return CompactionReport(**answer[REPORT])
-    raise CompactionError(answer[ERROR], is_passing=answer[PASSING], is_disk_failure=answer.get(DISK_FAILURE, False))
+    raise CompactionError(
+        answer[ERROR],
+        is_passing=answer[PASSING],
+        is_disk_failure=answer.get(DISK_FAILURE, False),
+        is_damage=answer.get(DAMAGE, False),
+    )
 
 
 def main() -> None:
@@ -98,7 +104,8 @@ def main() -> None:
             lines.get()
         _say({REPORT: asdict(compaction.report)})
     except CompactionError as error:
-        _say({ERROR: error.message, PASSING: error.is_passing, DISK_FAILURE: error.is_disk_failure})
+        flags = {PASSING: error.is_passing, DISK_FAILURE: error.is_disk_failure, DAMAGE: error.is_damage}
+        _say({ERROR: error.message, **flags})
 
 
 def _listen(lines: SimpleQueue[bytes]) -> None:

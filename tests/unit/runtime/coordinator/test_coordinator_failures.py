@@ -29,6 +29,7 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
 
 CALLER = Caller("client", "/127.0.0.1", 1)
@@ -369,3 +370,52 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_loaded_are_forgotten(
         groups.close()
 
     play(tmp_path, story)
+
+
+def test_offsets_of_a_deleted_topic_are_deleted_once_that_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic of the same name must not be read from the offsets of the former one."""
+    monkeypatch.setattr(shards, "RELOAD_PAUSE_S", 0.001)
+    monkeypatch.setattr(shards, "RELOAD_PAUSE_MAX_S", 0.01)
+
+    async def story(shell: TransactionShell) -> None:
+        groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+        topic_id = shell.image.topics["t"].topic_id
+        groups._names[topic_id] = "t"
+        await groups.leader_of("readers")
+        await shell.until(lambda: groups.coordinator.hosts())
+        await commit(groups, 5)
+        attempts = []
+        real = Partition.append
+
+        def refuse(partition: Partition, *arguments: Any, **options: Any) -> Any:
+            if partition.name.topic == "__consumer_offsets":
+                attempts.append(partition)
+                raise StorageError("no space left", errno.ENOSPC)
+            return real(partition, *arguments, **options)
+
+        with monkeypatch.context() as disk:
+            disk.setattr(Partition, "append", refuse)
+            groups.follow([RemoveTopicRecord(topic_id)])
+            await shell.until(lambda: len(attempts) >= 3)
+        await shell.until(lambda: groups.coordinator.hosts())
+        host = groups.coordinator.hosts()[0]
+        await shell.until(lambda: host.partition.log.end_offset == 2)
+        assert len(attempts) < 20, "each time after a longer pause"
+        groups.close()
+        # As the next coordinator finds it.
+        groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+        await groups.leader_of("readers")
+        await shell.until(lambda: groups.coordinator.hosts())
+        assert await committed_offset(groups) == -1
+        groups.close()
+
+    play(tmp_path, story)
+
+
+async def committed_offset(groups: Groups) -> int:
+    request = OffsetFetchRequestGroup("readers", topics=[OffsetFetchRequestTopics("t", partition_indexes=[0])])
+    found = await groups.read("readers", lambda shard: shard.offset_fetch_group(request, True, CALLER))
+    offset: int = found.topics[0].partitions[0].committed_offset
+    return offset

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.replica.producer_state import EndMarker
+from penstock.core.replica.producer_state import NO_OFFSET, EndMarker
 from penstock.core.transaction.contract import Markers
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition
@@ -31,6 +31,7 @@ from penstock.wire.messages.write_txn_markers import (
 
 HERE = 1
 A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 
 def markers(*partitions: TopicPartition, producer_id: int = 7, version: int = 0) -> Markers:
@@ -403,27 +404,107 @@ def rows(request: WriteTxnMarkersRequest) -> list[WritableTxnMarkerTopic]:
     return [topic for marker in request.markers for topic in marker.topics]
 
 
-def test_a_marker_that_is_not_replicated_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+class Replica:
+    """A partition whose markers are committed when the test says so; `open` is whether a transaction is."""
+
+    def __init__(self, name: TopicPartition) -> None:
+        self.name = name
+        self.topic_id = name.topic.encode()
+        self.leader_epoch = 1
+        self.open = False
+        self.appended: list[EndMarker] = []
+        self.waiting: list[asyncio.Future[None]] = []
+        self.log = SimpleNamespace(producers=self)
+
+    def get(self, _: int) -> Any:
+        return SimpleNamespace(transaction_first_offset=3 if self.open else NO_OFFSET)
+
+    def append_marker(self, _: int, __: int, marker: EndMarker, ___: int) -> Any:
+        self.appended.append(marker)
+        return SimpleNamespace(next_offset=len(self.appended))
+
+    def committed(self, _: int) -> asyncio.Future[None]:
+        self.waiting.append(asyncio.get_running_loop().create_future())
+        return self.waiting[-1]
+
+    def commit(self, error: ApiError | None = None) -> None:
+        for future in self.waiting:
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+        self.waiting.clear()
+
+
+def write_to_replicas(
+    monkeypatch: pytest.MonkeyPatch,
+    story: Callable[[MarkerWriter, dict[TopicPartition, Replica]], Coroutine[Any, Any, None]],
+) -> None:
     monkeypatch.setattr(marker_writer, "COMMIT_TIMEOUT_S", 0.001)
 
     async def run() -> None:
         env = SystemEnv()
-        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        partition = SimpleNamespace(
-            append_marker=lambda *_: SimpleNamespace(next_offset=1), committed=lambda _: committed
-        )
+        replicas = {name: Replica(name) for name in (A, OFFSETS)}
         partitions = SimpleNamespace(
-            lookup=lambda *_, **__: partition, home=lambda _: SimpleNamespace(check_writable=lambda: None)
+            lookup=lambda topic, _, index, **__: replicas[TopicPartition(topic, index)],
+            home=lambda _: SimpleNamespace(check_writable=lambda: None),
         )
-        groups = SimpleNamespace(end_transaction=lambda *_: committed)
-        writer = MarkerWriter(env, partitions, groups)  # type: ignore[arg-type]
-        for name in (A, TopicPartition("__consumer_offsets", 0)):
-            with pytest.raises(ApiError) as error:
-                await writer.write(name, 7, 0, EndMarker(False, 0))
-            assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
-        assert not committed.cancelled(), "others may wait for it"
-        committed.set_result(None)
-        await writer.write(A, 7, 0, EndMarker(False, 0))
+
+        def end(_: int, __: object, marker: EndMarker) -> asyncio.Future[None]:
+            replicas[OFFSETS].append_marker(0, 0, marker, 0)
+            return replicas[OFFSETS].committed(0)
+
+        groups = SimpleNamespace(end_transaction=end)
+        await story(MarkerWriter(env, partitions, groups), replicas)  # type: ignore[arg-type]
         await env.close()
 
     asyncio.run(run())
+
+
+MARKER = EndMarker(False, 0)
+
+
+async def times_out(writer: MarkerWriter, name: TopicPartition, producer_id: int = 7) -> bool:
+    with pytest.raises(ApiError) as error:
+        await writer.write(name, producer_id, 0, MARKER)
+    return error.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("name", [A, OFFSETS], ids=str)
+def test_a_marker_that_is_not_replicated_in_time_is_answered_and_not_appended_again(
+    monkeypatch: pytest.MonkeyPatch, name: TopicPartition
+) -> None:
+    async def story(writer: MarkerWriter, replicas: dict[TopicPartition, Replica]) -> None:
+        replica = replicas[name]
+        for _ in range(3):
+            assert await times_out(writer, name)
+        assert len(replica.appended) == 1
+        assert await times_out(writer, name, producer_id=8)
+        assert len(replica.appended) == 2, "another producer's"
+        waiting = asyncio.ensure_future(writer.write(name, 7, 0, MARKER))
+        await asyncio.sleep(0)
+        replica.commit()
+        await waiting
+        assert len(replica.appended) == 2
+        assert writer._waiting == {}
+
+    write_to_replicas(monkeypatch, story)
+
+
+def test_a_marker_is_appended_again_where_the_first_one_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(writer: MarkerWriter, replicas: dict[TopicPartition, Replica]) -> None:
+        replica = replicas[A]
+        assert await times_out(writer, A)
+        replica.open = True
+        assert await times_out(writer, A)
+        assert len(replica.appended) == 2, "in version 1 the next transaction has the same epoch"
+        replica.open = False
+        replica.leader_epoch = 2
+        assert await times_out(writer, A)
+        assert len(replica.appended) == 3, "the first one may have been truncated"
+        replica.commit(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        await asyncio.sleep(0)
+        assert await times_out(writer, A)
+        assert len(replica.appended) == 4
+
+    write_to_replicas(monkeypatch, story)

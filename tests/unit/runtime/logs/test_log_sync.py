@@ -209,3 +209,22 @@ def test_those_who_wait_for_a_log_are_served_by_the_one_that_takes_its_place(tmp
         assert waiting.exception() is None
 
     asyncio.run(story())
+
+
+def test_a_sync_that_finds_a_file_gone_fails_the_log_and_those_who_wait(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        world.write()
+        world.log.roll(0)
+        # Its descriptors went to other logs, and somebody removed the file before it was opened again.
+        world.log.close_files()
+        (tmp_path / "00000000000000000000.log").unlink()
+        waiting, barrier = world.append(), world.sync.barrier()
+        with pytest.raises(StorageError, match="is gone"):
+            await asyncio.wait_for(asyncio.shield(waiting), 5)
+        with pytest.raises(StorageError):
+            await barrier
+        assert world.log.is_failed
+        assert len(world.failures) == 1
+
+    asyncio.run(check())

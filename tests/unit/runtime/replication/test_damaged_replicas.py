@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+from replication_world import until
 
 from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import LOST_DIRECTORY, Image, PartitionState, partition_record
@@ -13,10 +16,13 @@ from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs.directories import open_directory
 from penstock.runtime.logs.housekeeping import Housekeeping
+from penstock.runtime.replication.damaged_replicas import DamagedReplicas
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.checkpoint import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
+from penstock.storage.files import StorageError
 from penstock.storage.metadata_files import CLEAN_SHUTDOWN
+from penstock.storage.names import STRAY_SUFFIX
 from penstock.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -36,11 +42,12 @@ BATCHES = 30
 class Broker:
     """One broker with one replica. `reports` are what it told the controller: the directory, and whether it has all."""
 
-    def __init__(self, path: Path, assigned: Uuid = DIRECTORY) -> None:
+    def __init__(self, path: Path, assigned: Uuid = DIRECTORY, others: tuple[int, ...] = ()) -> None:
         self.env = SystemEnv()
         self.directory = open_directory(self.env, path, DIRECTORY)
         self.image = Image()
-        state = PartitionState((1,), (1,), 1, 0, 0, (assigned,))
+        directories = (assigned, *(bytes(16) for _ in others))
+        state = PartitionState((1, *others), others or (1,), (others or (1,))[0], 0, 0, directories)
         for record in (TopicRecord("orders", TOPIC_ID), partition_record(TOPIC_ID, 0, state)):
             self.image.replay(record)
         self.reports: list[tuple[Uuid, bool]] = []
@@ -51,12 +58,17 @@ class Broker:
         self.housekeeping = Housekeeping(self.env, self.partitions, unused)
         self.partitions.open_all()
         self.assignments.start()
+        self.damaged = DamagedReplicas(self.env, self.partitions, self.assignments)
+        self.damaged.start()
 
     async def _answer(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
         (directory,) = request.directories
         (row,) = directory.topics[0].partitions
         self.reports.append((directory.id, row.kept_records))
-        change = PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, directories=(directory.id,))
+        state = self.image.partition(*NAME)
+        assert state is not None
+        directories = (directory.id, *state.directories[1:])
+        change = PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, directories=directories)
         self.image.replay(change)
         self.has_reported.set()
         rows = [AssignReplicasToDirsResponsePartitionData(0, 0)]
@@ -152,6 +164,57 @@ def test_a_damaged_log_that_was_deleted_begins_without_its_records(tmp_path: Pat
         broker = Broker(tmp_path, assigned=LOST_DIRECTORY)
         await broker.reported([(DIRECTORY, False)])
         assert read_offsets(broker.env.filesystem, tmp_path / RECOVERY_POINTS) == {}
+        await broker.env.close()
+
+    run(story)
+
+
+def test_a_damaged_log_begins_anew_where_others_are_in_sync(tmp_path: Path) -> None:
+    segment = tmp_path / str(NAME) / "00000000000000000000.log"
+
+    async def story() -> None:
+        broker = Broker(tmp_path)
+        await broker.fill()
+        await broker.env.close()
+        flip(segment)
+        damaged = segment.read_bytes()
+        broker = Broker(tmp_path, others=(2, 3))
+        await until(lambda: broker.reports == [(LOST_DIRECTORY, False), (DIRECTORY, False)])
+        partition = broker.partitions.get(*NAME)
+        assert partition is not None
+        assert (partition.log.end_offset, partition.is_leader, len(broker.damaged)) == (0, False, 0)
+        assert read_offsets(broker.env.filesystem, tmp_path / RECOVERY_POINTS) == {}
+        await broker.env.close()
+        kept.append(damaged)
+
+    kept: list[bytes] = []
+    run(story)
+    (stray,) = tmp_path.glob(f"*{STRAY_SUFFIX}")
+    assert [(stray / segment.name).read_bytes()] == kept
+
+
+def test_a_damaged_log_that_cannot_be_renamed_is_tried_again_and_stays_closed(tmp_path: Path) -> None:
+    segment = tmp_path / str(NAME) / "00000000000000000000.log"
+
+    async def story() -> None:
+        broker = Broker(tmp_path)
+        await broker.fill()
+        await broker.env.close()
+        flip(segment)
+        broker = Broker(tmp_path, others=(2, 3))
+        rename, refused = broker.env.filesystem.rename, []
+
+        def full(source: Path, target: Path) -> None:
+            if source.name == str(NAME) and len(refused) < 2:
+                refused.append(source)
+                raise StorageError("the disk is full", errno.ENOSPC)
+            rename(source, target)
+
+        broker.env.filesystem.rename = full  # type: ignore[method-assign]
+        await until(lambda: refused or broker.partitions.get(*NAME) is not None)
+        assert broker.partitions.get(*NAME) is None
+        await until(lambda: broker.partitions.get(*NAME) is not None)
+        assert len(refused) == 2
         await broker.env.close()
 
     run(story)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+from replication_world import until
+
 from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import Image, PartitionState, partition_record
 from penstock.model.ids import TopicPartition, Uuid
@@ -12,22 +15,24 @@ from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs.directories import LogDirectory, open_directory
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
+from penstock.storage.checkpoint import RECOVERY_POINTS, write_offsets
 from penstock.wire.messages.metadata_records import RemoveTopicRecord, TopicRecord
 from penstock.wire.records import Record, build_batch
 
 NAME = TopicPartition("orders", 0)
 FORMER, CURRENT = b"former--former--", b"current-current-"
-DIRECTORY = b"f" * 16
+DIRECTORY, OTHER = b"f" * 16, b"o" * 16
 
 
 class Broker:
     """One broker with one directory."""
 
-    def __init__(self, path: Path, topic_id: Uuid) -> None:
+    def __init__(self, path: Path, topic_id: Uuid, *others: Path) -> None:
         self.env = SystemEnv()
         self.directory: LogDirectory = open_directory(self.env, path, DIRECTORY)
         self.image = Image()
-        self.partitions = Partitions(self.env, 1, self.image, lambda: broker_defaults({}), [self.directory], 1 << 20)
+        directories = [self.directory, *(open_directory(self.env, other, OTHER) for other in others)]
+        self.partitions = Partitions(self.env, 1, self.image, lambda: broker_defaults({}), directories, 1 << 20)
         self.create(topic_id)
 
     def create(self, topic_id: Uuid) -> list[object]:
@@ -80,5 +85,45 @@ def test_a_topic_created_anew_before_its_former_replica_was_opened_starts_at_off
         assert (found.log.start_offset, found.log.end_offset) == (0, 0)
         await broker.env.close()
         assert open_directory(broker.env, tmp_path, DIRECTORY).start_offsets == {}
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_stalls_holds_up_no_replicas_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One replica waits for the checkpoints of the stalled disk, another one for those of a disk that works."""
+    slow, fast = tmp_path / "slow", tmp_path / "fast"
+    topics = {"slow": b"slow----slow----", "fast": b"fast----fast----"}
+
+    async def story() -> None:
+        for path, name in ((slow, "slow"), (fast, "fast")):
+            path.mkdir()
+            write_offsets(SystemEnv().filesystem, path / RECOVERY_POINTS, {TopicPartition(name, 0): 7})
+        broker = Broker(slow, CURRENT, fast)
+        stalled = asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(broker.partitions.checkpoints(broker.directory), "write", lambda: asyncio.shield(stalled))
+        records: list[object] = []
+        for (name, topic_id), directory in zip(topics.items(), (DIRECTORY, OTHER), strict=True):
+            state = PartitionState((1,), (1,), 1, 0, 0, (directory,))
+            records += [TopicRecord(name, topic_id), partition_record(topic_id, 0, state)]
+        for record in records:
+            broker.image.replay(record)
+        broker.partitions.follow(records)
+        await until(lambda: broker.partitions.get("fast", 0) is not None)
+        assert broker.partitions.get("slow", 0) is None
+        assert not broker.partitions.are_all_open
+        assert broker.partitions.is_behind
+        broker.partitions.follow(records)
+        waiting = broker.partitions.opening("slow", topics["slow"], 0, by_id=True)
+        assert waiting is not None
+        monkeypatch.undo()
+        await broker.partitions.checkpoints(broker.directory).write()
+        assert not waiting.done()
+        stalled.set_result(None)
+        await asyncio.wait_for(waiting, 5)
+        found = broker.partitions.get("slow", 0)
+        assert found is not None
+        assert found.is_leader
+        assert broker.partitions.are_all_open
+        await broker.env.close()
 
     asyncio.run(story())

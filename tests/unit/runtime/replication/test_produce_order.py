@@ -308,6 +308,29 @@ def test_a_refused_write_lets_the_next_one_pass(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_a_write_that_fails_while_it_waits_lets_none_overtake_those_before_it(tmp_path: Path) -> None:
+    """As by a bug, or a task that is cancelled."""
+
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        client = connection()
+        in_transaction = {"producer_id": 100, "producer_epoch": 0, "transactional": True}
+        first = world.send(client, CHECKED, b"first")
+        second = world.send(client, DATA.topic, b"second", base_sequence=0, **in_transaction)
+        third = world.send(client, DATA.topic, b"third")
+        world.verified.set_exception(RuntimeError("a bug"))
+        await settled()
+        assert world.values(DATA.topic) == [], "the first is not appended yet"
+        world.registry.answer.set_result(GOOD)
+        assert error_of(await first) is ErrorCode.NONE
+        await asyncio.gather(second, return_exceptions=True)
+        assert error_of(await third) is ErrorCode.NONE
+        assert (world.values(CHECKED), world.values(DATA.topic)) == ([b"first"], [b"third"])
+        assert (client.last_write, client.waiting_bytes) == (None, 0)
+
+    play(tmp_path, story)
+
+
 def test_a_write_that_is_checked_and_in_a_transaction_waits_for_both(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         world = await world_of(shell)
