@@ -96,6 +96,7 @@ class Inode:
 
     def lose_power(self, random: Random) -> None:
         """Keep what was synced and a random part of what came after it."""
+        self.drop_cache()
         start = self.dirty_from
         if start is None:
             return

@@ -103,14 +103,14 @@ class Log:
         now_ms: int,
         start_offset: int = 0,
         lost_power: bool = True,
-        rewrites: bool = False,
+        rewrites_from: int | None = None,
     ) -> Log:
         """Open a partition's directory, or create it.
 
         `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last shutdown was clean, `lost_power`
-        whether bytes that were written but never synced may be missing, `rewrites` whether a sync may have failed
-        since the machine started, so that what was not synced must be written again. Raises CorruptLogError, with no
-        record touched, when durable records are too damaged to be skipped.
+        whether bytes that were written but never synced may be missing. If a sync may have failed since the machine
+        started, everything after the offset `rewrites_from` is written again. Raises CorruptLogError, with no record
+        touched, when durable records are too damaged to be skipped.
         """
         loaded = load_log(
             filesystem,
@@ -121,7 +121,7 @@ class Log:
             now_ms=now_ms,
             start_offset=start_offset,
             lost_power=lost_power,
-            rewrites=rewrites,
+            rewrites_from=rewrites_from,
         )
         log = cls(loaded, settings)
         if log.start_offset > log.end_offset:
