@@ -502,14 +502,24 @@ class Log:
         self._epochs_changed = True
 
     def advance_start_offset(self, offset: int) -> bool:
-        """Make everything before `offset` unreadable; retention removes the segments. False if it already is."""
+        """Make everything before `offset` unreadable; retention removes the segments. False if it already is.
+
+        A tiered log keeps the epochs until `note_durable_start`: of records that are not on this disk nothing else here
+        has them, and after a crash it may start where it did before.
+        """
         if offset > self.end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} lies past the log's end {self.end_offset}.")
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
-        self._epochs_changed |= self.epochs.truncate_from_start(offset)
+        if not self.settings.tiered:
+            self._epochs_changed |= self.epochs.truncate_from_start(offset)
         return True
+
+    def note_durable_start(self, offset: int) -> None:
+        """A restart would find that the log starts at `offset`, or later."""
+        self.durable_start_offset = max(self.durable_start_offset, min(offset, self.start_offset))
+        self._epochs_changed |= self.epochs.truncate_from_start(self.durable_start_offset)
 
     def delete_segments(self, plan: RetentionPlan, now_ms: int) -> int:
         """Carry out a retention plan: roll if it says so, and set segments aside; returns the bytes set aside.

@@ -210,8 +210,7 @@ class Partitions(PartitionEvents):
         for name, start_offset in starts.items():
             partition = self._by_name.get(name)
             if partition is not None and self._homes[name] is directory:
-                log = partition.log
-                log.durable_start_offset = max(log.durable_start_offset, min(start_offset, log.start_offset))
+                partition.log.note_durable_start(start_offset)
 
     def settings_of(self, topic: str) -> TopicSettings:
         """The current settings of a topic."""
