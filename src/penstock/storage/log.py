@@ -337,7 +337,9 @@ class Log:
 
     def flush(self) -> None:
         """Make everything appended so far durable, blocking; a failure fails the log."""
-        ticket = self.begin_flush()
+        self._flush(self.begin_flush())
+
+    def _flush(self, ticket: FlushTicket | None) -> None:
         if ticket is None:
             return
         try:
@@ -565,16 +567,21 @@ class Log:
         if self._failure is None and swap.segment in self._segments:
             swap.segment.rename("")
 
+    def begin_close(self) -> FlushTicket | None:
+        """Write what a clean close leaves, and draw a ticket for it: after its flush `close` waits for no disk."""
+        self._refuse_if_failed()
+        self._active.save_indexes()
+        if self.settings.preallocate and self._active.is_open:
+            self._active.file.truncate(self._active.size)
+            self._home.await_sync(self._active.name, self._active.file)
+        self._history.take_snapshot(self.end_offset, self._segments[0].base_offset)
+        return self.begin_flush()
+
     def close(self, *, clean: bool = True) -> None:
         """Close the log. A clean close leaves nothing to recover; it raises StorageError if that is not possible."""
         try:
             if clean and self._failure is None:
-                self._active.save_indexes()
-                if self.settings.preallocate and self._active.is_open:
-                    self._active.file.truncate(self._active.size)
-                    self._home.await_sync(self._active.name, self._active.file)
-                self._history.take_snapshot(self.end_offset, self._segments[0].base_offset)
-                self.flush()
+                self._flush(self.begin_close())
         finally:
             for segment in self._segments:
                 segment.release()

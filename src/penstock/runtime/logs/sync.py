@@ -116,6 +116,26 @@ class LogSync:
         if self._owed is not None and self._log.end_offset > self._log.start_offset:
             await self._env.run_blocking(self._owed)
 
+    async def close(self) -> None:
+        """Close the log cleanly, waiting for the disk off the loop. Raises StorageError if that is not possible.
+
+        A log that is deleted meanwhile is left to its deletion.
+        """
+        await self.stop()
+        if self._abandoned:
+            return
+        log = self._log
+        ticket = log.begin_close() if not log.is_failed else None
+        if ticket is not None:
+            try:
+                await self._env.run_blocking(ticket.run)
+            except StorageError as error:
+                raise log.fail(error) from error
+            if self._abandoned:
+                return
+            log.finish_flush(ticket)
+        log.close(clean=True)
+
     def refuse(self, error: ApiError) -> None:
         """Fail all waiting requests: their records may be truncated."""
         self._fail_waiters(error, is_closed=False)

@@ -221,17 +221,21 @@ class Partitions(PartitionEvents):
 
         The metadata must be up to date: a directory that it does not know yet would be taken for a stray.
         """
+        self._store.begin_use()
         for key in self._all_here():
             self._adopt(*key)
 
+    async def begin_use(self) -> None:
+        """Start using the directories: the first step, before `follow` and `open_gradually`."""
+        await self._env.run_blocking(self._store.begin_use)
+
     async def open_gradually(self) -> None:
-        """The same, yielding to other work."""
+        """The same after `begin_use`, yielding to other work."""
         self._changed.update(dict.fromkeys(self._all_here()))
         self._working = self._env.spawn(self._adopt_rest(), "open partitions")
         await self._working
 
     def _all_here(self) -> list[tuple[Uuid, int]]:
-        self._store.begin_use()
         self._store.set_strays_aside(self.image, self.node_id)
         return [
             (topic.topic_id, index)
@@ -248,10 +252,8 @@ class Partitions(PartitionEvents):
             home = self._homes.get(partition.name)
             if home is not None and home.failure is None:
                 try:
-                    await partition.sync.stop()
                     # Topics are deleted, and partitions moved away, also meanwhile.
-                    if self._by_name.get(partition.name) is partition:
-                        partition.log.close(clean=True)
+                    await partition.sync.close()
                 except StorageError as error:
                     self.fail_directory(home, error)
 

@@ -209,3 +209,50 @@ def test_those_who_wait_for_a_log_are_served_by_the_one_that_takes_its_place(tmp
         assert waiting.exception() is None
 
     asyncio.run(story())
+
+
+def test_a_clean_close_waits_for_the_disk_off_the_loop(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        world.write()
+        closing = asyncio.ensure_future(world.sync.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        assert len(world.env.work) == 1
+        await world.env.finish()
+        await closing
+        assert (world.log.flushed_offset, world.log.is_failed) == (1, True), "it is closed"
+        again = Log.open(OsFilesystem(), tmp_path, LogSettings(), recovery_point=1, clean=True, now_ms=0)
+        assert (again.end_offset, again.recovery.segments_scanned) == (1, 0)
+
+    asyncio.run(check())
+
+
+def test_a_clean_close_whose_sync_fails_is_reported_and_fails_the_log(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        world.write()
+        closing = asyncio.ensure_future(world.sync.close())
+        await asyncio.sleep(0)
+        await world.env.finish(StorageError("an input/output error"))
+        with pytest.raises(StorageError, match="input/output"):
+            await closing
+        assert world.log.is_failed
+        assert world.log.flushed_offset == 0
+
+    asyncio.run(check())
+
+
+def test_a_log_that_is_deleted_while_it_is_closed_is_left_alone(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path / "log")
+        world.write()
+        closing = asyncio.ensure_future(world.sync.close())
+        await asyncio.sleep(0)
+        world.sync.abandon()
+        world.log.delete_directory(bytes(16))
+        await world.env.finish()
+        await closing
+        assert not (tmp_path / "log").exists()
+
+    asyncio.run(check())
