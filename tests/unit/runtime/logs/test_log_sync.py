@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,26 @@ def test_those_who_wait_for_a_log_are_served_by_the_one_that_takes_its_place(tmp
         assert waiting.exception() is None
 
     asyncio.run(story())
+
+
+def test_a_sync_that_finds_no_descriptor_for_the_directory_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.runtime.logs.sync.RETRY_S", 0)
+
+    async def check() -> None:
+        world = World(tmp_path)
+        durable = world.append()
+        world.log.roll(0)
+        await asyncio.sleep(0)
+        await world.env.finish(StorageError("too many open files", errno.EMFILE))
+        await asyncio.sleep(0)
+        assert (durable.done(), world.failures) == (False, [])
+        await world.env.finish()
+        await durable
+        assert (world.log.flushed_offset, world.log.is_failed) == (1, False)
+
+    asyncio.run(check())
 
 
 def test_a_clean_close_waits_for_the_disk_off_the_loop(tmp_path: Path) -> None:
