@@ -12,6 +12,7 @@ from typing import Any
 from enumerate.disk import inode_at
 from enumerate.process import BEGIN_MS, Process
 from enumerate.promises import ABORT, COMMIT, Found, Ledger, Producer, Row
+from enumerate.tier import STORE, leftovers_of, make_tier
 from penstock.api.context import Client, RequestContext
 from penstock.api.records.delete_records import make_delete_records
 from penstock.config.broker import node_settings
@@ -25,7 +26,7 @@ from penstock.model.ids import TopicPartition, Uuid
 from penstock.node.directories import Directories
 from penstock.node.failures import CannotStart
 from penstock.runtime.logs.cleaner import Cleaner
-from penstock.runtime.logs.housekeeping import Housekeeping
+from penstock.runtime.logs.housekeeping import DISK_CHECK_MS, Housekeeping
 from penstock.runtime.raft.driver import DIRECTORY as METADATA
 from penstock.runtime.replication.directory_moves import DirectoryMoves
 from penstock.runtime.replication.fetcher import EARLIEST, FetcherSettings
@@ -34,6 +35,7 @@ from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.replication.tier_start import EARLIEST_LOCAL
 from penstock.runtime.security.access_control import OPEN
+from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, CheckpointError, parse_checkpoint
 from penstock.storage.files import StorageError
 from penstock.storage.leader_epochs import LeaderEpochs
@@ -91,6 +93,7 @@ NODE = {
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "log.retention.check.interval.ms": "1500",
     "log.cleaner.backoff.ms": "100",
+    "remote.log.manager.task.interval.ms": "300",
 }
 
 
@@ -98,13 +101,20 @@ class Machine:
     """What outlives a process: the disk, the boots of the machine, and what the controller and the leader know."""
 
     def __init__(
-        self, directories: Iterable[Path] = (FIRST,), topic: TopicSettings = SMALL, partitions: int = 1
+        self,
+        directories: Iterable[Path] = (FIRST,),
+        topic: TopicSettings = SMALL,
+        partitions: int = 1,
+        *,
+        stores: bool = False,
     ) -> None:
         self.disk = SimDisk()
         log = Directory()
         log.change({METADATA: Directory()})
         log.sync()
         self.disk.root.change({"meta": log})
+        if stores:
+            self.disk.root.change({STORE.name: Directory()})
         self.disk.root.sync()
         self.paths = tuple(directories)
         self.topic = topic
@@ -114,7 +124,8 @@ class Machine:
         self.ids: dict[Path, Uuid] = {}
         self.state = PartitionState((HERE,), (HERE,), HERE, 0, 0)
         self.leader: LeaderLog | None = None
-        self.tier: Any = None
+        # The records of `__remote_log_metadata`, where old segments are copied to the store.
+        self.segments: tuple[bytes, ...] | None = () if stores else None
         self.topic_id = TOPIC_ID
 
     @property
@@ -130,7 +141,7 @@ class Machine:
         other = Machine(self.paths, self.topic)
         other.disk, other.boots, other.starts = disk, self.boots + lost_power, self.starts
         other.assigned, other.ids, other.state = dict(self.assigned), dict(self.ids), self.state
-        other.tier, other.topic_id = self.tier, self.topic_id
+        other.segments, other.topic_id = self.segments, self.topic_id
         return other
 
     def lead(self) -> None:
@@ -299,6 +310,11 @@ class Broker:
         self.settings = settings_of(machine)
         # Errors that a caller got.
         self.reported: list[Exception] = []
+        # The first operation while which something else may want the event loop.
+        self.serves_from = 0
+        # What `read_tier` has read, by partition.
+        self.tier_rows: dict[int, tuple[Row, ...]] = {}
+        self.tier: RemoteLogs | None = None
         self.directories: Directories
         self.partitions: Partitions
         self.housekeeping: Housekeeping
@@ -312,6 +328,8 @@ class Broker:
         machine.starts += 1
         self.directories = Directories(env, self.settings)
         self.directories.claim()
+        # Before it registers, a node has no clients, and no other work than this.
+        self.serves_from = len(env.steps.operations)
         machine.ids |= {one.path: one.directory_id for one in self.directories.log_directories}
         self.directories.note_registering(bytes([machine.starts]) * 16)
         epoch = machine.starts * 100
@@ -324,10 +342,14 @@ class Broker:
             env, HERE, self.image, lambda: machine.topic, self.directories.log_directories, SIZE
         )
         self.partitions.on_directory_failed(lambda _: self.directories.note_epoch(epoch))
+        self.directories.on_failure = self.partitions.fail_directory
+        await self.partitions.begin_use()
         await self.partitions.open_gradually()
         if self.partitions.are_all_open:
             self.directories.note_checked(epoch)
-        self.housekeeping = Housekeeping(env, self.partitions, lambda: self.settings, machine.tier)
+        if machine.segments is not None:
+            self.tier = make_tier(env, machine, HERE, self.image, self.partitions, lambda: self.settings)
+        self.housekeeping = Housekeeping(env, self.partitions, lambda: self.settings, self.tier)
         await self.housekeeping.watch_disks()
         self.cleaner = Cleaner(env, self.partitions, lambda: self.settings)
         assignments: Any = SimpleNamespace(
@@ -340,6 +362,8 @@ class Broker:
         self.fetchers = ReplicaFetchers(env, self.partitions, lambda _: peer, FETCH, lambda: epoch, None, history)
         if jobs:
             self.housekeeping.start()
+            if self.tier is not None:
+                self.tier.start()
         self.fetchers.start()
 
     def _record(self, number: int) -> Any:
@@ -378,11 +402,14 @@ class Broker:
         record = RemoveTopicRecord(TOPIC_ID)
         self.partitions.follow([record])
         self.image.replay(record)
+        if self.tier is not None:
+            self.tier.follow([record])
 
     def accept_interrupted(self) -> None:
         """The last process died in the middle of a truncation: from now on, what is left of it is the log."""
         for number, ledger in self.ledgers.items():
-            found = self.found(number)
+            with self.process.steps.unnumbered():
+                found = self.found(number)
             if ledger.is_cutting and not found.problem:
                 ledger.others.append(ledger.history)
                 ledger.history = list(found.rows)
@@ -520,6 +547,50 @@ class Broker:
 
         return await self.attempt(wait)
 
+    async def opened(self, number: int) -> None:
+        """Wait for the next attempts to open a partition that could not be, if there are any."""
+        for _ in range(2 * DISK_CHECK_MS // 100):
+            if self.partitions.get(TOPIC, number) is not None:
+                return
+            await asyncio.sleep(0.1)
+
+    async def copied(self, offset: int, number: int = 0) -> bool:
+        """Wait until everything before an offset is in the store, and what may leave the disk has left it."""
+
+        async def wait() -> None:
+            assert self.tier is not None
+            while self.tier.copied_offset(self.partition(number)) < offset - 1:
+                self._check_directory(number)
+                await asyncio.sleep(0.05)
+            await self.housekeeping.retain_all()
+            await asyncio.sleep(0.2)
+            await self.housekeeping.retain_all()
+
+        return await self.attempt(wait)
+
+    async def read_tier(self) -> None:
+        """Read what is only in the store, as consumers do; what cannot be read is missing."""
+        for number in sorted(self.machine.assigned) if self.tier is not None else ():
+            partition = self.partitions.get(TOPIC, number)
+            if partition is None or self.tier is None:
+                continue
+            rows: dict[int, Row] = {}
+            offset, end = partition.log.start_offset, partition.log.local_start_offset
+            while offset < end:
+                try:
+                    found = await self.tier.read(partition, offset, SIZE, committed_only=False)
+                except (ApiError, FileNotFoundError):
+                    found = None
+                here = list(rows_of(found.data)) if found is not None else []
+                rows |= {row.offset: row for row in here if row.offset >= offset}
+                offset = max(offset + 1, here[-1].offset + 1 if here else 0)
+            self.tier_rows[number] = tuple(row for _, row in sorted(rows.items()) if row.offset < end)
+
+    def unused_objects(self) -> list[str]:
+        """What the store has for nothing."""
+        names = self.process.filesystem.list_directory(STORE)
+        return leftovers_of(self.machine, sorted(names), self.machine.topic_id)
+
     async def sync(self, number: int = 0) -> bool:
         """Have everything on disk, as the flush job does."""
 
@@ -572,6 +643,7 @@ class Broker:
             tuple(sorted(producers.items())),
             tuple(sorted(aborted)),
             size=size,
+            tier_rows=self.tier_rows.get(number),
             is_trusted=self.directories.predecessor.epoch_in(home) >= 0,
         )
 
@@ -621,23 +693,28 @@ def read_rows(log: Any) -> Iterable[Row]:
         data = log.read(offset, SIZE).read()
         if not data:
             return
-        for position, header in split_batches(data, SIZE):
-            for record in read_records(data, SIZE, position):
-                marker = ""
-                if header.is_control:
-                    marker = ABORT if control_type(record.key) == ControlType.ABORT else COMMIT
-                yield Row(
-                    record.offset,
-                    header.partition_leader_epoch,
-                    None if marker else record.key,
-                    None if marker else record.value,
-                    header.producer_id,
-                    header.producer_epoch,
-                    header.base_sequence,
-                    header.is_transactional and not marker,
-                    marker,
-                )
-            offset = header.next_offset
+        yield from rows_of(data)
+        offset = split_batches(data, SIZE)[-1][1].next_offset
+
+
+def rows_of(data: Any) -> Iterable[Row]:
+    """The records of whole batches."""
+    for position, header in split_batches(data, SIZE):
+        for record in read_records(data, SIZE, position):
+            marker = ""
+            if header.is_control:
+                marker = ABORT if control_type(record.key) == ControlType.ABORT else COMMIT
+            yield Row(
+                record.offset,
+                header.partition_leader_epoch,
+                None if marker else record.key,
+                None if marker else record.value,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.is_transactional and not marker,
+                marker,
+            )
 
 
 def files_of(disk: SimDisk, path: Path) -> Iterable[Any]:

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from enumerate.broker import META, STARTS_NOT, Broker, Machine, checkpoints_of
+from enumerate.broker import META, STARTS_NOT, TOPIC_ID, Broker, Machine, checkpoints_of
 from enumerate.disk import (
     SHORT,
     STALLS_MS,
@@ -25,7 +25,8 @@ from enumerate.power import fingerprint, leftovers, lose_records, lose_unsynced
 from enumerate.process import BEGIN_MS, Process, Stuck
 from enumerate.promises import KILL, POWER, Anomaly, Found, Ledger, Promise, judge
 from enumerate.scenarios import SCENARIOS, Scenario
-from penstock.storage.metadata_files import META_PROPERTIES
+from enumerate.tier import STORE
+from penstock.runtime.tier.remote_logs import ABSENT_MS
 from sim.disk import SimDisk
 
 CRASHES = (KILL, POWER)
@@ -36,6 +37,11 @@ MOMENTS_PER_STRIDE = 40
 # How long an error may take to have its effect, and how long it takes until checkpoints are written again.
 AFTERMATH_S = 6.0
 CHECKPOINT_S = 1.2
+# How long what is of no use may stay in object storage, and what a deleted topic has left there.
+REMOVED_S = 5.0
+CLEARED_S = 2 * ABSENT_MS / 1000
+# What is read from object storage is compared instead.
+ANYWHERE = 1 << 60
 
 
 class Case(NamedTuple):
@@ -95,8 +101,10 @@ class Run:
 
     def __init__(self, scenario: Scenario, trouble: Trouble | None = None, *, keeps_moments: bool = False) -> None:
         self.scenario = scenario
-        self.machine = Machine(scenario.directories, scenario.topic, scenario.partitions)
+        self.machine = Machine(scenario.directories, scenario.topic, scenario.partitions, stores=scenario.stores)
         self.ledgers = {number: Ledger(compacted=scenario.topic.compacts) for number in self.machine.assigned}
+        for ledger in self.ledgers.values() if scenario.stores else ():
+            ledger.tiered = ANYWHERE
         self.moments: list[Moment] = []
         self.problems: list[Anomaly] = []
         self.has_started = True
@@ -207,6 +215,7 @@ def _look(before: Machine) -> Seen:
 
     async def start() -> None:
         await broker.start()
+        await broker.read_tier()
         for number in homes:
             recovery, clean = checkpoints[number]
             first[number] = broker.found(number)._replace(recovery_point=recovery, clean=clean)
@@ -216,9 +225,12 @@ def _look(before: Machine) -> Seen:
             if found.problem:
                 continue
             ledger = ledgers[number]
-            ledger.history = list(found.rows)
+            ledger.history = [*(found.tier_rows or ()), *(row for row in found.rows if row.offset >= found.local_start)]
             ledger.start_min = ledger.start_max = found.start
-            ledger.tiered = found.local_start
+            if machine.segments is not None and machine.topic.retention_bytes >= 0:
+                # It goes on.
+                ledger.start_max = ANYWHERE
+            ledger.tiered = found.local_start if machine.segments is None else ANYWHERE
             ledger.producers, ledger.aborted = found.producers, found.aborted
             ledger.written(found.end)
             if not await broker.produce(3, number=number):
@@ -230,6 +242,8 @@ def _look(before: Machine) -> Seen:
         killed = machine.after(copy_disk(machine.disk), lost_power=False)
         killed_promises = {number: ledger.freeze() for number, ledger in ledgers.items()}
         process.run(asyncio.sleep(CHECKPOINT_S))
+        if machine.segments is not None:
+            process.run(_settle_tier(broker, problems))
     except STARTS_NOT as error:
         process.die()
         return Seen(dict.fromkeys(homes, Found(problem=f"the broker does not start: {error}")), {}, [])
@@ -244,6 +258,19 @@ def _look(before: Machine) -> Seen:
     return Seen(first, second, problems)
 
 
+async def _settle_tier(broker: Broker, problems: list[Anomaly]) -> None:
+    """A while later, everything from the log's start on can be read, and the store has nothing that is of no use."""
+    await asyncio.sleep(REMOVED_S if broker.machine.topic_id == TOPIC_ID else CLEARED_S)
+    await broker.read_tier()
+    for number, rows in broker.tier_rows.items():
+        log = broker.partition(number).log
+        missing = set(range(log.start_offset, log.local_start_offset)) - {row.offset for row in rows}
+        if missing:
+            problems.append(Anomaly("tier-lost", "all from the log's start on", f"{sorted(missing)} cannot be read"))
+    if unused := broker.unused_objects():
+        problems.append(Anomaly("leaked", "no object without a segment", f"{len(unused)}, such as {unused[0]}"))
+
+
 def _look_again(machine: Machine, promises: dict[int, Promise]) -> dict[int, tuple[Found, Promise]]:
     machine.lead()
     process = machine.process(BEGIN_MS + 2 * LATER_MS)
@@ -253,6 +280,7 @@ def _look_again(machine: Machine, promises: dict[int, Promise]) -> dict[int, tup
 
     async def start() -> None:
         await broker.start(jobs=False)
+        await broker.read_tier()
         for number, promise in promises.items():
             recovery, clean = checkpoints[number]
             found[number] = broker.found(number)._replace(recovery_point=recovery, clean=clean), promise
@@ -295,7 +323,9 @@ class Enumeration:
 
     def look(self, machine: Machine) -> Seen:
         """What two starts find after a crash; the same disk is looked at once."""
-        key = fingerprint(machine.disk), machine.boots, tuple(sorted(machine.assigned.items()))
+        # What other nodes know.
+        elsewhere = getattr(machine, "topic_id", None), getattr(machine, "segments", None)
+        key = fingerprint(machine.disk), machine.boots, tuple(sorted(machine.assigned.items())), elsewhere
         if key not in self._seen:
             self._seen[key] = self._look(machine)
         return self._seen[key]
@@ -455,8 +485,7 @@ class Enumeration:
 
     @staticmethod
     def _check_stall(outcome: Outcome, operation: Operation, broker: Broker) -> None:
-        # Before it registers, a node has nobody to answer.
-        is_serving = not operation.path.name.startswith(META_PROPERTIES) and operation.path not in (META.parent, META)
+        is_serving = operation.index >= broker.serves_from
         if operation.is_on_loop and operation.action in SYNCS and is_serving:
             text = f"{operation.action} {operation.path} held the event loop for {outcome.case.variant} ms"
             outcome.add("meanwhile", [Anomaly("loop-stall", "syncs off the event loop", text)])
@@ -466,7 +495,7 @@ class Enumeration:
     def _check_reaction(outcome: Outcome, operation: Operation, run: Run) -> None:
         """An error of a disk that may be broken must not be forgotten."""
         broker, path = run.broker, operation.path
-        if outcome.case.fault not in ("eio", "broken") or path.parts[1] == META.name:
+        if outcome.case.fault not in ("eio", "broken") or path.parts[1] in (META.name, STORE.name):
             return
         again = (one for one in run.operations[operation.index + 1 :] if one.path == path)
         is_retried = outcome.case.fault == "eio" and any(one.action == operation.action for one in again)
@@ -483,6 +512,7 @@ class Enumeration:
             if broker.failed(home):
                 continue
             try:
+                process.run(broker.opened(number))
                 found = broker.found(number)
                 anomalies += judge(found, broker.ledgers[number].freeze(), KILL, checks_files=False)
                 if found.problem:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,6 +146,13 @@ class StepFilesystem(SimFilesystem):
         """What comes now does not count, and works."""
         self.is_recording, self.lasting = False, 0
 
+    @contextmanager
+    def unnumbered(self) -> Iterator[None]:
+        """What is only looked at by a script is no operation of the process."""
+        before, self.is_recording = self.is_recording, False
+        yield
+        self.is_recording = before
+
     def touch(self, action: str, path: Path) -> None:
         self.step(action, path)
 
@@ -196,7 +204,7 @@ class StepFilesystem(SimFilesystem):
         is_new = create and self._find(path) is None
         self.step("create" if is_new else "open", path)
         if is_new:
-            self._parent(path).change({path.name: Inode()})
+            self._parent(path).change({path.name: Inode(self.now_ms())})
         return StepFile(self, path, self._inode(path))
 
     def read_file(self, path: Path) -> bytes:

@@ -203,6 +203,8 @@ class Found(NamedTuple):
     size: int = 0
     # Whether the last incarnation counts as one that has lost nothing.
     is_trusted: bool = False
+    # What a consumer reads from object storage between the start and the first offset on disk, if that was tried.
+    tier_rows: tuple[Row, ...] | None = None
 
 
 def judge(found: Found, promise: Promise, survived: str, *, checks_files: bool = True) -> list[Anomaly]:
@@ -236,6 +238,8 @@ def judge(found: Found, promise: Promise, survived: str, *, checks_files: bool =
         anomalies.append(_difference(found, promise))
     else:
         anomalies += _check_state(found, history, promise)
+        if found.tier_rows is not None:
+            anomalies += _check_tier(found, history, promise)
     if checks_files and survived == POWER and found.recovery_point > found.end and not promise.is_cutting:
         flushed = f"a recovery point of at most {found.end}"
         anomalies.append(Anomaly("recovery-point", flushed, str(found.recovery_point)))
@@ -326,6 +330,19 @@ def _check_state(found: Found, history: Sequence[Row], promise: Promise) -> list
             anomalies.append(Anomaly("epochs", f"{row.offset} is of epoch {row.epoch}", text))
             break
     return anomalies
+
+
+def _check_tier(found: Found, history: Sequence[Row], promise: Promise) -> list[Anomaly]:
+    """What the disk does not have must be in object storage, unless it may be deleted already."""
+    assert found.tier_rows is not None
+    first = max(found.start, promise.start_max)
+    wanted = [row for row in history if first <= row.offset < found.local_start]
+    have = [row for row in found.tier_rows if row.offset >= first]
+    if have == wanted:
+        return []
+    missing = [row.offset for row in wanted if row not in have]
+    text = f"{missing} cannot be read, or are different"
+    return [Anomaly("tier-lost", f"offsets {first} to {found.local_start - 1} in object storage", text)]
 
 
 def _epoch_at(epochs: Iterable[tuple[int, int]], offset: int) -> int:

@@ -270,6 +270,7 @@ class Voter:
         self.machine, self.process, self.ledger = machine, process, ledger
         self.leaders: dict[int, ScriptedLeader] = {}
         self.reported: list[Exception] = []
+        self.serves_from = 0
         self.made = 0
         self.raft: RaftDriver
 
@@ -288,6 +289,8 @@ class Voter:
         )
         with patch.object(driver, "Transport", lambda *_: ScriptedTransport(self)):
             await raft.start()
+        # Until then a node neither serves a client nor answers another voter.
+        self.serves_from = len(self.process.steps.operations)
         self.raft = raft
 
     def failed(self, _: Path) -> bool:
@@ -321,6 +324,13 @@ class Voter:
             if not await self.attempt(work):
                 return False
         return True
+
+    async def led(self) -> None:
+        """Wait as long as a voter that resigned may take to be elected again."""
+        for _ in range(2 * TIMES.election_ms // 100):
+            if self.raft.is_leader or self.raft.is_failed:
+                return
+            await asyncio.sleep(0.1)
 
     def begin(self, leader: ScriptedLeader) -> None:
         """A leader announces itself."""
@@ -533,6 +543,8 @@ class QuorumEnumeration(Enumeration):
             return
         anomalies: list[Anomaly] = judge(voter.found(), voter.ledger.freeze())
         before = len(voter.reported)
+        if voter.machine.voters == (HERE,):
+            process.run(voter.led())
         if voter.raft.quorum.is_leader:
             process.run(voter.decide())
         elif any(one.epoch == voter.raft.epoch for one in voter.leaders.values()):

@@ -48,6 +48,8 @@ class Scenario:
     part: float = 1.0
     # What happens to the disk meanwhile.
     damage: Callable[[SimDisk], None] = field(default=lambda _: None)
+    # Whether the broker copies old segments to a store.
+    stores: bool = False
     # Whether the process has ended of its own after the action.
     is_over: bool = False
 
@@ -419,6 +421,36 @@ async def tier_start(broker: Broker) -> None:
     broker.follow(leader)
     await broker.fetched()
     await broker.sync()
+
+
+@scenario("tier-copy", topic=TIERED, stores=True)
+async def tier_copy(broker: Broker) -> None:
+    """Segments are copied to the store, and leave the disk."""
+    await broker.produce(9, producer=(PRODUCER, 0, 0))
+    await broker.copied(8)
+    await broker.produce(1)
+
+
+async def stored(broker: Broker) -> None:
+    """Three segments in the store only."""
+    await broker.produce(14)
+    await broker.copied(12)
+
+
+@scenario("tier-expire", stored, topic=replace(TIERED, retention_bytes=900), stores=True)
+async def tier_expire(broker: Broker) -> None:
+    """The oldest segments leave the store, too."""
+    broker.ledgers[0].start_max = broker.ledgers[0].end + 6
+    await broker.produce(6)
+    await asyncio.sleep(3.0)
+    await broker.produce(1)
+
+
+@scenario("tier-delete-topic", stored, topic=TIERED, stores=True)
+async def tier_delete_topic(broker: Broker) -> None:
+    """The topic is deleted, and with it what the store has of it."""
+    await delete_topic(broker)
+    await asyncio.sleep(1.5)
 
 
 # Directories.

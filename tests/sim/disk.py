@@ -34,14 +34,14 @@ class Inode:
 
     __slots__ = ("data", "dirty_from", "durable", "is_lossy", "modified_ms", "writes")
 
-    def __init__(self) -> None:
+    def __init__(self, modified_ms: int = 0) -> None:
         self.data = bytearray()
         self.durable = bytearray()
         # The first byte that may differ between the two; None when they agree.
         self.dirty_from: int | None = None
         # Where each write since the last sync ended.
         self.writes: list[int] = []
-        self.modified_ms = 0
+        self.modified_ms = modified_ms
         # Whether a failed write to the disk has lost data that programs still see in the page cache.
         self.is_lossy = False
 
@@ -96,6 +96,7 @@ class Inode:
 
     def lose_power(self, random: Random) -> None:
         """Keep what was synced and a random part of what came after it."""
+        self.drop_cache()
         start = self.dirty_from
         if start is None:
             return
@@ -370,7 +371,7 @@ class SimFilesystem:
         self.touch("open", path)
         if create and self._find(path) is None:
             self.check_space("open", path)
-            self._parent(path).change({path.name: Inode()})
+            self._parent(path).change({path.name: Inode(self.now_ms())})
         return SimFile(self, path, self._inode(path))
 
     def read_file(self, path: Path) -> bytes:

@@ -165,6 +165,8 @@ class BrokerRole:
         self._schema_guard = SchemaGuard(env, registry_client(env, settings))
         self.partitions.on_change(self._schema_guard.note)
         self.partitions.on_directory_failed(lambda _: self._directories.note_epoch(self._lifecycle.broker_epoch))
+        self._directories.on_failure = self.partitions.fail_directory
+        await self.partitions.begin_use()
         raft.on_commit(self.partitions.follow)
         await self.partitions.open_gradually()
         if self.partitions.are_all_open:

@@ -61,6 +61,8 @@ class Directories:
         self.predecessor = Predecessor()
         # The last incarnation, if its process was killed before it knew its epoch.
         self.begun_incarnation: Uuid | None = None
+        # Called when the marker of a directory cannot be written, as its disk is broken.
+        self.on_failure: Callable[[LogDirectory, StorageError], object] = self._take_offline
 
     def claim(self) -> None:
         """Lock, check and if necessary format all of them; raises CannotStart or MetadataFileError.
@@ -80,13 +82,16 @@ class Directories:
         for directory in directories if settings.is_broker else ():
             opened = self._attempt(directory, partial(self._open, directory.path))
             self.log_directories.append(opened or directory)
-        if settings.is_broker and not self._working():
-            reasons = (f"{one.path} cannot be used: {one.failure}" for one in self.log_directories)
-            raise CannotStart("; ".join(reasons))
+        self._note_predecessor()
+        self._require_one()
         found = format_directory(env, metadata_path, self.cluster_id, settings.node_id)
         self.metadata_directory_id = found.directory_id
-        self._note_predecessor()
         self._check_metadata_present(metadata_path)
+
+    def _require_one(self) -> None:
+        if self._settings.is_broker and not self._working():
+            reasons = (f"{one.path} cannot be used: {one.failure}" for one in self.log_directories)
+            raise CannotStart("; ".join(reasons))
 
     def _lock(self, path: Path) -> None:
         # Nothing else may refer to it: it is released with the last reference.
@@ -105,9 +110,13 @@ class Directories:
         except (StorageError, FileNotFoundError) as error:
             if directory.path == Path(self._settings.metadata_log_dir):
                 raise
-            logger.critical("the data directory %s cannot be used and is offline: %s", directory.path, error)
-            directory.failure = StorageError(str(error))
+            self._take_offline(directory, StorageError(str(error)))
             return None
+
+    @staticmethod
+    def _take_offline(directory: LogDirectory, error: StorageError) -> None:
+        logger.critical("the data directory %s cannot be used and is offline: %s", directory.path, error)
+        directory.failure = error
 
     def _note_predecessor(self) -> None:
         """What the last incarnation is known to have left here.
@@ -115,8 +124,12 @@ class Directories:
         A replica in a directory that failed may have been on its way to another one. The log that was being filled
         there may then become the replica, and it may lack the last records.
         """
+        found: dict[Uuid, BootMarker] = {}
+        for one in self._working():
+            marker = self._attempt(one, partial(self._last_use, one.path))
+            if marker is not None:
+                found[one.directory_id] = marker
         working = self._working()
-        found = {one.directory_id: self._last_use(one.path) for one in working}
         latest = max((marker.broker_epoch for marker in found.values()), default=-1)
         newest = {one: marker for one, marker in found.items() if marker.broker_epoch == latest >= 0}
         failed = {one for marker in newest.values() for one in marker.failed}
@@ -179,6 +192,7 @@ class Directories:
             # That another one is not intact must be known also if that cannot be recorded there.
             failed = unsure if epoch >= 0 else ()
             self._note(directory, BootMarker(epoch, directory.is_checked, incarnation_id, failed))
+        self._require_one()
 
     def note_checked(self, broker_epoch: int) -> None:
         """Every log was opened: what a power failure may have lost is known, and until the next one nothing is lost.
@@ -194,14 +208,17 @@ class Directories:
         """Record which incarnation uses the directories, and which failed under it, until the machine reboots.
 
         A directory that failed often still takes the few bytes of its own marker, if only in the page cache. A start
-        must not trust what it reads there: it may never have reached the disk.
+        must not trust what it reads there: it may never have reached the disk. One that works and does not take them
+        fails here; the markers of the others name it then.
         """
         failed = tuple(self.offline_ids())
         for directory in self.log_directories:
             is_checked = directory.failure is None and directory.is_checked
             if not self._note(directory, BootMarker(broker_epoch, is_checked, failed=failed)):
                 # From here on the incarnation acts under its epoch: no other process may continue as the same one.
-                remove_boot_marker(self._env.filesystem, directory.path)
+                self._forget(directory)
+        if failed != tuple(self.offline_ids()):
+            self.note_epoch(broker_epoch)
 
     def _working(self) -> list[LogDirectory]:
         return [directory for directory in self.log_directories if directory.failure is None]
@@ -211,8 +228,18 @@ class Directories:
             write_boot_marker(self._env.filesystem, directory.path, self._env.boot_id, marker)
         except (StorageError, FileNotFoundError) as error:
             logger.warning("%s: after a crash it will be unknown whether records were lost: %s", directory.path, error)
+            reason = error if isinstance(error, StorageError) else StorageError(str(error))
+            if directory.failure is None and not reason.is_passing:
+                self.on_failure(directory, reason)
             return False
         return True
+
+    def _forget(self, directory: LogDirectory) -> None:
+        try:
+            remove_boot_marker(self._env.filesystem, directory.path)
+        except StorageError as error:
+            if directory.failure is None:
+                self.on_failure(directory, error)
 
     def _found_cluster(self) -> str:
         """A single node creates its own cluster; the nodes of a larger one must be given its id."""

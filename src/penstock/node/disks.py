@@ -62,4 +62,7 @@ def watch_failures(
         if all(one.failure is not None for one in partitions.directories):
             give_up("every data directory of this broker has failed")
 
+    if all(one.failure is not None for one in partitions.directories):
+        # While the logs were opened.
+        give_up("every data directory of this broker has failed")
     partitions.on_directory_failed(lambda directory: env.spawn(report(directory), f"report {directory.path}"))

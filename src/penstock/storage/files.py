@@ -55,7 +55,12 @@ class StorageError(ApiError):
     @property
     def is_passing(self) -> bool:
         """True when a retry may succeed, the disk itself being fine."""
-        return self.is_disk_full or self.errno in (errno.EMFILE, errno.ENFILE)
+        return self.is_disk_full or self.lacks_descriptors
+
+    @property
+    def lacks_descriptors(self) -> bool:
+        """True when a file could not be opened as too many are; nothing else was tried."""
+        return self.errno in (errno.EMFILE, errno.ENFILE)
 
     @property
     def is_disk_failure(self) -> bool:

@@ -104,14 +104,14 @@ class Log:
         now_ms: int,
         start_offset: int = 0,
         lost_power: bool = True,
-        rewrites: bool = False,
+        rewrites_from: int | None = None,
     ) -> Log:
         """Open a partition's directory, or create it.
 
         `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last shutdown was clean, `lost_power`
-        whether bytes that were written but never synced may be missing, `rewrites` whether a sync may have failed
-        since the machine started, so that what was not synced must be written again. Raises CorruptLogError, with no
-        record touched, when durable records are too damaged to be skipped.
+        whether bytes that were written but never synced may be missing. If a sync may have failed since the machine
+        started, everything after the offset `rewrites_from` is written again. Raises CorruptLogError, with no record
+        touched, when durable records are too damaged to be skipped.
         """
         loaded = load_log(
             filesystem,
@@ -122,7 +122,7 @@ class Log:
             now_ms=now_ms,
             start_offset=start_offset,
             lost_power=lost_power,
-            rewrites=rewrites,
+            rewrites_from=rewrites_from,
         )
         log = cls(loaded, settings)
         if log.start_offset > log.end_offset:
@@ -354,7 +354,9 @@ class Log:
 
     def flush(self) -> None:
         """Make everything appended so far durable, blocking; a failure fails the log."""
-        ticket = self.begin_flush()
+        self._flush(self.begin_flush())
+
+    def _flush(self, ticket: FlushTicket | None) -> None:
         if ticket is None:
             return
         try:
@@ -519,14 +521,24 @@ class Log:
         self._epochs_changed = True
 
     def advance_start_offset(self, offset: int) -> bool:
-        """Make everything before `offset` unreadable; retention removes the segments. False if it already is."""
+        """Make everything before `offset` unreadable; retention removes the segments. False if it already is.
+
+        A tiered log keeps the epochs until `note_durable_start`: of records that are not on this disk nothing else here
+        has them, and after a crash it may start where it did before.
+        """
         if offset > self.end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"Offset {offset} lies past the log's end {self.end_offset}.")
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
-        self._epochs_changed |= self.epochs.truncate_from_start(offset)
+        if not self.settings.tiered:
+            self._epochs_changed |= self.epochs.truncate_from_start(offset)
         return True
+
+    def note_durable_start(self, offset: int) -> None:
+        """A restart would find that the log starts at `offset`, or later."""
+        self.durable_start_offset = max(self.durable_start_offset, min(offset, self.start_offset))
+        self._epochs_changed |= self.epochs.truncate_from_start(self.durable_start_offset)
 
     def delete_segments(self, plan: RetentionPlan, now_ms: int) -> int:
         """Carry out a retention plan: roll if it says so, and set segments aside; returns the bytes set aside.
@@ -572,16 +584,21 @@ class Log:
         if self._failure is None and swap.segment in self._segments:
             swap.segment.rename("")
 
+    def begin_close(self) -> FlushTicket | None:
+        """Write what a clean close leaves, and draw a ticket for it: after its flush `close` waits for no disk."""
+        self._refuse_if_failed()
+        self._active.save_indexes()
+        if self.settings.preallocate and self._active.is_open:
+            self._active.file.truncate(self._active.size)
+            self._home.await_sync(self._active.name, self._active.file)
+        self._history.take_snapshot(self.end_offset, self._segments[0].base_offset)
+        return self.begin_flush()
+
     def close(self, *, clean: bool = True) -> None:
         """Close the log. A clean close leaves nothing to recover; it raises StorageError if that is not possible."""
         try:
             if clean and self._failure is None:
-                self._active.save_indexes()
-                if self.settings.preallocate and self._active.is_open:
-                    self._active.file.truncate(self._active.size)
-                    self._home.await_sync(self._active.name, self._active.file)
-                self._history.take_snapshot(self.end_offset, self._segments[0].base_offset)
-                self.flush()
+                self._flush(self.begin_close())
         finally:
             for segment in self._segments:
                 segment.release()

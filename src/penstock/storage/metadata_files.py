@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.model.ids import Uuid, format_uuid, parse_uuid
-from penstock.storage.files import Filesystem, StorageError
+from penstock.storage.files import Filesystem
 from penstock.storage.names import PARTITION_METADATA, TEMPORARY_SUFFIX
 
 META_PROPERTIES = "meta.properties"
@@ -175,9 +175,8 @@ def write_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str, mar
 
 
 def remove_boot_marker(filesystem: Filesystem, directory: Path) -> None:
-    """Remove the marker, if the disk allows it."""
-    with contextlib.suppress(StorageError):
-        filesystem.unlink(directory / BOOT_MARKER)
+    """Remove the marker. Raises StorageError."""
+    filesystem.unlink(directory / BOOT_MARKER)
 
 
 def read_boot_marker(filesystem: Filesystem, directory: Path, boot_id: str) -> BootMarker | None:

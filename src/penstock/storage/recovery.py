@@ -94,11 +94,11 @@ def load_log(
     now_ms: int,
     start_offset: int,
     lost_power: bool,
-    rewrites: bool,
+    rewrites_from: int | None,
 ) -> LoadedLog:
     """Read a log's directory, creating it if there is none."""
     home = PartitionFiles(filesystem, path)
-    loader = _Loader(home, settings, recovery_point, clean, now_ms, lost_power=lost_power, rewrites=rewrites)
+    loader = _Loader(home, settings, recovery_point, clean, now_ms, lost_power=lost_power, rewrites_from=rewrites_from)
     return loader.load(start_offset)
 
 
@@ -112,7 +112,7 @@ class _Loader:
         now_ms: int,
         *,
         lost_power: bool,
-        rewrites: bool,
+        rewrites_from: int | None,
     ) -> None:
         self.home = home
         self.settings = settings
@@ -120,7 +120,7 @@ class _Loader:
         self.now_ms = now_ms
         self.clean = clean
         self.lost_power = lost_power
-        self.rewrites = rewrites
+        self.rewrites_from = rewrites_from
         self.report = RecoveryReport(clean)
         self.segments: list[Segment] = []
         self.snapshots: list[int] = []
@@ -311,8 +311,8 @@ class _Loader:
             self.home.await_sync(segment.name, segment.file)
             # The former process may have created or renamed it, and died before it synced the directory.
             self.home.await_directory_sync()
-        if self.rewrites:
-            self._rewrite(segment, valid, checker.next_offset)
+        if self.rewrites_from is not None and self.rewrites_from < checker.next_offset:
+            self._rewrite(segment, valid, self.rewrites_from)
         if valid == size and not self._gap_after(number):
             if number < len(self.segments) - 1:
                 segment.save_indexes()
@@ -324,15 +324,14 @@ class _Loader:
         self._remove_after(number)
         return True
 
-    def _rewrite(self, segment: Segment, size: int, next_offset: int) -> None:
-        """Write what is kept after the recovery point once more, in place.
+    @staticmethod
+    def _rewrite(segment: Segment, size: int, offset: int) -> None:
+        """Write what is kept from an offset on once more, in place.
 
         A sync that failed leaves pages in the cache which the kernel takes for written. Reading them shows what a power
         failure would lose, and the next sync would leave them out.
         """
-        if self.recovery_point >= next_offset:
-            return
-        position = segment.position_of(self.recovery_point) if self.recovery_point > segment.base_offset else 0
+        position = segment.position_of(offset) if offset > segment.base_offset else 0
         while position < size:
             chunk = segment.file.read(position, min(CHECK_CHUNK_BYTES, size - position))
             segment.file.overwrite(chunk, position)

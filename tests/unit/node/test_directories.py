@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -12,6 +13,7 @@ import pytest
 
 from penstock.model.ids import TopicPartition
 from penstock.node.directories import Directories, Predecessor
+from penstock.node.failures import CannotStart
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.storage.files import OsFile, OsFilesystem, StorageError
 from penstock.storage.metadata_files import BootMarker, read_boot_marker
@@ -24,22 +26,28 @@ class FullDisk(OsFilesystem):
     """No new file can be written."""
 
     def write_file(self, path: Path, _data: bytes) -> None:  # type: ignore[override]
-        raise StorageError(f"cannot write {path}: no space is left")
+        raise StorageError(f"cannot write {path}: no space is left", errno.ENOSPC)
 
 
 class BrokenDisk(OsFilesystem):
-    """Nothing can be opened; what is there can be deleted."""
+    """Nothing below a path can be opened; what is there can be deleted."""
 
-    def open(self, path: Path, *, create: bool = False) -> OsFile:  # noqa: ARG002
-        raise StorageError(f"cannot open {path}")
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        if path.is_relative_to(self.path):
+            raise StorageError(f"cannot open {path}", errno.EIO)
+        return super().open(path, create=create)
 
 
-def directories(path: Path, filesystem: OsFilesystem) -> Directories:
+def directories(path: Path, filesystem: OsFilesystem, *more: Path) -> Directories:
     env: Any = SimpleNamespace(filesystem=filesystem, boot_id=BOOT)
-    settings: Any = None
+    settings: Any = SimpleNamespace(is_broker=True)
     made = Directories(env, settings)
-    made.log_directories = [LogDirectory(path, bytes(16), lost_power=False)]
-    made.predecessor = Predecessor(7, frozenset({bytes(16)}))
+    ids = {one: b"directory-number"[:15] + bytes([number]) for number, one in enumerate((path, *more))}
+    made.log_directories = [LogDirectory(one, ids[one], lost_power=False, failed_before=False) for one in ids]
+    made.predecessor = Predecessor(7, frozenset(ids.values()))
     return made
 
 
@@ -63,10 +71,52 @@ def test_a_full_disk_does_not_make_a_broker_forget_that_it_lost_nothing(tmp_path
 def test_an_epoch_that_cannot_be_noted_ends_the_incarnation_with_its_process(tmp_path: Path) -> None:
     """Another process that went on as the same incarnation would have the epoch of one that has served."""
     directories(tmp_path, OsFilesystem()).note_registering(INCARNATION)
-    broken = directories(tmp_path, BrokenDisk())
-    broken.note_registering(bytes(16))
+    broken = directories(tmp_path, BrokenDisk(tmp_path))
+    with pytest.raises(CannotStart):
+        broken.note_registering(bytes(16))
     assert read_boot_marker(OsFilesystem(), tmp_path, BOOT) == BootMarker(7, True, INCARNATION)
     broken.note_epoch(9)
+    assert read_boot_marker(OsFilesystem(), tmp_path, BOOT) is None
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_directory_that_does_not_take_its_marker_fails_and_the_other_names_it(tmp_path: Path, which: int) -> None:
+    paths = [tmp_path / "data", tmp_path / "more"]
+    for path in paths:
+        path.mkdir()
+    noting = directories(paths[0], BrokenDisk(paths[which]), paths[1])
+    noting.note_epoch(9)
+    broken, sound = noting.log_directories[which], noting.log_directories[1 - which]
+    assert broken.failure is not None
+    assert sound.failure is None
+    assert read_boot_marker(OsFilesystem(), broken.path, BOOT) is None
+    marker = read_boot_marker(OsFilesystem(), sound.path, BOOT)
+    assert marker == BootMarker(9, True, failed=(broken.directory_id,))
+
+
+class StickyDisk(FullDisk):
+    """Nothing can be written, not even in place, and nothing removed."""
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:  # noqa: ARG002
+        raise StorageError(f"cannot open {path}", errno.EMFILE)
+
+    def unlink(self, path: Path) -> None:
+        raise StorageError(f"cannot remove {path}", errno.EIO)
+
+
+def test_a_directory_whose_old_marker_stays_fails(tmp_path: Path) -> None:
+    sticky = directories(tmp_path, StickyDisk())
+    sticky.note_epoch(9)
+    failure = sticky.log_directories[0].failure
+    assert failure is not None
+    assert failure.errno == errno.EIO
+
+
+def test_a_full_disk_without_a_marker_is_not_trusted_and_does_not_fail(tmp_path: Path) -> None:
+    full = directories(tmp_path, FullDisk())
+    full.note_registering(INCARNATION)
+    full.note_epoch(9)
+    assert full.log_directories[0].failure is None
     assert read_boot_marker(OsFilesystem(), tmp_path, BOOT) is None
 
 

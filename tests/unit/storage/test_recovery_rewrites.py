@@ -23,7 +23,7 @@ def reopen(disk: SimDisk, recovery_point: int, *, rewrites: bool) -> Log:
         clean=False,
         now_ms=NOW_MS,
         lost_power=True,
-        rewrites=rewrites,
+        rewrites_from=recovery_point if rewrites else None,
     )
 
 

@@ -12,8 +12,9 @@ import pytest
 from penstock.core.lifecycle.retention import RetentionSettings, plan_local_retention
 from penstock.core.replica.producer_state import AppendedBatch, ProducerEntry
 from penstock.storage.files import StorageError
-from penstock.storage.leader_epochs import EpochEntry
+from penstock.storage.leader_epochs import EpochEntry, LeaderEpochs
 from penstock.storage.log import Log
+from penstock.storage.names import LEADER_EPOCH_CHECKPOINT
 from penstock.storage.segment_copy import TierHistory
 from penstock.storage.settings import LogSettings
 from penstock.wire.records import Record, build_batch, read_header, split_batches
@@ -154,6 +155,28 @@ def test_a_tiered_log_keeps_what_was_deleted_until_its_start_is_durable() -> Non
 
     delete()
     assert log.segment_facts()[0].base_offset == copied_offset + 1, "the tier has what is before it"
-    log.durable_start_offset = start_offset
+    log.note_durable_start(start_offset)
     delete()
     assert log.segment_facts()[0].base_offset == start_offset
+
+
+def test_a_tiered_log_keeps_epochs_until_its_start_is_durable() -> None:
+    """Of records that only the tier has no batch here tells their epochs."""
+    filesystem = SimFilesystem(SimDisk(), lambda: NOW_MS)
+    log = Log.open(filesystem, PATH, TIERED, recovery_point=0, clean=True, now_ms=NOW_MS)
+    log.assign_epoch(3, 0)
+    fill(log, 10)
+    log.assign_epoch(7, log.end_offset)
+    fill(log, 10)
+    before = log.epochs.entries
+    assert [entry.epoch for entry in before][-2:] == [3, 7]
+    log.advance_start_offset(15)
+    log.flush()
+    assert log.epochs.entries == before
+    stored = LeaderEpochs.from_bytes(filesystem.read_file(PATH / LEADER_EPOCH_CHECKPOINT))
+    assert stored.entries == before, "a restart finds the former start"
+    log.note_durable_start(15)
+    assert log.epochs.entries == ((7, 15),)
+    log.flush()
+    stored = LeaderEpochs.from_bytes(filesystem.read_file(PATH / LEADER_EPOCH_CHECKPOINT))
+    assert stored.entries == ((7, 15),)

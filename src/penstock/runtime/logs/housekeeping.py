@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from penstock.config.node import NodeSettings
 from penstock.config.tiering import local_limit
@@ -292,7 +293,7 @@ class Housekeeping:
             try:
                 await self._partitions.checkpoints(directory).write()
                 if self._partitions.are_all_open:
-                    mark_clean(self._env, directory, broker_epoch)
+                    await self._env.run_blocking(partial(mark_clean, self._env, directory, broker_epoch))
             except StorageError as error:
                 logger.error("%s could not be marked clean, the next start checks it: %s", directory.path, error)
                 self._partitions.check_disk(error)

@@ -111,10 +111,30 @@ class LogSync:
     async def stop(self) -> None:
         """Start no more syncs, and wait for the one in progress: the log is about to be closed, which syncs it too."""
         self._stopped = True
-        if self._work is not None:
+        while self._work is not None:
             await asyncio.wait([self._work])
         if self._owed is not None and self._log.end_offset > self._log.start_offset:
             await self._env.run_blocking(self._owed)
+
+    async def close(self) -> None:
+        """Close the log cleanly, waiting for the disk off the loop. Raises StorageError if that is not possible.
+
+        A log that is deleted meanwhile is left to its deletion.
+        """
+        await self.stop()
+        if self._abandoned:
+            return
+        log = self._log
+        ticket = log.begin_close() if not log.is_failed else None
+        if ticket is not None:
+            try:
+                await self._env.run_blocking(ticket.run)
+            except StorageError as error:
+                raise log.fail(error) from error
+            if self._abandoned:
+                return
+            log.finish_flush(ticket)
+        log.close(clean=True)
 
     def refuse(self, error: ApiError) -> None:
         """Fail all waiting requests: their records may be truncated."""
@@ -159,16 +179,34 @@ class LogSync:
         file = ticket.only_file if ticket is not None and owed is None else None
         if file is not None:
             self._work = self._env.sync(file)
+            self._work.add_done_callback(lambda done: self._finished(ticket, owed, barriers, done))
         else:
+            self._run(ticket, owed, barriers)
 
-            def run() -> None:
-                if owed is not None:
-                    owed()
-                if ticket is not None:
-                    ticket.run()
+    def _run(
+        self, ticket: FlushTicket | None, owed: Callable[[], None] | None, barriers: list[asyncio.Future[None]]
+    ) -> None:
+        def run() -> None:
+            if owed is not None:
+                owed()
+            if ticket is not None:
+                ticket.run()
 
-            self._work = self._env.run_blocking(run)
+        self._work = self._env.run_blocking(run)
         self._work.add_done_callback(lambda done: self._finished(ticket, owed, barriers, done))
+
+    def _run_later(
+        self, ticket: FlushTicket | None, owed: Callable[[], None] | None, barriers: list[asyncio.Future[None]]
+    ) -> None:
+        """There was no descriptor for a directory or a checkpoint: all of it is done once more, and nothing else."""
+        loop = asyncio.get_running_loop()
+        pause = self._work = loop.create_future()
+
+        def again() -> None:
+            self._run(ticket, owed, barriers)
+            pause.set_result(None)
+
+        loop.call_later(RETRY_S, again)
 
     def _finished(
         self,
@@ -187,6 +225,11 @@ class LogSync:
         error = done.exception()
         if self._abandoned:
             self.abandon()
+            return
+        if isinstance(error, StorageError) and error.lacks_descriptors and not self._stopped:
+            logger.warning("a sync of %s will be tried again: %s", self._log.directory, error)
+            self._barriers = self._barriers[len(barriers) :]
+            self._run_later(ticket, owed, barriers)
             return
         if error is not None:
             if not isinstance(error, StorageError):

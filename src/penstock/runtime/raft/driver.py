@@ -285,8 +285,7 @@ class RaftDriver:
         self._applied.fail(ApiError(ErrorCode.NOT_CONTROLLER, "the controller is shutting down"))
         await self._snapshots.stop()
         if self._failed is None:
-            await self._sync.durable(self.log.end_offset)
-            self.log.close(clean=True)
+            await self._sync.close()
 
     def _sender(self) -> Sender:
         endpoints = self._addresses.announced_by(self._node_id) or self._addresses.endpoints_of(self._node_id)

@@ -258,9 +258,13 @@ def check_snapshot(filesystem: Filesystem, path: Path) -> bytes:
 
 
 class LogExtent(NamedTuple):
-    """The range of a metadata log on disk; `epoch` is its last batch's, 0 while it is empty."""
+    """The range of a metadata log on disk, of which the last segment starts at `tail_offset`.
+
+    `epoch` is its last batch's, 0 while it is empty.
+    """
 
     start_offset: int
+    tail_offset: int
     end_offset: int
     epoch: int
 
@@ -276,6 +280,7 @@ def inspect_log(filesystem: Filesystem, directory: Path) -> LogExtent | None:
     if not names:
         return None
     start_offset = next_offset = int(names[0].partition(".")[0])
+    tail_offset = int(names[-1].partition(".")[0])
     epoch = 0
     for name in names:
         path = directory / name
@@ -296,7 +301,7 @@ def inspect_log(filesystem: Filesystem, directory: Path) -> LogExtent | None:
             next_offset = last_offset + 1
         if scan.batches:
             epoch = read_header(data, scan.batches[-1][0]).partition_leader_epoch
-    return LogExtent(start_offset, next_offset, epoch)
+    return LogExtent(start_offset, tail_offset, next_offset, epoch)
 
 
 def _ends_in_zeros(data: bytes, position: int) -> bool:

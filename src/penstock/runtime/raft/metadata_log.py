@@ -4,7 +4,8 @@ Files are checked before anything is changed; inconsistent ones are rejected wit
 or where one of its snapshots ends, so a replica that is behind its start can begin with a snapshot.
 
 A segment is finished only when all of it is on disk. So a power failure leaves nothing torn before the last segment:
-what is incomplete there was damaged.
+what is incomplete there was damaged. The last one is written anew at every start: where a sync failed, the page cache
+has what the disk never got, and later syncs leave it out. Nothing of a log counts as durable before its first sync.
 
 A snapshot from the leader replaces the whole log. It is first completed and synced under the name of a pending one,
 then the log is emptied, then it gets its own name: if a crash interrupts this, the next start finishes it.
@@ -77,10 +78,12 @@ class MetadataLog:
         self.log: Log
 
     def open(self) -> Election:
-        """Check and open everything; returns the persisted election state."""
+        """Check and open everything; returns the persisted election state. Blocks."""
         filesystem, directory = self._env.filesystem, self.directory
         filesystem.make_directory(directory)
         filesystem.sync_directory(directory.parent)
+        # The last process may have failed when it wanted that; what is read now is acted upon.
+        filesystem.sync_directory(directory)
         election = read_election(filesystem, directory)
         for name in filesystem.list_directory(directory):
             if name.endswith(PART_SUFFIX):
@@ -103,6 +106,7 @@ class MetadataLog:
             clean=False,
             now_ms=self._env.now_ms(),
             start_offset=start,
+            rewrites_from=extent.tail_offset if extent is not None else None,
         )
         return election or Election()
 

@@ -133,7 +133,7 @@ class DirectoryMoves:
         for move in moves:
             if move.future is not None and not move.future.log.is_failed:
                 try:
-                    move.future.log.close(clean=True)
+                    await self._work(partial(move.future.log.close, clean=True))
                 except StorageError as error:
                     self._partitions.fail_directory(move.target, error)
 

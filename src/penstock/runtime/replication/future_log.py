@@ -38,16 +38,17 @@ def open_future(
     if is_new or home.failed_before:
         write_partition_metadata(filesystem, path, topic_id)
         sync_partition_metadata(filesystem, path)
+    recovery_point = 0 if is_new else home.recovery_points.get(name, 0)
     return Log.open(
         filesystem,
         path,
         settings,
-        recovery_point=0 if is_new else home.recovery_points.get(name, 0),
+        recovery_point=recovery_point,
         clean=is_new,
         now_ms=env.now_ms(),
         start_offset=0 if is_new else home.start_offsets.get(name, 0),
         lost_power=home.lost_power,
-        rewrites=home.failed_before,
+        rewrites_from=recovery_point if home.failed_before else None,
     )
 
 

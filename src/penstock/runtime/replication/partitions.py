@@ -216,8 +216,7 @@ class Partitions(PartitionEvents):
         for name, start_offset in starts.items():
             partition = self._by_name.get(name)
             if partition is not None and self._homes[name] is directory:
-                log = partition.log
-                log.durable_start_offset = max(log.durable_start_offset, min(start_offset, log.start_offset))
+                partition.log.note_durable_start(start_offset)
 
     def settings_of(self, topic: str) -> TopicSettings:
         """The current settings of a topic."""
@@ -228,11 +227,16 @@ class Partitions(PartitionEvents):
 
         The metadata must be up to date: a directory that it does not know yet would be taken for a stray.
         """
+        self._store.begin_use()
         for key in self._all_here():
             self._adopt(*key)
 
+    async def begin_use(self) -> None:
+        """Start using the directories: the first step, before `follow` and `open_gradually`."""
+        await self._env.run_blocking(self._store.begin_use)
+
     async def open_gradually(self) -> None:
-        """The same, yielding to other work."""
+        """The same after `begin_use`, yielding to other work."""
         self._changed.update(dict.fromkeys(self._all_here()))
         self._work_on_changes()
         while self._working is not None or self._dropping:
@@ -242,7 +246,6 @@ class Partitions(PartitionEvents):
                 await asyncio.wait(self._dropping)
 
     def _all_here(self) -> list[tuple[Uuid, int]]:
-        self._store.begin_use()
         self._store.set_strays_aside(self.image, self.node_id)
         return [
             (topic.topic_id, index)
@@ -259,10 +262,8 @@ class Partitions(PartitionEvents):
             home = self._homes.get(partition.name)
             if home is not None and home.failure is None:
                 try:
-                    await partition.sync.stop()
                     # Topics are deleted, and partitions moved away, also meanwhile.
-                    if self._by_name.get(partition.name) is partition:
-                        partition.log.close(clean=True)
+                    await partition.sync.close()
                 except StorageError as error:
                     self.fail_directory(home, error)
 

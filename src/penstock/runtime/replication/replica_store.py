@@ -74,7 +74,7 @@ class Placement(NamedTuple):
             now_ms=self.env.now_ms(),
             start_offset=self.start_offset,
             lost_power=self.home.lost_power,
-            rewrites=self.home.failed_before,
+            rewrites_from=self.recovery_point if self.home.failed_before else None,
         )
         # The checkpoint may be past the end of a truncated log, and before the start of one with deleted records.
         high_watermark = max(log.local_start_offset, min(self.high_watermark, log.end_offset))
@@ -286,16 +286,17 @@ class ReplicaStore:
         return home
 
     def _end_of(self, home: LogDirectory, name: TopicPartition, settings: LogSettings) -> FoundLog:
+        recovery_point = home.recovery_points.get(name, 0)
         log = Log.open(
             self._env.filesystem,
             home.path / str(name),
             settings,
-            recovery_point=home.recovery_points.get(name, 0),
+            recovery_point=recovery_point,
             clean=False,
             now_ms=self._env.now_ms(),
             start_offset=home.start_offsets.get(name, 0),
             lost_power=home.lost_power,
-            rewrites=home.failed_before,
+            rewrites_from=recovery_point if home.failed_before else None,
         )
         found = FoundLog(home.directory_id, False, log.epochs.latest, log.end_offset)
         log.close(clean=False)

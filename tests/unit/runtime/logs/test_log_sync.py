@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -226,5 +227,72 @@ def test_a_sync_that_finds_a_file_gone_fails_the_log_and_those_who_wait(tmp_path
             await barrier
         assert world.log.is_failed
         assert len(world.failures) == 1
+
+    asyncio.run(check())
+
+
+def test_a_sync_that_finds_no_descriptor_for_the_directory_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.runtime.logs.sync.RETRY_S", 0)
+
+    async def check() -> None:
+        world = World(tmp_path)
+        durable = world.append()
+        world.log.roll(0)
+        await asyncio.sleep(0)
+        await world.env.finish(StorageError("too many open files", errno.EMFILE))
+        await asyncio.sleep(0)
+        assert (durable.done(), world.failures) == (False, [])
+        await world.env.finish()
+        await durable
+        assert (world.log.flushed_offset, world.log.is_failed) == (1, False)
+
+    asyncio.run(check())
+
+
+def test_a_clean_close_waits_for_the_disk_off_the_loop(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        world.write()
+        closing = asyncio.ensure_future(world.sync.close())
+        await asyncio.sleep(0)
+        assert not closing.done()
+        assert len(world.env.work) == 1
+        await world.env.finish()
+        await closing
+        assert (world.log.flushed_offset, world.log.is_failed) == (1, True), "it is closed"
+        again = Log.open(OsFilesystem(), tmp_path, LogSettings(), recovery_point=1, clean=True, now_ms=0)
+        assert (again.end_offset, again.recovery.segments_scanned) == (1, 0)
+
+    asyncio.run(check())
+
+
+def test_a_clean_close_whose_sync_fails_is_reported_and_fails_the_log(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path)
+        world.write()
+        closing = asyncio.ensure_future(world.sync.close())
+        await asyncio.sleep(0)
+        await world.env.finish(StorageError("an input/output error"))
+        with pytest.raises(StorageError, match="input/output"):
+            await closing
+        assert world.log.is_failed
+        assert world.log.flushed_offset == 0
+
+    asyncio.run(check())
+
+
+def test_a_log_that_is_deleted_while_it_is_closed_is_left_alone(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path / "log")
+        world.write()
+        closing = asyncio.ensure_future(world.sync.close())
+        await asyncio.sleep(0)
+        world.sync.abandon()
+        world.log.delete_directory(bytes(16))
+        await world.env.finish()
+        await closing
+        assert not (tmp_path / "log").exists()
 
     asyncio.run(check())

@@ -104,6 +104,37 @@ def test_a_power_failure_leaves_a_log_that_opens_and_has_what_was_synced() -> No
     assert rolled > 100
 
 
+@pytest.mark.parametrize("synced", [0, 3, 12])
+def test_what_a_failed_sync_left_in_the_page_cache_is_written_again(synced: int) -> None:
+    """The kernel takes the dropped pages for written; a power failure after the restart's syncs would lose them."""
+    disk = SimDisk()
+    env: Any = SimpleNamespace(filesystem=SimFilesystem(disk, lambda: 0), now_ms=lambda: 0)
+    directory = Path("/") / DATA / "log"
+
+    def opened() -> MetadataLog:
+        log = MetadataLog(env, directory, LogSettings(segment_bytes=200), VoterSet.of_ids([1]))
+        log.open()
+        return log
+
+    log = opened()
+    write_election(env.filesystem, directory, Election(epoch=1), [1])
+    records = [TopicRecord(f"topic-{number}", bytes([number]) * 16) for number in range(synced + 3)]
+    for number, record in enumerate(records):
+        log.append_records([record], 1)
+        if number < synced:
+            log.log.flush()
+    for name in env.filesystem.list_directory(directory):
+        env.filesystem._inode(directory / name).fail_sync()
+
+    log = opened()
+    assert log.log.flushed_offset == 0, "nothing of it counts as durable"
+    log.log.flush()
+    disk.lose_power(Random(1))
+    env.filesystem = SimFilesystem(disk, lambda: 0)
+    log = opened()
+    assert list(log.records_after(0)) == records
+
+
 def test_a_segment_that_is_far_too_large_is_synced_and_finished(tmp_path: Path) -> None:
     log = MetadataLog(SystemEnv(), tmp_path / "log", LogSettings(segment_bytes=200), VoterSet.of_ids([1]))
     log.open()
