@@ -63,6 +63,7 @@ def test_credentials_are_kept_as_keys() -> None:
         row = ScramCredentialUpsertion("ann", 1, 4096, b"salt", salted)
         (outcome,) = await decisions.alter_credentials(AlterUserScramCredentialsRequest([], [row]))
         assert (outcome.user, outcome.error_code) == ("ann", 0)
+        assert any(type(record).__name__ == "UserScramCredentialRecord" for record in quorum.image.snapshot())
         assert SCRAM_RULES.keys(1, salted) == (
             scram.credential_of(scram.SHA_256, "secret", b"salt", 4096).stored_key,
             scram.credential_of(scram.SHA_256, "secret", b"salt", 4096).server_key,

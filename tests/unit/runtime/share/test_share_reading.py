@@ -1,4 +1,4 @@
-"""What a share-partition reads of its log: delayed records and others, single ones, and the log once more at a start."""
+"""What a share-partition reads of its log: delayed records and others, single ones, and everything at a start."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_a_read_that_fails_is_an_error_and_one_in_object_storage_is_repeated(tmp
     play(tmp_path, story, is_tiered=True)
 
 
-def loading(world: World, end: int, due_ms: int = -1) -> SharePartition:
+def loading(end: int, due_ms: int = -1) -> SharePartition:
     """A share-partition as a new leader loads it, with what was looked at before `end`."""
     share = SharePartition(0, (), SETTINGS.partition, delays=Delays(0, due_ms, -1), now_ms=0)
     share.end = end
@@ -356,7 +356,7 @@ def test_a_new_leader_finds_the_delayed_records_that_were_looked_at_before(tmp_p
         world.write(due_ms=3_000)
         world.write(2, due_ms=9_000)
         unseen = world.write(due_ms=5_000)
-        share = loading(world, unseen, WALL_START_MS + 4_000)
+        share = loading(unseen, WALL_START_MS + 4_000)
         reader = world.make(share)
         world.reads.clear()
         await reader.load(0, SETTINGS, lambda: False)
@@ -373,15 +373,15 @@ def test_a_load_begins_where_the_log_does_and_ends_with_it(tmp_path: Path) -> No
         for _ in range(4):
             world.write(due_ms=9_000)
         world.log.advance_start_offset(2)
-        share = loading(world, 100)
+        share = loading(100)
         await world.make(share).load(0, SETTINGS, lambda: False)
         assert share.delays.count == 2
         assert world.reads[0][0] == 2
         world.reads.clear()
-        share = loading(world, 3)
+        share = loading(3)
         await world.make(share).load(0, SETTINGS, lambda: False)
         assert share.delays.count == 1
-        share = loading(world, 100)
+        share = loading(100)
         await world.make(share).load(0, SETTINGS, lambda: True)
         assert share.delays.count == 0
 
@@ -391,7 +391,7 @@ def test_a_load_begins_where_the_log_does_and_ends_with_it(tmp_path: Path) -> No
 def test_a_load_waits_for_what_cannot_be_read_yet(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         world.write(due_ms=9_000)
-        share = loading(world, 1)
+        share = loading(1)
         world.is_behind = True
         work = asyncio.ensure_future(world.make(share).load(0, SETTINGS, lambda: False))
         await asyncio.sleep(0.12)
@@ -407,7 +407,7 @@ def test_a_load_waits_for_what_cannot_be_read_yet(tmp_path: Path) -> None:
 def test_a_load_that_fails_can_be_repeated(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         world.write(due_ms=9_000)
-        share = loading(world, 1)
+        share = loading(1)
         world.failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "broken")
         reader = world.make(share)
         with pytest.raises(ApiError, match="broken"):
@@ -428,7 +428,7 @@ def test_others_have_half_of_the_time_during_a_long_load(tmp_path: Path, monkeyp
             world.write(due_ms=9_000)
         clock = [0]
         world.env.monotonic_ms = lambda: clock[0]  # type: ignore[method-assign]
-        share = loading(world, 3)
+        share = loading(3)
         reader = world.make(share)
         read = reader._read
 
