@@ -226,3 +226,15 @@ def test_a_resigning_leader_named_successors_and_the_first_stands_at_once(world:
     answer = call(world, follower, "end_epoch", request).topics[0].partitions[0]
     assert answer.error_code == ErrorCode.NONE
     assert follower.raft.epoch == epoch + 1
+
+
+@pytest.mark.parametrize("replica_id", [0, 9])
+def test_an_older_follower_names_itself_in_the_request(world: World, replica_id: int) -> None:
+    leader = world.a_leader()
+    assert leader.raft is not None
+    request = fetch(leader.raft.quorum.epoch, 0, 0)
+    older = request._replace(replica_id=replica_id, replica_state=fetches.ReplicaState(-1, -1))
+    call(world, leader, "fetch", older)
+    progress = leader.raft.quorum.progress
+    assert progress is not None
+    assert replica_id in {number for number, _ in progress.observers}
