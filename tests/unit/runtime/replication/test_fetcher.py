@@ -44,6 +44,7 @@ SETTINGS = FetcherSettings(
     max_bytes=1_000, response_max_bytes=5_000, min_bytes=3, wait_max_ms=400, backoff_ms=2_000, timeout_ms=9_000
 )
 
+DEFAULTS = broker_defaults({"remote.log.storage.system.enable": "true"})
 Answer = FetchResponse | Exception
 
 
@@ -68,7 +69,7 @@ class World:
         self.env, self.image = env, Image()
         directory = open_directory(env, path, b"d" * 16)
         begin_use(env, directory)
-        self.partitions = Partitions(env, NODE, self.image, lambda: broker_defaults({}), [directory], 1 << 20)
+        self.partitions = Partitions(env, NODE, self.image, lambda: DEFAULTS, [directory], 1 << 20)
         state = PartitionState((NODE, LEADER), (LEADER,), LEADER, 4, 0, (b"d" * 16, b"e" * 16))
         self.commit(TopicRecord(TOPIC, TOPIC_ID), *(partition_record(TOPIC_ID, number, state) for number in (0, 1)))
         # Every fetch: when it came, and what it was.
@@ -395,6 +396,20 @@ def test_a_refusal_that_the_leaders_offsets_do_not_explain_is_a_failure(
         assert world.partition(0).log.end_offset == 2
         assert world.fetcher._following[TOPIC_ID, 0].failures == 1
         assert len(world.fetches) == 1
+
+    play(tmp_path, story)
+
+
+def test_a_tiered_log_that_starts_again_forgets_its_former_start(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.commit(ConfigRecord(ResourceType.TOPIC, TOPIC, "remote.storage.enable", "true"))
+        world.fill(0, 2)
+        world.offsets = {-1: 9, -2: 5}
+        world.answers = [answer(row(0, ErrorCode.OFFSET_OUT_OF_RANGE))]
+        world.fetcher.add(world.partition(0))
+        await asyncio.sleep(0.5)
+        log = world.partition(0).log
+        assert (log.start_offset, log.end_offset, world.partition(0).high_watermark) == (5, 5, 5)
 
     play(tmp_path, story)
 
