@@ -480,6 +480,7 @@ class Segment:
         self.load_indexes()
         assert self._offset_index is not None
         assert self._time_index is not None
+        assert self.damage is not None or end_offset <= self.next_offset
         self.file.truncate(position)
         self.home.await_sync(self.name, self.file)
         self.size = position
