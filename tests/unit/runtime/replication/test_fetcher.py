@@ -414,6 +414,38 @@ def test_a_tiered_log_that_starts_again_forgets_its_former_start(tmp_path: Path)
     play(tmp_path, story)
 
 
+def test_a_leader_that_is_lost_while_it_is_asked_for_its_offsets_is_tried_again_after_a_pause(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        send = world.send
+
+        async def losing(request: Any, *, timeout_ms: int) -> Any:
+            if isinstance(request, ListOffsetsRequest):
+                raise PeerLost("gone")
+            return await send(request, timeout_ms=timeout_ms)
+
+        world.send = losing  # type: ignore[method-assign]
+        world.answers = [answer(row(0, ErrorCode.OFFSET_OUT_OF_RANGE))]
+        world.fetcher.add(world.partition(0))
+        await asyncio.sleep(0.2)
+        assert [at - world.fetches[0][0] for at, _ in world.fetches] == [0, module.BACKOFF_FIRST_MS]
+        # In a new session, with every partition.
+        assert (world.session(1), world.asked(1)) == ((7, 0), {0: 0})
+
+    play(tmp_path, story)
+
+
+def test_a_follower_that_is_closed_fetches_nothing_more(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.fetcher.add(world.partition(0))
+        await asyncio.sleep(1)
+        world.fetcher.close()
+        count = len(world.fetches)
+        await asyncio.sleep(5)
+        assert (len(world.fetches), world.is_closed) == (count, True)
+
+    play(tmp_path, story)
+
+
 async def history(_: Partition, epoch: int, offset: int) -> tuple[int, TierHistory]:
     assert (epoch, offset) == (-1, 7)
     return 8, TierHistory((), ())
