@@ -53,7 +53,7 @@ SIMULATIONS = (
 )
 NOT_SIMULATED = ("core/metrics/", "core/placement/")
 MAPPING_S_MAX = 1_200
-# Of all tests that call a function, fast ones first, so many seconds' worth.
+# Of all tests that call a function, fast ones first, so many seconds' worth; by default.
 TESTS_S_MAX = 120
 # Three times what the sound code takes, and a little for a machine that has other things to do.
 PATIENCE = 3
@@ -99,7 +99,8 @@ def choose(root: Path, only: str, sample: int, seed: int) -> list[Mutant]:
 class Session:
     """A pytest plugin that judges mutants with the tests that were collected, instead of running these."""
 
-    def __init__(self, chosen: list[Mutant], simulated: bool, calls: Path) -> None:
+    def __init__(self, chosen: list[Mutant], simulated: bool, calls: Path, tests_s_max: float = TESTS_S_MAX) -> None:
+        self._tests_s_max = tests_s_max
         self.verdicts: list[Verdict] = []
         self._chosen = chosen
         self._simulated = simulated
@@ -217,12 +218,15 @@ class Session:
         total_s = 0.0
         for name in sorted(names, key=order):
             total_s += self._called.seconds[name]
-            if total_s < TESTS_S_MAX:
+            if total_s < self._tests_s_max:
                 chosen.append(self._items[name])
         return chosen
 
     def _judge_in_process(self, mutant: Mutant, names: set[str]) -> str:
         """As in a fork, in a process that imports the mutant: for what runs while modules are imported."""
+        path = str(ROOT / mutant.path)
+        # Where no test calls the function itself, those that call others of its file.
+        names = names or {name for key, callers in self._called.items() if key[0] == path for name in callers}
         files = sorted({name.split("::")[0] for name in names}) or TESTS
         stage = ("-m", "pytest", *PYTEST_OPTIONS, "-x", f"--timeout={TEST_S_MAX}", *files)
         return "tests in a process of their own" if self._fails(mutant, stage) else ""
@@ -295,7 +299,7 @@ def judge_here(given: argparse.Namespace) -> int:
         lines = Path(given.survivors_of).read_text().splitlines()
         survivors = {line.removeprefix("SURVIVOR ") for line in lines if line.startswith("SURVIVOR ")}
         chosen = [mutant for mutant in chosen if mutant.name in survivors]
-    session = Session(chosen[given.skip :], not given.no_simulations, Path(given.calls))
+    session = Session(chosen[given.skip :], not given.no_simulations, Path(given.calls), given.seconds)
     options = (*PYTEST_OPTIONS, "--capture=no", f"--basetemp={tempfile.mkdtemp()}/tests")
     pytest.main([*options, *TESTS], plugins=[session])
     report(session.verdicts)
@@ -310,6 +314,9 @@ def main() -> int:
     options.add_argument("--skip", type=int, default=0, help="leave out so many of the sample's first")
     options.add_argument("--only", default="", metavar="PART", help="only in files whose path contains this")
     options.add_argument("--survivors-of", metavar="FILE", help="only those that survived in a run with this output")
+    options.add_argument(
+        "--seconds", type=float, default=TESTS_S_MAX, help=f"of tests for a mutant, at most (default: {TESTS_S_MAX})"
+    )
     options.add_argument("--no-simulations", action="store_true", help="judge by tests alone")
     options.add_argument(
         "--calls",

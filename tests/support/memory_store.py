@@ -18,7 +18,9 @@ class MemoryStore:
         self.listed: list[str] = []
 
     async def put(self, path: str, content: bytes | Path) -> None:
-        assert isinstance(content, bytes)
+        if not isinstance(content, bytes):
+            with open(content, "rb") as file:  # noqa: ASYNC230
+                content = file.read()
         self.objects[path] = content
 
     async def get(self, path: str) -> bytes:

@@ -34,6 +34,7 @@ class FairQueue(Generic[O, T]):
         """Add an item behind the owner's others."""
         self._items.setdefault(owner, deque()).append(item)
         self._length += 1
+        assert self._length >= len(self._items)
 
     def take(self) -> tuple[O, T]:
         """Remove the first item of the owner whose turn it is, and return both; raises IndexError if there is none."""
@@ -44,6 +45,7 @@ class FairQueue(Generic[O, T]):
         self._length -= 1
         if items:
             self._items[owner] = items
+        assert self._length >= len(self._items)
         return owner, item
 
     def remove(self, owner: O, item: T) -> bool:
@@ -131,6 +133,7 @@ class FairCache(Generic[O, K, T]):
                     oldest = next(iter(self._by_owner[max(others, key=share.of)]))
                 evicted.append(self._entries[oldest].value)
                 self.pop(oldest)
+        assert self._counts.total == len(self._entries)
         return evicted
 
     def pop(self, key: K) -> T | None:
@@ -144,6 +147,8 @@ class FairCache(Generic[O, K, T]):
             del self._by_owner[entry.owner]
         self._counts.add(entry.owner, -1)
         self._bytes.add(entry.owner, -entry.size)
+        assert self._counts.total == len(self._entries)
+        assert self._bytes.total >= 0
         return entry.value
 
 

@@ -251,6 +251,7 @@ class Segment:
         if recent_offsets is None or recent_positions is None:
             recent_offsets, recent_positions = self._start_recent()
         self._index_interval_bytes = interval_bytes
+        assert headers[0][0] >= self.next_offset
         for header in headers:
             last_offset = header[0] + header[6]
             size = header[1] + 12
@@ -479,6 +480,7 @@ class Segment:
         self.load_indexes()
         assert self._offset_index is not None
         assert self._time_index is not None
+        assert self.damage is not None or end_offset <= self.next_offset
         self.file.truncate(position)
         self.home.await_sync(self.name, self.file)
         self.size = position

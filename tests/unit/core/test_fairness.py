@@ -92,3 +92,36 @@ def test_its_accounts_agree_with_its_contents(seed: int) -> None:
         assert len(cache) == len(values) <= 30
         assert cache.size == sum(size for _, size in values) <= 200
         assert sorted(values) == sorted(value for owner in range(6) for value in cache.of(owner))
+
+
+def test_an_entry_as_large_as_all_may_be_is_kept_alone() -> None:
+    cache = FairCache[str, int, str](10, 100)
+    assert cache.put("a", 1, "one", 40) == []
+    assert cache.put("b", 2, "two", 100) == ["one"]
+    assert (list(cache), cache.size) == ([2], 100)
+    assert cache.put("b", 3, "three", 101) == ["three"]
+    assert list(cache) == [2]
+
+
+def test_many_changes_keep_the_largest_owner_known() -> None:
+    cache = FairCache[int, int, int](50, 10_000)
+    for number in range(1_000):
+        cache.put(number % 3, number % 40, number, 1 + number % 7)
+        assert len(cache._counts._heap) <= 2 * 3 + 101
+    for key in range(41, 60):
+        cache.put(9, key, key, 1)
+    # The newcomer has fewer entries than the others, until it has as many.
+    assert len(cache.of(9)) >= 10
+    assert cache.size == sum(entry.size for entry in cache._entries.values())
+
+
+def test_an_empty_queue_has_nothing_to_take() -> None:
+    queue = FairQueue[str, int]()
+    with pytest.raises(IndexError):
+        queue.take()
+    queue.put("a", 1)
+    assert not queue.remove("a", 2)
+    assert not queue.remove("b", 1)
+    assert (len(queue), queue.length("a"), queue.length("b")) == (1, 1, 0)
+    assert queue.remove("a", 1)
+    assert (len(queue), queue.length("a")) == (0, 0)

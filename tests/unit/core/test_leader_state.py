@@ -249,3 +249,92 @@ def test_an_incarnation_does_not_inherit_that_the_former_one_had_caught_up() -> 
     assert not state.may_join(2)
     state.fetched(2, 110, 40, broker_epoch=13)
     assert state.may_join(2)
+
+
+def test_the_low_watermark_is_the_lowest_start_of_followers_in_sync() -> None:
+    state = LeaderState(1, 5, (1, 2, 3, 4), (1, 2, 3), 100, 80, now_ms=0)
+    assert state.low_watermark == -1
+    for replica, start_offset in ((2, 7), (3, 5), (4, 1)):
+        state.fetched(replica, 100, 0, start_offset=start_offset)
+    assert state.low_watermark == 5
+    assert LeaderState(1, 0, (1,), (1,), 10, 4, now_ms=0).low_watermark is None
+
+
+def test_a_replica_that_just_reaches_the_limit_of_its_lag_is_in_sync() -> None:
+    state = three_replicas()
+    state.fetched(2, 100, 0)
+    state.fetched(3, 100, 0)
+    state.appended(101)
+    assert state.proposal(LAG_MS) is None
+    assert state.proposal(LAG_MS + 1) == {1}
+    assert state.incarnations({1, 2}, 9) == ((1, 9), (2, -1))
+
+
+def test_a_follower_may_join_until_its_lag_is_too_long() -> None:
+    state = LeaderState(1, 5, (1, 2), (1,), 100, 100, now_ms=0)
+    state.fetched(2, 100, 10)
+    state.appended(110)
+    # It holds the high watermark back for as long as it may join.
+    assert state.high_watermark == 100
+    assert not state.expire_joining(10 + LAG_MS)
+    assert state.may_join(2)
+    assert state.expire_joining(11 + LAG_MS)
+    assert state.high_watermark == 110
+    assert not state.may_join(2)
+    assert not state.expire_joining(12 + LAG_MS)
+
+
+def test_a_follower_that_is_excluded_is_not_waited_for() -> None:
+    state = LeaderState(1, 5, (1, 2), (1,), 100, 100, now_ms=0)
+    assert not state.excluded(2)
+    assert not state.excluded(9)
+    state.fetched(2, 100, 10)
+    state.appended(110)
+    assert state.excluded(2)
+    assert (state.high_watermark, state.may_join(2)) == (110, False)
+
+
+def test_a_follower_is_admitted_only_as_the_one_that_fetched_everything() -> None:
+    state = LeaderState(1, 5, (1, 2), (1,), 100, 100, now_ms=0)
+    state.fetched(2, 100, 10, broker_epoch=7, is_eligible=False)
+    assert not state.may_join(2)
+    assert not state.admitted(9, 7, 20)
+    assert not state.admitted(2, 8, 20)
+    assert state.admitted(2, 7, 20)
+    follower = state.follower(2)
+    assert follower is not None
+    assert (follower.fetched_at_ms, follower.caught_up_at_ms) == (20, 20)
+    assert state.proposal(20) == {1, 2}
+
+
+def test_what_a_fetch_shows_is_known_of_a_follower() -> None:
+    state = LeaderState(1, 5, (1, 2), (1, 2), 100, 50, now_ms=3)
+    follower = state.follower(2)
+    assert follower is not None
+    assert (follower.end_offset, follower.caught_up_at_ms, follower.is_joining) == (-1, 3, False)
+    assert not state.fetched(2, 40, 10, broker_epoch=7, start_offset=4)
+    assert (follower.end_offset, follower.start_offset, follower.fetched_at_ms) == (40, 4, 10)
+    assert (follower.leader_end_offset, follower.broker_epoch, follower.caught_up_at_ms) == (100, 7, 3)
+    state.appended(120)
+    # Now it has what there was at its last fetch.
+    assert state.fetched(2, 100, 20, broker_epoch=7)
+    assert (follower.caught_up_at_ms, state.high_watermark) == (10, 100)
+    state.was_caught_up(2, 30)
+    state.was_caught_up(2, 25)
+    state.was_caught_up(9, 25)
+    assert follower.caught_up_at_ms == 30
+    assert state.follower(9) is None
+    # Another incarnation starts anew.
+    state.fetched(2, 100, 40, broker_epoch=8)
+    renewed = state.follower(2)
+    assert renewed is not follower
+
+
+def test_a_minimum_that_is_lowered_commits_at_once() -> None:
+    state = LeaderState(1, 5, (1, 2, 3), (1,), 100, 80, now_ms=0, min_in_sync=2)
+    assert not state.has_enough_in_sync
+    assert state.high_watermark == 80
+    assert state.set_min_in_sync(1)
+    assert (state.high_watermark, state.has_enough_in_sync) == (100, True)
+    assert not state.set_min_in_sync(2)
+    assert (state.rivals, state.leader_id, state.has_followers) == (frozenset(), 1, True)

@@ -210,3 +210,20 @@ def test_partitions_out_of_range_are_absent() -> None:
 def test_a_record_of_a_newer_kafka_is_refused_loudly() -> None:
     with pytest.raises(UnknownRecord, match="newer"):
         Image().replay(object())
+
+
+def test_a_topic_that_is_removed_leaves_nothing_of_its_partitions() -> None:
+    image = Image()
+    kept, gone = b"k" * 16, b"g" * 16
+    image.replay(TopicRecord("kept", kept))
+    image.replay(TopicRecord("shop.gone", gone))
+    leaderless = PartitionState((1, 2), (1,), -1, 0, 0, (bytes(16), bytes(16)), adding_replicas=(2,))
+    for topic_id in (kept, gone):
+        image.replay(partition_record(topic_id, 0, leaderless))
+    assert set(image.leaderless) == set(image.reassigning) == {(kept, 0), (gone, 0)}
+    image.replay(RemoveTopicRecord(gone))
+    assert set(image.leaderless) == set(image.reassigning) == {(kept, 0)}
+    assert image.partition_count() == 1
+    assert not image.topics_by_prefix.get("shop")
+    # A topic of a name that only differs by a dot may come instead.
+    assert list(image.folded_names.values()) in ([], ["kept"])

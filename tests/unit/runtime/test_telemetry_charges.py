@@ -51,3 +51,61 @@ def test_a_push_costs_what_reading_it_takes(metrics: bytes, outcome: ErrorCode |
         assert refused.value.code is outcome
     assert len(charged) == bool(metrics)
     assert all(work_s > 0 for work_s in charged)
+
+
+def make_telemetry() -> Telemetry:
+    settings = SimpleNamespace(
+        telemetry_max_bytes=MEGABYTE, penstock_telemetry_clients_max=10, penstock_telemetry_series_max=10
+    )
+    return Telemetry(SystemEnv(), Image(), settings)  # type: ignore[arg-type]
+
+
+def test_pushes_are_counted_by_their_outcome() -> None:
+    async def scenario() -> None:
+        telemetry = make_telemetry()
+        assert (telemetry.is_wanted, telemetry.known()) == (False, [])
+        plan = telemetry.subscribe(ZERO_UUID, CLIENT)
+        assert plan.client_instance_id != ZERO_UUID
+        assert (plan.telemetry_max_bytes, plan.delta_temporality) == (MEGABYTE, False)
+        empty = PushTelemetryRequest(plan.client_instance_id, plan.subscription_id, False, GZIP, b"")
+        await telemetry.push(empty, CLIENT, lambda _: None)
+        assert telemetry.outcomes == {"NONE": 1}
+        stale = empty._replace(subscription_id=plan.subscription_id + 1)
+        for _ in range(2):
+            with pytest.raises(ApiError):
+                await telemetry.push(stale, CLIENT, lambda _: None)
+        assert sum(telemetry.outcomes.values()) == 3
+        assert max(telemetry.outcomes.values()) == 2
+        (client,) = telemetry.known()
+        assert 0 <= telemetry.silence_ms(client) < 60_000
+
+    asyncio.run(scenario())
+
+
+def test_two_pushes_are_read_at_a_time() -> None:
+    async def scenario() -> None:
+        telemetry = make_telemetry()
+        reads: list[asyncio.Future[object]] = []
+
+        def held(_: object) -> asyncio.Future[object]:
+            reads.append(asyncio.get_running_loop().create_future())
+            return reads[-1]
+
+        telemetry._env.run_blocking = held  # type: ignore[method-assign,assignment]
+        pushes = []
+        for number in range(3):
+            plan = telemetry.subscribe(bytes([number + 1]) * 16, CLIENT)
+            request = PushTelemetryRequest(plan.client_instance_id, plan.subscription_id, False, GZIP, gzipped(b""))
+            pushes.append(asyncio.ensure_future(telemetry.push(request, CLIENT, lambda _: None)))
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError) as refused:
+            await pushes[2]
+        assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert len(reads) == 2
+        for read in reads:
+            read.set_result(telemetry._read(PushTelemetryRequest(b"", 0, False, GZIP, gzipped(b""))))
+        await asyncio.gather(*pushes[:2])
+        assert telemetry._reading == 0
+        assert telemetry.outcomes == {"NONE": 2, "THROTTLING_QUOTA_EXCEEDED": 1}
+
+    asyncio.run(scenario())

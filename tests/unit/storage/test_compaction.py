@@ -15,6 +15,7 @@ from compaction_support import (
 from faulty_filesystem import FaultyFilesystem
 from log_support import NOW_MS, LogMaker, make_marker
 
+from penstock.storage.compaction import clean
 from penstock.storage.compaction.clean import Compaction, CompactionError
 from penstock.storage.files import OsFilesystem
 from penstock.storage.log import Log
@@ -342,6 +343,22 @@ def test_pace_is_called_with_every_byte_read_and_written(logs: LogMaker) -> None
     list(Compaction(make_job(log), OsFilesystem(), sizes.append).run())
     # Read for the map, read for the copy, written.
     assert sum(sizes) == 3 * log.size_bytes
+
+
+def test_segments_are_read_in_pieces(logs: LogMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean, "READ_CHUNK_BYTES", 300)
+    log = logs.open()
+    for number in range(12):
+        put(log, (b"k%d" % number, b"v"))
+    large = put(log, (b"large", bytes(2_000)))
+    log.roll(NOW_MS)
+    sizes: list[int] = []
+    list(Compaction(make_job(log), OsFilesystem(), sizes.append).run())
+    # A batch that is larger than a piece is read alone.
+    assert sorted(sizes)[-3] > 2_000
+    assert all(size <= 300 or size < 2_200 for size in sizes)
+    assert sum(1 for size in sizes if size > 300) <= 4
+    assert large == 12
 
 
 # Transactions

@@ -515,3 +515,22 @@ def test_a_producer_of_old_records_is_known_after_a_restart(logs: LogMaker, is_c
     assert [entry.producer_id for entry in log.producers.entries] == [7]
     assert log.producers.expire(now_ms + 3_500_000, 3_600_000) == 0
     assert log.producers.expire(now_ms + 3_700_000, 3_600_000) == 1
+
+
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_a_start_that_is_said_to_be_clean_checks_a_torn_end(logs: LogMaker, is_indexed: bool) -> None:
+    log = logs.open()
+    fill(log, 3)
+    log.close(clean=True)
+    (path,) = logs.directory.glob("*.log")
+    path.write_bytes(path.read_bytes()[:-10])
+    if not is_indexed:
+        for index in logs.directory.glob("*.*index"):
+            index.unlink()
+    log = logs.open(clean=True, recovery_point=2)
+    assert log.end_offset == 2
+    # What is appended follows the last whole batch.
+    fill(log, 1)
+    log = logs.restart(log)
+    assert log.end_offset == 3
+    log.close()

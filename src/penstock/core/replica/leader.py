@@ -151,6 +151,7 @@ class LeaderState:
 
     def appended(self, log_end_offset: int) -> bool:
         """The local log grew; returns whether the high watermark moved."""
+        assert log_end_offset >= self._end_offset
         self._end_offset = log_end_offset
         if not self._followers:
             assert log_end_offset >= self.high_watermark
@@ -336,5 +337,6 @@ class LeaderState:
                 lowest = follower.end_offset
         if lowest <= self.high_watermark:
             return False
+        assert lowest <= self._end_offset
         self.high_watermark = lowest
         return True

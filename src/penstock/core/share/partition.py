@@ -377,6 +377,7 @@ class SharePartition:
         numbers = {write.number for write in writes}
         batches = [batch for write in writes for batch in write.batches]
         for run in self._runs:
+            assert not run.is_being_stored, "one write is under way at a time"
             if not run.is_stored and not run.is_done and run.write not in numbers:
                 run.is_being_stored = True
                 stored = run if run.before is None else run.before
@@ -510,4 +511,6 @@ class SharePartition:
                     self.start = run.last + 1
             if run.first >= self.start or not run.is_done:
                 kept.append(run)
+        assert self.start <= self.end
+        assert not kept or kept[-1].last < self.end
         self._runs.keep(kept)

@@ -144,6 +144,14 @@ class Run:
         reason, member, producer_id, sequence = self.letter
         return StateBatch(self.first, self.last, state, self.delivery_count, producer_id, sequence, reason, member)
 
+    def check(self) -> None:
+        """What holds between changes."""
+        assert self.first <= self.last
+        assert (self.holder != NOBODY) == (self.state is RecordState.ACQUIRED)
+        assert (self.letter is not None) == (self.state is RecordState.ARCHIVING)
+        assert (self.before is not None) == (self.write != SETTLED)
+        assert not self.not_before_ms or self.state is RecordState.AVAILABLE
+
     def likeness(self) -> tuple[object, ...]:
         """Neighbours with the same likeness are one run."""
         return self.state, self.delivery_count, self.holder, self.deadline_ms, self.not_before_ms, self.was_delayed
@@ -180,11 +188,17 @@ class Runs:
 
     def append(self, run: Run) -> None:
         """Add a run after all others."""
+        assert run.first <= run.last
+        assert not self._runs or self._runs[-1].last < run.first
         self._runs.append(run)
 
     def insert(self, run: Run) -> None:
         """Add a run where none is."""
-        self._runs.insert(bisect_left(self._runs, run.first, key=_first_of), run)
+        index = bisect_left(self._runs, run.first, key=_first_of)
+        assert run.first <= run.last
+        assert index == 0 or self._runs[index - 1].last < run.first
+        assert index == len(self._runs) or run.last < self._runs[index].first
+        self._runs.insert(index, run)
 
     def overlapping(self, first: int, last: int) -> list[Run]:
         """The runs that have any of these offsets."""
@@ -214,6 +228,7 @@ class Runs:
         letter = run.letter.after(offset - run.first) if run.letter is not None else None
         tail = replace(run, first=offset, letter=letter)
         run.last = offset - 1
+        assert run.first <= run.last < tail.first <= tail.last
         self._runs.insert(index + 1, tail)
 
     def keep(self, kept: Sequence[Run]) -> None:
@@ -221,6 +236,8 @@ class Runs:
         joined: list[Run] = []
         for run in kept:
             last = joined[-1] if joined else None
+            run.check()
+            assert last is None or last.last < run.first
             if last is not None and _may_join(last, run):
                 last.last = run.last
             else:

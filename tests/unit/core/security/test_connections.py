@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from penstock.core.security import connections
 from penstock.core.security.connections import ADMITTED, REFUSED, UNLIMITED, ConnectionQuotas, ConnectionRules
 from penstock.core.security.quotas import Windows
 
@@ -74,3 +77,12 @@ def test_an_address_that_keeps_trying_gets_its_rate_nonetheless() -> None:
     admitted = [counted.admit("A", "a", now_ms).is_admitted for now_ms in range(0, 20_000, 250)]
     # Held attempts do not count: once held for good, it would be admitted once.
     assert 8 <= sum(admitted) <= 21
+
+
+def test_addresses_whose_rate_is_measured_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "METERS_MAX", 3)
+    counted = quotas(rate_of_ip=5.0)
+    for number in range(10):
+        counted.admit("CLIENTS", f"address-{number}", 0)
+    # Those that came last.
+    assert list(counted._of_addresses) == ["address-7", "address-8", "address-9"]

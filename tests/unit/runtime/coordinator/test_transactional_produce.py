@@ -14,13 +14,14 @@ from penstock.api.records.produce import Produce
 from penstock.api.transactions.txn_offset_commit import make_txn_offset_commit
 from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.security.access_control import OPEN
+from penstock.wire.messages.metadata_records import PartitionChangeRecord
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -239,6 +240,26 @@ def test_offsets_that_were_verified_before_the_abort_are_refused_after_it(tmp_pa
         offsets = shell.partitions.get(OFFSETS_TOPIC, 0)
         assert offsets is not None
         assert offsets.log.producers.first_undecided_offset is None
+        groups.close()
+
+    play(tmp_path, story)
+
+
+def test_a_coordinator_that_has_moved_on_takes_no_marker(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        await shell.ready()
+        groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+        await groups.leader_of("readers")
+        await shell.until(lambda: groups.coordinator.hosts())
+        (host,) = groups.coordinator.hosts()
+        topic = shell.image.topics[OFFSETS_TOPIC]
+        end = host._partition.log.end_offset
+        shell.commit(PartitionChangeRecord(partition_id=0, topic_id=topic.topic_id, leader=2))
+        shell.commit(PartitionChangeRecord(partition_id=0, topic_id=topic.topic_id, leader=1))
+        with pytest.raises(ApiError) as refused:
+            host.end_transaction(PRODUCER, ABORT)
+        assert refused.value.code == ErrorCode.NOT_COORDINATOR
+        assert host._partition.log.end_offset == end
         groups.close()
 
     play(tmp_path, story)

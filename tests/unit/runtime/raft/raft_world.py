@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import selectors
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -35,31 +34,12 @@ from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.messages.table import ApiKey
 from sim.disk import SimDisk, SimFilesystem
 from sim.scheduler import SimCrash
+from support.virtual_time import VirtualLoop
 
 DATA = Path("/data")
 CLUSTER_ID = "raft-world"
 LISTENER = "CONTROLLER"
 TIMES = QuorumTimes(election_ms=1_000, fetch_ms=2_000, backoff_max_ms=500)
-
-
-class JumpingSelector(selectors.SelectSelector):
-    """Waits for nothing: the time it would have waited has passed at once."""
-
-    now_s = 1_000.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        assert timeout is not None, "everybody waits for something that never comes"
-        self.now_s += max(0.0, timeout)
-        return super().select(0)
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self.jumping = JumpingSelector()
-        super().__init__(self.jumping)
-
-    def time(self) -> float:
-        return self.jumping.now_s
 
 
 class FakeTransport:

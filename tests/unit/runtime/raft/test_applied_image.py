@@ -138,3 +138,14 @@ def test_what_the_new_image_lacks_is_removed() -> None:
         ConfigRecord(TOPIC, "topic-1", "gone", None),
     ]
     assert differences(new, new) == []
+
+
+def test_a_slice_ends_with_the_batch_that_fills_it(tmp_path: Path) -> None:
+    async def work(applied: AppliedImage, log: MetadataLog) -> None:
+        half = RECORDS_PER_TURN // 2
+        for number in range(3):
+            log.append_records([topic(number * half + each) for each in range(half)], 1)
+        assert not applied.apply(log, 3 * half)
+        assert applied.applied_offset == 2 * half
+
+    run(tmp_path, work)

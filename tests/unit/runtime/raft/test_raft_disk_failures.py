@@ -190,3 +190,28 @@ def test_a_snapshot_that_rots_is_replaced_by_one_of_the_live_image() -> None:
             node.crash()
         world.start()
         world.until(lambda: all(node.names() == names for node in world.nodes.values()), 20)
+
+
+def test_a_voter_that_gives_up_closes_its_connections() -> None:
+    with quorum() as world:
+        leader = world.a_leader()
+        names = world.make_sure(1)
+        assert leader.raft is not None
+        closed: list[bool] = []
+        transport = leader.raft._transport
+        close = transport.close
+
+        def noting() -> None:
+            closed.append(True)
+            close()
+
+        transport.close = noting  # type: ignore[method-assign]
+        away = world.followers()[0]
+        away.crash()
+        names = world.make_sure(2)
+        refuse(leader, "read", lambda path: path.suffix == ".log", errno.EIO)
+        world.start(away.node_id)
+        world.until(lambda: is_failed(leader), 20)
+        assert names
+        assert closed
+        assert not leader.raft.is_leader

@@ -226,3 +226,27 @@ def test_a_resigning_leader_named_successors_and_the_first_stands_at_once(world:
     answer = call(world, follower, "end_epoch", request).topics[0].partitions[0]
     assert answer.error_code == ErrorCode.NONE
     assert follower.raft.epoch == epoch + 1
+
+
+@pytest.mark.parametrize("replica_id", [0, 9])
+def test_an_older_follower_names_itself_in_the_request(world: World, replica_id: int) -> None:
+    leader = world.a_leader()
+    assert leader.raft is not None
+    request = fetch(leader.raft.quorum.epoch, 0, 0)
+    older = request._replace(replica_id=replica_id, replica_state=fetches.ReplicaState(-1, -1))
+    call(world, leader, "fetch", older)
+    progress = leader.raft.quorum.progress
+    assert progress is not None
+    assert replica_id in {number for number, _ in progress.observers}
+
+
+def test_answers_are_about_partition_zero_of_the_metadata_log(world: World) -> None:
+    follower = world.followers()[0]
+    assert follower.raft is not None
+    quorum_state = follower.raft.quorum
+    row = end.EndQuorumEpochRequestPartitionData(0, quorum_state.leader_id, quorum_state.epoch)
+    request = end.EndQuorumEpochRequest(CLUSTER_ID, [end.EndQuorumEpochRequestTopicData(TOPIC, [row])])
+    response = call(world, follower, "end_epoch", request)
+    (topic,) = response.topics
+    (answer,) = topic.partitions
+    assert (response.error_code, topic.topic_name, answer.partition_index, answer.error_code) == (0, TOPIC, 0, 0)

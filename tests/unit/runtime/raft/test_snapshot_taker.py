@@ -96,3 +96,15 @@ def test_a_snapshot_that_cannot_be_read_is_replaced_at_once_by_one_of_the_live_i
         assert list(fresh.image.topics) == list(world.applied.image.topics)
 
     run(tmp_path, work)
+
+
+def test_a_snapshot_has_the_epoch_of_the_last_record_in_it(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.append(INTERVAL_BYTES)
+        count = world.count
+        # The next leader's epoch begins where the snapshot ends, and is not applied.
+        world.log.append_records([TopicRecord("later", b"l" * 16)], 2)
+        assert await world.look() == count
+        assert tuple(world.log.snapshots[-1]) == (count, 1)
+
+    run(tmp_path, work)

@@ -11,6 +11,8 @@ from replication_world import TOPIC_ID, Cluster, in_cluster, until
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
+from penstock.wire.record_types import InvalidRecords
+from penstock.wire.records import Record, build_batch
 
 
 def test_what_waits_for_a_partition_that_is_deleted_fails_at_once(tmp_path: Path) -> None:
@@ -66,5 +68,19 @@ def test_a_follower_that_was_answered_is_no_longer_parked(tmp_path: Path) -> Non
         await until(lambda: two.partition.log.end_offset == 3)
         two.fetchers.stop()
         await until(lambda: not any(followers._parked.values()))
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_batch_that_no_client_may_write_is_refused_on_the_inline_path_too(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        control = build_batch([Record(0, 5, b"\0\0\0\0", b"\0\0\0\0\0\0")], control=True, producer_id=7)
+        with pytest.raises(InvalidRecords, match="control"):
+            one.partition.append(bytearray(control), 5)
+        assert one.partition.log.end_offset == 0
+        one.partition.append(bytearray(build_batch([Record(0, 5, None, b"v")])), 5)
+        assert one.partition.log.end_offset == 1
 
     in_cluster(tmp_path, story)

@@ -111,6 +111,10 @@ def test_secrets_are_computed_once_for_each_token(monkeypatch: pytest.MonkeyPatc
         assert tokens.find(ids, b"no secret") is None
         assert all(map(tokens.secret, ids))
     assert len(computed) == 1_000
+    # A wrong secret is not looked for among all tokens either.
+    monkeypatch.setattr(tokens, "learn", lambda _: computed.append(b"all"))
+    assert tokens.find(ids, b"no secret") is None
+    assert len(computed) == 1_000
 
 
 def test_a_token_is_found_before_it_is_committed_and_not_after_it_was_removed() -> None:
