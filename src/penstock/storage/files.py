@@ -55,7 +55,12 @@ class StorageError(ApiError):
     @property
     def is_passing(self) -> bool:
         """True when a retry may succeed, the disk itself being fine."""
-        return self.is_disk_full or self.errno in (errno.EMFILE, errno.ENFILE)
+        return self.is_disk_full or self.lacks_descriptors
+
+    @property
+    def lacks_descriptors(self) -> bool:
+        """True when nothing was tried yet: what it was to be tried on could not be opened."""
+        return self.errno in (errno.EMFILE, errno.ENFILE)
 
     @property
     def is_disk_failure(self) -> bool:

@@ -328,15 +328,21 @@ class Log:
         return FlushTicket(self._home, files, directory_changed, epochs, self.end_offset, self._generation)
 
     def finish_flush(self, ticket: FlushTicket) -> None:
-        """Hand back a ticket whose `run` returned."""
+        """Hand back a ticket whose `run` returned.
+
+        Raises StorageError, a passing one where another sync is necessary before anything counts as durable.
+        """
         if ticket.directory_missing and self._failure is None:
             raise self.fail(StorageError(f"The directory {self._home.path} has disappeared."))
         self._epochs_changed |= ticket.epochs_unsaved
+        if ticket.delay is not None:
+            self._home.await_directory_sync()
+            raise ticket.delay
         if ticket.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
 
     def flush(self) -> None:
-        """Make everything appended so far durable, blocking; a failure fails the log."""
+        """Make everything appended so far durable, blocking; failures but a lack of descriptors fail the log."""
         ticket = self.begin_flush()
         if ticket is None:
             return

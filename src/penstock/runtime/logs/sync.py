@@ -138,8 +138,7 @@ class LogSync:
         except StorageError as error:
             if error.is_passing:
                 # Nothing was synced yet; there were no descriptors for files that wait for it.
-                logger.warning("a sync of %s will be tried again: %s", self._log.directory, error)
-                asyncio.get_running_loop().call_later(RETRY_S, self.request)
+                self._try_again(error)
             else:
                 self._fail(error)
             return
@@ -195,8 +194,12 @@ class LogSync:
         try:
             if ticket is not None:
                 self._log.finish_flush(ticket)
-        except StorageError as vanished:
-            self._fail(vanished)
+        except StorageError as unfinished:
+            if unfinished.is_passing:
+                # All waiting requests are still there for the next one.
+                self._try_again(unfinished)
+            else:
+                self._fail(unfinished)
             return
         self._synced_ms = self._env.monotonic_ms()
         self._barriers = self._barriers[len(barriers) :]
@@ -204,6 +207,10 @@ class LogSync:
         self._resolve()
         if self._waiters or self._barriers or self._again:
             self._start()
+
+    def _try_again(self, error: StorageError) -> None:
+        logger.warning("a sync of %s will be tried again: %s", self._log.directory, error)
+        asyncio.get_running_loop().call_later(RETRY_S, self.request)
 
     def _resolve(self) -> None:
         flushed = self._log.flushed_offset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,36 @@ def test_those_who_wait_for_a_log_are_served_by_the_one_that_takes_its_place(tmp
         assert waiting.exception() is None
 
     asyncio.run(story())
+
+
+def test_a_sync_whose_directory_found_no_descriptor_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory was not opened, so nothing that it has can be lost; what waits for it goes on to wait."""
+
+    async def check() -> None:
+        world = World(tmp_path / "a-0")
+        # The first time is for the epochs, which the next sync writes, too.
+        right, missing = OsFilesystem.sync_directory, [errno.EMFILE, errno.EMFILE]
+
+        def sync_directory(filesystem: OsFilesystem, path: Path) -> None:
+            if missing:
+                raise StorageError("Too many open files", missing.pop())
+            right(filesystem, path)
+
+        monkeypatch.setattr(OsFilesystem, "sync_directory", sync_directory)
+        monkeypatch.setattr("penstock.runtime.logs.sync.RETRY_S", 0.0)
+        appended, barrier = world.append(), world.sync.barrier()
+        await asyncio.sleep(0)
+        await world.env.finish()
+        assert (missing, world.failures, world.log.is_failed) == ([], [], False)
+        assert not appended.done()
+        assert not barrier.done()
+        assert world.log.flushed_offset == 0, "the name of its segment may not be on disk"
+        while not world.env.work:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await world.env.finish()
+        await asyncio.gather(appended, barrier)
+        assert world.log.flushed_offset == 1
+
+    asyncio.run(check())
