@@ -99,7 +99,10 @@ class LogSync:
         return self._env.monotonic_ms() - self._synced_ms >= age_ms
 
     def owe(self, work: Callable[[], None]) -> None:
-        """Have the first sync run `work` too, before anything it covers counts as durable."""
+        """Have the first sync run `work` too, before anything it covers counts as durable.
+
+        It is run again where it finds no descriptors: it must not have done anything by halves then.
+        """
         self._owed = work
 
     def take_over(self, former: LogSync) -> None:
@@ -158,10 +161,10 @@ class LogSync:
         else:
 
             def run() -> None:
-                if owed is not None:
-                    owed()
                 if ticket is not None:
                     ticket.run()
+                if owed is not None:
+                    owed()
 
             self._work = self._env.run_blocking(run)
         self._work.add_done_callback(lambda done: self._finished(ticket, owed, barriers, done))
@@ -184,16 +187,20 @@ class LogSync:
         if self._abandoned:
             self.abandon()
             return
-        if error is not None:
-            if not isinstance(error, StorageError):
-                error = StorageError(f"cannot sync {self._log.directory}: {error}")
+        if error is not None and not isinstance(error, StorageError):
+            error = StorageError(f"cannot sync {self._log.directory}: {error}")
+        delay = error if error is not None and error.lacks_descriptors else None
+        if error is not None and delay is None:
             self._fail(error)
             return
-        if self._owed is owed:
+        if self._owed is owed and delay is None:
             self._owed = None
         try:
             if ticket is not None:
+                ticket.delay = ticket.delay or delay
                 self._log.finish_flush(ticket)
+            elif delay is not None:
+                raise delay
         except StorageError as unfinished:
             if unfinished.is_passing:
                 # All waiting requests are still there for the next one.

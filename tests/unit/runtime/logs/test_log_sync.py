@@ -243,3 +243,37 @@ def test_a_sync_whose_directory_found_no_descriptor_is_repeated(
         assert world.log.flushed_offset == 1
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("has_records", [True, False])
+def test_what_a_sync_owes_is_done_again_when_it_found_no_descriptor(tmp_path: Path, has_records: bool) -> None:
+    async def check() -> None:
+        world = World(tmp_path / "a-0")
+        world.write()
+        world.log.flush()
+        calls: list[int] = []
+
+        def owed() -> None:
+            calls.append(1)
+            if len(calls) == 1:
+                raise StorageError("Too many open files", errno.EMFILE)
+
+        world.sync.owe(owed)
+        if has_records:
+            world.write()
+        before, durable = world.log.flushed_offset, world.sync.durable(world.log.end_offset)
+        await asyncio.sleep(0)
+        work, future = world.env.work.pop()
+        with pytest.raises(StorageError) as raised:
+            work()
+        future.set_exception(raised.value)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (durable.done(), world.log.flushed_offset, world.log.is_failed) == (False, before, False)
+        world.sync.request()
+        await asyncio.sleep(0)
+        await world.env.finish()
+        await durable
+        assert (len(calls), world.log.flushed_offset) == (2, world.log.end_offset)
+
+    asyncio.run(check())
