@@ -332,7 +332,8 @@ class Faults:
     def reregister(self, fault: Fault) -> None:
         """A follower is proposed as in sync, the answer is lost, and it comes back with an empty disk.
 
-        While it gets nothing from the leader, this one reaches the controller again, and is killed.
+        While it gets nothing from the leader, this one reaches the controller again, and is killed. With an amount of 1
+        it is the same disk without the replicas, and the leader learns of the follower, which gets no records.
         """
         leader = self._world.leader()
         state = leader.node._raft.image.partition(TOPIC, 0) if leader is not None and leader.node is not None else None
@@ -348,17 +349,27 @@ class Faults:
             self._restart_later(follower, 3.6)
             # Both times the follower is registered once its former session has ended.
             empty_s = 3.5 + 0.4 * fault.duration_s
-            self._later(empty_s, self._network.cut, links)
-            self._later(empty_s, self._replace_disk, follower)
+            answers = leader.name, follower.name
+            if fault.amount:
+                self._later(empty_s, self._network.narrow, answers)
+                self._later(3.5 + fault.duration_s + 5.0, self._network.widen, answers)
+            else:
+                self._later(empty_s, self._network.cut, links)
+                self._later(3.5 + fault.duration_s + 5.0, self._network.heal, links)
+            self._later(empty_s, self._lose_replicas if fault.amount else self._replace_disk, follower)
             self._restart_later(follower, empty_s + 0.05)
             self._later(3.5 + fault.duration_s + 1.5, leader.kill)
             self._restart_later(leader, 3.5 + fault.duration_s + 4.5)
-            self._later(3.5 + fault.duration_s + 5.0, self._network.heal, links)
 
     @staticmethod
     def _replace_disk(machine: Machine) -> None:
         machine.kill()
         machine.replace_disk()
+
+    @staticmethod
+    def _lose_replicas(machine: Machine) -> None:
+        machine.lose_power()
+        damage.remove_replicas(machine)
 
     def reconnect(self, fault: Fault) -> None:
         """Streams between a node and the others break every `amount` milliseconds."""

@@ -91,13 +91,17 @@ def _file_is_cut(random: Random, nodes: int) -> tuple[dict[str, object], list[Fa
 def _empty_disk(random: Random, nodes: int) -> tuple[dict[str, object], list[Fault], float]:
     """A proposal to add a follower gets lost, and is made again when the follower has an empty disk."""
     lost_s = _when(random, 7.0, 9.0)
-    fault = Fault(_when(random, QUIET_S, 4.0), "reregister", tuple(range(1, nodes + 1)), lost_s)
+    at_s, is_heard = _when(random, QUIET_S, 4.0), random.randint(0, 1)
+    fault = Fault(at_s, "reregister", tuple(range(1, nodes + 1)), lost_s, is_heard)
     changes: dict[str, object] = {
         "controllers": 3,
         "partitions": 1,
         "replication_factor": 2,
         "min_insync_replicas": 1,
     }
+    if is_heard:
+        # What a follower gets at once is all that it lacks.
+        changes["segment_bytes"] = None
     return changes, [fault], round(fault.at_s + lost_s + 10.0, 3)
 
 
