@@ -29,6 +29,8 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a directory taken offline for a lack of descriptors": (draw_storage, 1),
     "a log failed for a lack of descriptors when its directory was synced": (draw_storage, 2000065),
     "a new log failed for a lack of descriptors at its first sync": (draw_storage, 2000169),
+    "a damaged length that took in the rest of a log": (draw_storage, 2000418),
+    "a damaged last batch that was taken for a torn one": (draw_storage, 2000482),
     "a disk that failed under a move alone": (draw_failing, 47),
     "a replica that came back before its former log was removed": (draw_moving, 730049),
     "a broker distrusted as a whole because of one disk": (draw_moving, 712055),
