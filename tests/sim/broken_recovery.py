@@ -11,9 +11,11 @@ from unittest.mock import patch
 
 from penstock.runtime.coordinator.shard_host import ShardHost
 from penstock.runtime.logs.checkpoints import CheckpointWriter
+from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.replication.isr import InSyncKeeper, Proposal
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log
+from penstock.storage.segments import Segments
 
 
 @contextmanager
@@ -68,4 +70,31 @@ def load_coordinators_once() -> Iterator[None]:
             await asyncio.get_running_loop().create_future()
 
     with patch.object(ShardHost, "load", load):
+        yield
+
+
+@contextmanager
+def truncate_oldest_first() -> Iterator[None]:
+    """Remove the segments of a truncated log from the oldest on."""
+    right = Segments.cut_off
+
+    with patch.object(Segments, "cut_off", lambda segments, gone: right(segments, gone[::-1])):
+        yield
+
+
+@contextmanager
+def keep_clean_what_is_truncated() -> Iterator[None]:
+    """Take for compacted what has replaced the truncated part of a log that was compacted."""
+    right = CheckpointWriter.lower
+
+    def lower(writer: CheckpointWriter, name: Any, offset: int) -> bool:
+        clean = writer._directory.clean_offsets.get(name)
+        changed = right(writer, name, offset)
+        writer.note_clean(name, clean)
+        return changed
+
+    def clean_offset(cleaner: Cleaner, partition: Any) -> int | None:
+        return cleaner._clean_offsets.get(partition.name)
+
+    with patch.object(CheckpointWriter, "lower", lower), patch.object(Cleaner, "_clean_offset", clean_offset):
         yield

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC
 from penstock.runtime.share.states import SHARE_TOPIC
 from penstock.wire.messages.alter_partition_reassignments import (
@@ -81,6 +82,8 @@ class Faults:
             machine.clock_offset_ms = 0
             machine.spare()
             machine.resume()
+        self._end_quiet()
+        for machine in self._world.machines.values():
             self._repair(machine)
 
     def _later(self, delay_s: float, work: Callable[..., None], *args: object) -> None:
@@ -291,6 +294,64 @@ class Faults:
             machine.kill()
             self._restart_later(machine, DEAD_S)
 
+    def starve_coordinator(self, fault: Fault) -> None:
+        """The coordinator of groups is killed, and no descriptor is left for some of its successors' first reads."""
+        leader = self._world.leader(OFFSETS_TOPIC)
+        if leader is None:
+            return
+        for machine in self._world.machines.values():
+            if machine is not leader:
+                machine.disk.errors = DiskErrors(errno.EMFILE, 0, fault.amount, topic=OFFSETS_TOPIC)
+                self._later(fault.duration_s, self._clear_errors, machine, False)
+        leader.kill()
+        self._restart_later(leader, fault.duration_s)
+
+    def quiet(self, fault: Fault) -> None:
+        """Producers have nothing to send."""
+        for producer in self._world.producers:
+            producer.is_quiet = True
+        self._later(fault.duration_s, self._end_quiet)
+
+    def _end_quiet(self) -> None:
+        for producer in self._world.producers:
+            producer.is_quiet = False
+
+    def cut_leader(self, fault: Fault) -> None:
+        """The leader has records that nobody else gets, and dies while it truncates them, `amount` segments later.
+
+        When it is back it does not reach the new leader for a while.
+        """
+        leader = self._world.leader()
+        if leader is None:
+            return
+        others = [f"n{node}" for node in range(1, self._world.shape.nodes + 1) if f"n{node}" != leader.name]
+        links = [link for name in others for link in ((leader.name, name), (name, leader.name))]
+        self.isolate(replace(fault, nodes=(leader.node_id,), amount=0))
+        self._later(fault.duration_s, leader.crash_truncating, fault.amount)
+        self._await_crash(leader, leader.incarnation, links)
+
+    def _await_crash(self, machine: Machine, incarnation: int, links: list[Link]) -> None:
+        if machine.is_running:
+            self._later(0.001, self._await_crash, machine, incarnation, links)
+            return
+        self._network.cut(links)
+        self._later(2.0, self._network.heal, links)
+        self._restart_later(machine, DEAD_S)
+
+    def lead_uncleanly(self, fault: Fault) -> None:
+        """A replica that was away leads alone, and the others come back to it with more than it has."""
+        stale, *others = self._machines(fault)
+        stale.kill()
+        third_s = fault.duration_s / 3
+        for machine in others:
+            self._later(third_s, machine.kill)
+            self._restart_later(machine, fault.duration_s)
+        self._restart_later(stale, third_s + 0.1)
+        self._later(fault.duration_s, self._note_loss)
+
+    def _note_loss(self) -> None:
+        self._world.lost_s = self._world.now_s
+
     def damage_replica(self, fault: Fault) -> None:
         """One bit of a replica flips while its node is down, which is started twice; then an operator removes it."""
         for machine in self._machines(fault):
@@ -450,6 +511,10 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "disk_errors",
         "no_space",
         "no_descriptors",
+        "starve_coordinator",
+        "quiet",
+        "cut_leader",
+        "lead_uncleanly",
         "damage_replica",
         "cut_file",
         "reregister",

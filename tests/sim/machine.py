@@ -327,10 +327,15 @@ class Machine:
         if self.is_running:
             self._filesystem.crash_after = operations
 
-    def spare(self) -> None:
-        """Take back what `crash_soon` announced."""
+    def crash_truncating(self, removals: int) -> None:
+        """Kill the process when a truncation has removed so many segments and is about to remove another one."""
         if self.is_running:
-            self._filesystem.crash_after = None
+            self._filesystem.crash_after_removals = removals
+
+    def spare(self) -> None:
+        """Take back what `crash_soon` and `crash_truncating` announced."""
+        if self.is_running:
+            self._filesystem.crash_after = self._filesystem.crash_after_removals = None
 
     def _die(self, state: str) -> None:
         self.state = state

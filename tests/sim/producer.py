@@ -26,6 +26,8 @@ IN_FLIGHT_MAX = 5
 PRODUCE_TIMEOUT_MS = 2_000
 WAITING_MAX = 20
 DELAY_MAX_MS = 3_000
+# The header by which a record without a value is told from others.
+VALUE = "value"
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +78,10 @@ class Producer:
         self._count = 0
         # How many keys its records have.
         self.keys = 1
+        # Which part of them has no value.
+        self.tombstone_part = 0.0
+        # Whether it sends nothing for now.
+        self.is_quiet = False
         # Which part of them share groups get later.
         self.delayed_part = 0.0
         # How much older than their batches they are.
@@ -107,7 +113,7 @@ class Producer:
             await asyncio.sleep(random.expovariate(1 / pause_s))
             lane = random.choice(self._lanes)
             # A client's memory is bounded, too.
-            if not self._stopping and len(lane.waiting) < WAITING_MAX:
+            if not self._stopping and not self.is_quiet and len(lane.waiting) < WAITING_MAX:
                 self._submit(lane, random.randint(1, 3))
 
     def _submit(self, lane: Lane, count: int) -> None:
@@ -115,7 +121,9 @@ class Producer:
         for _ in range(count):
             self._count += 1
             key = f"k{self._key_random.randrange(self.keys)}"
-            operations.append(self._history.send(self.name, lane.name, f"{self.name}:{self._count}", key))
+            operation = self._history.send(self.name, lane.name, f"{self.name}:{self._count}", key)
+            operation.is_tombstone = bool(self.tombstone_part) and self._key_random.random() < self.tombstone_part
+            operations.append(operation)
         lane.waiting.append(Batch(lane.next_sequence, operations))
         lane.next_sequence += count
         lane.wake.set()
@@ -175,7 +183,11 @@ class Producer:
         now_ms = self._now_ms() - self.record_age_ms
         records = [
             Record(
-                index, now_ms, (operation.record_key or "").encode(), operation.value.encode(), self._headers(operation)
+                index,
+                now_ms,
+                (operation.record_key or "").encode(),
+                None if operation.is_tombstone else operation.value.encode(),
+                self._headers(operation),
             )
             for index, operation in enumerate(batch.operations)
         ]
@@ -189,6 +201,8 @@ class Producer:
         return ProduceRequest(None, -1, PRODUCE_TIMEOUT_MS, [topic])
 
     def _headers(self, operation: Operation) -> tuple[tuple[str, bytes], ...]:
+        if operation.is_tombstone:
+            return ((VALUE, operation.value.encode()),)
         if not self.delayed_part:
             return ()
         # A batch that is sent again is the same.

@@ -254,6 +254,11 @@ def draw_tiered(seed: int, nodes: int = 3, seconds: float = 12.0) -> Plan:
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
+def when(random: Random, low_s: float, high_s: float) -> float:
+    """A time between two others."""
+    return round(random.uniform(low_s, high_s), 3)
+
+
 def _is_guarded(seed: int) -> bool:
     return Random(f"{seed} security").random() < GUARDED_PART
 

@@ -74,8 +74,11 @@ class Shape:
     policy: str = KEEP
     retention_ms: int | None = None
     retention_bytes: int | None = None
-    # How many keys producers use.
+    # How many keys producers use, and the part of their records that deletes what a key has.
     keys: int = 8
+    tombstone_part: float = 0.0
+    # Whether a replica that is not in sync may lead where there is no other.
+    elects_uncleanly: bool = False
     # Whether somebody moves the logs' starts.
     deletes_records: bool = False
     cleaner_pause_ms: int | None = None
@@ -238,6 +241,8 @@ def topic_settings(shape: Shape) -> dict[str, str]:
             "index.interval.bytes": shape.index_interval_bytes,
             "remote.storage.enable": None if shape.local_bytes is None else "true",
             "local.retention.bytes": shape.local_bytes,
+            "delete.retention.ms": 100 if shape.tombstone_part else None,
+            "unclean.leader.election.enable": "true" if shape.elects_uncleanly else None,
             **_small_segments(shape),
         }
     )

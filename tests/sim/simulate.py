@@ -9,7 +9,7 @@ from time import perf_counter
 
 from sim import tier_checks
 from sim.faults import Faults
-from sim.invariants import Watch, compare_decisions, compare_logs
+from sim.invariants import Watch, compare_decisions, compare_deletions, compare_logs
 from sim.schedule import LOST_EVERYWHERE, READ_BEFORE_SYNCED, Plan
 from sim.world import World, without_collector
 from support.history import Anomaly
@@ -135,6 +135,7 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
         *check(world.history),
         *watch.deletions(any(fault.kind == "clock" for fault in plan.faults)),
         *compare_logs(world),
+        *compare_deletions(world),
         *compare_decisions(world),
         *(tier_checks.compare_tier(world) if plan.shape.local_bytes is not None else ()),
     ]

@@ -81,6 +81,8 @@ class World:
         self.copiers: list[Application] = []
         # Transactional ids whose every transaction has an epoch of its own.
         self.epoch_bumpers: set[str] = set()
+        # When committed records were last lost, as far as a run has that in its plan.
+        self.lost_s = 0.0
         # By the name of a partition, who has it in the end.
         self.replicas: dict[str, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
@@ -205,6 +207,7 @@ class World:
             producer = Producer(name, self._cluster(name), self.history, TOPIC, shape.partitions, self.now_ms)
             producer.keys = shape.keys
             producer.delayed_part = shape.delayed_part
+            producer.tombstone_part = shape.tombstone_part
             producer.record_age_ms = shape.record_age_ms
             self.producers.append(producer)
             self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
