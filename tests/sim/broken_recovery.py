@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from penstock.core.share.partition import SharePartition
 from penstock.runtime.coordinator.shard_host import ShardHost
 from penstock.runtime.logs.checkpoints import CheckpointWriter
 from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.replication.isr import InSyncKeeper, Proposal
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log
+from penstock.storage.producers import recall
 from penstock.storage.segments import Segments
 
 
@@ -97,4 +99,23 @@ def keep_clean_what_is_truncated() -> Iterator[None]:
         return cleaner._clean_offsets.get(partition.name)
 
     with patch.object(CheckpointWriter, "lower", lower), patch.object(Cleaner, "_clean_offset", clean_offset):
+        yield
+
+
+@contextmanager
+def forget_who_delivered() -> Iterator[None]:
+    """Let a gateway's receipt name a delivery by its count alone, which begins anew with each leader."""
+    right = SharePartition.check_attempt
+
+    def check_attempt(share: SharePartition, member: str, offset: int, delivery_count: int, _: int = 0) -> None:
+        right(share, member, offset, delivery_count)
+
+    with patch.object(SharePartition, "check_attempt", check_attempt):
+        yield
+
+
+@contextmanager
+def recall_in_one_turn() -> Iterator[None]:
+    """Look for a repeated batch in all of the log at once."""
+    with patch.object(recall, "HEADERS_PER_TURN", recall.OFFSETS_MAX):
         yield

@@ -32,6 +32,8 @@ STRIKES = ("kill", "pause", "isolate", "stop", "power", "deafen", "reset")
 EVERY_STREAM = 1_000
 OPERATOR_TIMEOUT_MS = 3_000
 DEAD_S = 0.5
+# How long a replica is away that then leads.
+BEHIND_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,15 +344,11 @@ class Faults:
         """A replica that was away leads alone, and the others come back to it with more than it has."""
         stale, *others = self._machines(fault)
         stale.kill()
-        third_s = fault.duration_s / 3
         for machine in others:
-            self._later(third_s, machine.kill)
+            self._later(BEHIND_S, machine.kill)
             self._restart_later(machine, fault.duration_s)
-        self._restart_later(stale, third_s + 0.1)
-        self._later(fault.duration_s, self._note_loss)
-
-    def _note_loss(self) -> None:
-        self._world.lost_s = self._world.now_s
+        self._restart_later(stale, BEHIND_S + 0.1)
+        self._later(BEHIND_S + 1.0, self._world.replace_producers)
 
     def damage_replica(self, fault: Fault) -> None:
         """One bit of a replica flips while its node is down, which is started twice; then an operator removes it."""

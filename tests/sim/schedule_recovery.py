@@ -42,13 +42,13 @@ def _truncation_dies(random: Random, shape: Shape, nodes: int) -> tuple[Shape, l
 def _compacted_is_cut(random: Random, shape: Shape, nodes: int) -> tuple[Shape, list[Fault], float]:
     """Compacted logs are truncated below what is compacted, because a replica leads that lacks committed records."""
     everybody = random.sample(range(1, nodes + 1), nodes)
-    fault = Fault(when(random, QUIET_S + 1.0, 5.0), "lead_uncleanly", tuple(everybody), when(random, 7.0, 9.0))
+    fault = Fault(when(random, QUIET_S + 1.0, 5.0), "lead_uncleanly", tuple(everybody), when(random, 4.5, 5.5))
     shape = replace(
         shape,
         controllers=3,
         partitions=1,
         policy=COMPACT,
-        keys=random.choice((30, 60, 100)),
+        keys=random.choice((100, 200)),
         tombstone_part=0.3,
         elects_uncleanly=True,
         min_insync_replicas=1,

@@ -93,6 +93,8 @@ class Shape:
     # Members of a share group on the first partition, how long they live, and what becomes of records they release.
     workers: int = 0
     worker_lifetime_s: float = 3.0
+    # Workers of a gateway, which are one member together.
+    takers: int = 0
     retry_backoff_ms: int = 0
     # Of all records, the part that is delayed.
     delayed_part: float = 0.0
@@ -127,6 +129,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "late": ("reset_part",),
     "security": ("guarded",),
     "moves": ("moves_pause_s",),
+    "takers": ("takers",),
     "ages": ("record_age_ms", "producer_expiration_ms"),
 }
 
@@ -241,7 +244,7 @@ def topic_settings(shape: Shape) -> dict[str, str]:
             "index.interval.bytes": shape.index_interval_bytes,
             "remote.storage.enable": None if shape.local_bytes is None else "true",
             "local.retention.bytes": shape.local_bytes,
-            "delete.retention.ms": 100 if shape.tombstone_part else None,
+            "delete.retention.ms": 4_000 if shape.tombstone_part else None,
             "unclean.leader.election.enable": "true" if shape.elects_uncleanly else None,
             **_small_segments(shape),
         }
