@@ -62,7 +62,6 @@ class SimEnv:
         self.open_logs_max = 2
         self._machine = machine
         self._loop = loop
-        self._is_in_worker = False
         filesystem.on_sync = self._look_at_sync
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -86,7 +85,7 @@ class SimEnv:
     def _work(self, work: Callable[[], T], future: asyncio.Future[T], duration_us: int) -> None:
         if future.cancelled():
             return
-        self._is_in_worker = True
+        self._loop.is_in_worker = True
         try:
             result = work()
         except Exception as error:  # noqa: BLE001
@@ -94,7 +93,7 @@ class SimEnv:
         else:
             self._loop.call_later(duration_us / SECOND_US, self._finish, future.set_result, result, future)
         finally:
-            self._is_in_worker = False
+            self._loop.is_in_worker = False
 
     def _look_at_sync(self, path: Path) -> None:
         """A sync on the event loop stops the node for as long as its disk stalls.
@@ -103,7 +102,7 @@ class SimEnv:
         """
         if path.name.startswith(QUORUM_STATE) or path.name == METADATA_DIRECTORY:
             return
-        if self._machine.state == "up" and self._machine.stalled_us and not self._is_in_worker:
+        if self._machine.state == "up" and self._machine.stalled_us and not self._loop.is_in_worker:
             self._loop.scheduler.errors.append(f"{self._machine.name} syncs {path} on the event loop")
 
     @staticmethod

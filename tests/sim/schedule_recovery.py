@@ -48,7 +48,7 @@ def _compacted_is_cut(random: Random, shape: Shape, nodes: int) -> tuple[Shape, 
         controllers=3,
         partitions=1,
         policy=COMPACT,
-        keys=random.choice((100, 200)),
+        keys=400,
         tombstone_part=0.3,
         elects_uncleanly=True,
         min_insync_replicas=1,
@@ -56,7 +56,7 @@ def _compacted_is_cut(random: Random, shape: Shape, nodes: int) -> tuple[Shape, 
         produce_pause_s=0.05,
         cleaner_pause_ms=random.choice((200, 500)),
     )
-    return shape, [fault], round(fault.at_s + fault.duration_s + 8.0, 3)
+    return shape, [fault], round(fault.at_s + fault.duration_s + 5.0, 3)
 
 
 def _load_fails(random: Random, shape: Shape, nodes: int) -> tuple[Shape, list[Fault], float]:  # noqa: ARG001
@@ -86,4 +86,15 @@ def _checkpoint_fails(random: Random, shape: Shape, nodes: int) -> tuple[Shape, 
     return shape, faults, round(at_s + 10.0, 3)
 
 
-STORIES: tuple[Story, ...] = (_truncation_dies, _compacted_is_cut, _load_fails, _checkpoint_fails)
+def _batches_repeat(random: Random, shape: Shape, nodes: int) -> tuple[Shape, list[Fault], float]:
+    """Batches near the end of a log with many are sent again to brokers that have started since."""
+    at_s, full_s = when(random, 7.0, 8.0), when(random, 2.5, 4.0)
+    faults = [
+        Fault(at_s, "disk_full", (random.randint(1, nodes),), full_s),
+        Fault(round(at_s + full_s - 0.5, 3), "kill", tuple(range(1, nodes + 1)), 0.5),
+    ]
+    shape = replace(shape, partitions=1, producers=2, produce_pause_s=0.03, delay_ms_max=1, min_insync_replicas=3)
+    return shape, faults, round(at_s + full_s + 3.0, 3)
+
+
+STORIES: tuple[Story, ...] = (_truncation_dies, _compacted_is_cut, _load_fails, _checkpoint_fails, _batches_repeat)

@@ -421,7 +421,9 @@ class Log:
             self._segments.forget_opened(kept)
             kept.unverified_size = kept.size
             self._active = kept
-            self._reload_history(now_ms)
+            for _ in self._reload_history(now_ms):
+                yield remaining_end
+                self._refuse_if_failed()
             # Only once they are gone for good: otherwise a power failure could bring them back behind what is cut next.
             yield remaining_end
             self._refuse_if_failed()
@@ -430,13 +432,15 @@ class Log:
         offset = end_before(segment, position)
         segment.truncate(position, offset)
         self._set_end(offset)
-        self._reload_history(now_ms)
+        for _ in self._reload_history(now_ms):
+            yield offset
+            self._refuse_if_failed()
         # What was removed must not reappear after a crash, least of all in the middle of what replaces it.
         yield offset
 
-    def _reload_history(self, now_ms: int) -> None:
+    def _reload_history(self, now_ms: int) -> Iterator[None]:
         self.aborted.truncate(self.end_offset)
-        self._history.reload(self._segments, self.end_offset, now_ms, self.settings.producer_id_expiration_ms)
+        return self._history.reload(self._segments, self.end_offset, now_ms, self.settings.producer_id_expiration_ms)
 
     def restart(self, offset: int, now_ms: int = 0, *, keeps_epochs: bool = False) -> Iterator[int]:
         """The steps of `truncate_fully_and_start_at`, to be used as those of `truncation`.
