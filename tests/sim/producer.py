@@ -19,13 +19,14 @@ from penstock.model.errors import ErrorCode
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.records import Record, build_batch
-from sim.wire import BACKOFF_S, RETRIABLE, Cluster, Failed
+from sim.wire import BACKOFF_S, RETRIABLE, VERSIONS, Cluster, Failed
 from support.history import History, Operation
 
 IN_FLIGHT_MAX = 5
 PRODUCE_TIMEOUT_MS = 2_000
 WAITING_MAX = 20
 DELAY_MAX_MS = 3_000
+LATE_S_MAX = 1.5
 # The header by which a record without a value is told from others.
 VALUE = "value"
 
@@ -78,6 +79,8 @@ class Producer:
         self._count = 0
         # How many keys its records have.
         self.keys = 1
+        # Which part of its batches arrives a second time.
+        self.repeated_part = 0.0
         # Which part of them has no value.
         self.tombstone_part = 0.0
         # Whether it sends nothing for now.
@@ -176,7 +179,12 @@ class Producer:
                 operation.attempts += 1
         batch.tried = True
         lane.flying.append(batch)
-        sent = wire.send(self._request(lane, batch), self.name)
+        request = self._request(lane, batch)
+        sent = wire.send(request, self.name)
+        if self.repeated_part and self._cluster.random.random() < self.repeated_part:
+            delay_s = self._cluster.random.uniform(0.5, LATE_S_MAX)
+            late = self._cluster.deliver_late(address, request, delay_s, VERSIONS["ProduceRequest"])
+            asyncio.get_running_loop().create_task(late)
         asyncio.get_running_loop().create_task(self._await_answer(lane, batch, wire, sent))
 
     def _request(self, lane: Lane, batch: Batch) -> ProduceRequest:

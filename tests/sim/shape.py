@@ -57,6 +57,8 @@ class Shape:
     copiers: int = 0
     # Of batches in transactions, the part that arrives after its producer gave it up.
     late_part: float = 0.03
+    # Of all other batches, the part that arrives twice, the second time late.
+    repeated_part: float = 0.0
     transaction_timeouts_ms: tuple[int, ...] = (2_000, 5_000, 8_000)
     # The topics' flush.ms; without it nodes sync when they see fit.
     flush_ms: int | None = None

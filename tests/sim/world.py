@@ -237,6 +237,7 @@ class World:
         producer.keys = shape.keys
         producer.delayed_part = shape.delayed_part
         producer.tombstone_part = shape.tombstone_part
+        producer.repeated_part = shape.repeated_part
         producer.record_age_ms = shape.record_age_ms
         self.producers.append(producer)
         self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
