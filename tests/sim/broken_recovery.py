@@ -119,3 +119,15 @@ def recall_in_one_turn() -> Iterator[None]:
     """Look for a repeated batch in all of the log at once."""
     with patch.object(recall, "HEADERS_PER_TURN", recall.OFFSETS_MAX):
         yield
+
+
+RECOVERY_VARIANTS = (
+    keep_directories_without_checkpoints,
+    propose_the_newest_incarnations,
+    truncate_oldest_first,
+    delete_before_the_start_is_durable,
+    keep_clean_what_is_truncated,
+    forget_who_delivered,
+    load_coordinators_once,
+    recall_in_one_turn,
+)
