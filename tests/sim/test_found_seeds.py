@@ -33,6 +33,7 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a damaged length that took in the rest of a log": (draw_storage, 2000418),
     "a damaged last batch that was taken for a torn one": (draw_storage, 2000482),
     "producers of a long segment read in one turn when it was truncated": (draw_recovery, 19),
+    "a broken disk noticed only when a replica was placed": (draw_recovery, 208),
     "a disk that failed under a move alone": (draw_failing, 47),
     "a replica that came back before its former log was removed": (draw_moving, 730049),
     "a broker distrusted as a whole because of one disk": (draw_moving, 712055),
