@@ -21,6 +21,7 @@ from sim.schedule import (
     draw_tiered,
     draw_transactional,
 )
+from sim.schedule_recovery import draw_recovery
 from sim.schedule_storage import draw_storage
 from sim.shape import DIMENSIONS, without_dimensions
 from sim.shrink import shrink
@@ -40,6 +41,7 @@ KINDS: dict[str, Callable[[int, int], Plan]] = {
     "disks": draw_failing,
     "stalls": draw_stalled,
     "storage": draw_storage,
+    "recovery": draw_recovery,
 }
 
 
@@ -66,6 +68,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--disks", action="store_true", help="with a disk that fails and loses its last writes")
     parser.add_argument("--stalls", action="store_true", help="with a disk that stalls for longer than all timeouts")
     parser.add_argument("--storage", action="store_true", help="with errors of single operations, and damaged files")
+    parser.add_argument("--recovery", action="store_true", help="with truncations and loads that are interrupted")
     parser.add_argument("--nodes", type=int, default=3, help="brokers of a cluster (default: 3)")
     parser.add_argument(
         "--without",

@@ -10,7 +10,8 @@ from typing import Any
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from penstock.wire.records import read_records, split_batches
+from penstock.wire.records import Record, read_records, split_batches
+from sim.producer import VALUE
 from sim.wire import BACKOFF_S, RETRIABLE, Cluster, Failed
 from support.history import History
 
@@ -44,12 +45,17 @@ def records_of(data: Any, position: int, aborted: Sequence[Any] | None = ()) -> 
                 hidden.discard(header.producer_id)
         elif not (header.attributes & TRANSACTIONAL and header.producer_id in hidden):
             found += [
-                (record.offset, (record.value or b"").decode())
+                (record.offset, _value(record).decode())
                 for record in read_records(buffer, BYTES_MAX, start)
                 if record.offset >= position
             ]
         position = max(position, header.next_offset)
     return found, position
+
+
+def _value(record: Record) -> bytes:
+    """What a record stands for in a history; one that deletes its key has it in a header."""
+    return (dict(record.headers).get(VALUE) or b"") if record.value is None else bytes(record.value)
 
 
 class Consumer:

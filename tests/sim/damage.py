@@ -100,6 +100,14 @@ def remove_replica(machine: Machine, name: str, log: Inode) -> None:
             directory.sync()
 
 
+def remove_replicas(machine: Machine) -> None:
+    """Remove all replicas, as a power failure may do before anything was synced."""
+    for parent in (DATA, MORE_DATA):
+        for name in filter(parse_partition_directory, list(_data_directory(machine, parent).entries)):
+            if name != METADATA_DIRECTORY:
+                remove_replica(machine, name)
+
+
 def cut_short(machine: Machine, random: Random, *, snapshot: bool) -> tuple[Inode, bytes] | None:
     """Cut the newest metadata snapshot or a checkpoint file; returns it with what it had, None if there is none."""
     directory = _data_directory(machine)

@@ -160,7 +160,7 @@ class Directory:
 
 @dataclass(slots=True)
 class DiskErrors:
-    """Errors of operations: after `skipped` operations the next `count` fail, in `directory` if it is given.
+    """Errors of operations: after `skipped` operations the next `count` fail, in `directory` or of `topic` if given.
 
     Which operations count depends on the error: any may meet a failing block, few need space or a descriptor.
     """
@@ -169,12 +169,13 @@ class DiskErrors:
     skipped: int
     count: int
     directory: str | None = None
+    topic: str = ""
 
     def strikes(self, action: str, path: Path) -> bool:
         """Whether this operation fails."""
         if self.count <= 0 or (self.directory is not None and path.parts[1] != self.directory):
             return False
-        if not action.startswith(_STRUCK[self.number]):
+        if not action.startswith(_STRUCK[self.number]) or not "".join(path.parts[2:3]).startswith(self.topic):
             return False
         if self.skipped > 0:
             self.skipped -= 1
@@ -308,6 +309,8 @@ class SimFilesystem:
         self.dead = False
         # Counts down to a crash in the middle of whatever the process is doing with its disk.
         self.crash_after: int | None = None
+        # And to one when a truncation removes that many segments.
+        self.crash_after_removals: int | None = None
         self.on_crash: Callable[[], None] = lambda: None
         self.on_sync: Callable[[Path], None] = lambda _: None
         self._locks: dict[str, weakref.ref[SimFile]] = {}
@@ -326,6 +329,10 @@ class SimFilesystem:
             if errors.number == errno.EIO and action in ("sync", "write to") and isinstance(found, Inode):
                 found.fail_sync()
             raise storage_error(action, path, OSError(errors.number, os.strerror(errors.number)))
+        if self.crash_after_removals is not None and action == "delete" and path.suffix == ".log":
+            self.crash_after_removals -= 1
+            if self.crash_after_removals < 0:
+                self.crash_after_removals, self.crash_after = None, 0
         if self.crash_after is not None:
             self.crash_after -= 1
             if self.crash_after < 0:

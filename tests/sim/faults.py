@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC
 from penstock.runtime.share.states import SHARE_TOPIC
 from penstock.wire.messages.alter_partition_reassignments import (
@@ -31,6 +32,8 @@ STRIKES = ("kill", "pause", "isolate", "stop", "power", "deafen", "reset")
 EVERY_STREAM = 1_000
 OPERATOR_TIMEOUT_MS = 3_000
 DEAD_S = 0.5
+# How long a replica is away that then leads.
+BEHIND_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Faults:
             machine.clock_offset_ms = 0
             machine.spare()
             machine.resume()
+        self._end_quiet()
+        for machine in self._world.machines.values():
             self._repair(machine)
 
     def _later(self, delay_s: float, work: Callable[..., None], *args: object) -> None:
@@ -291,6 +296,60 @@ class Faults:
             machine.kill()
             self._restart_later(machine, DEAD_S)
 
+    def starve_coordinator(self, fault: Fault) -> None:
+        """The coordinator of groups is killed, and no descriptor is left for some of its successors' first reads."""
+        leader = self._world.leader(OFFSETS_TOPIC)
+        if leader is None:
+            return
+        for machine in self._world.machines.values():
+            if machine is not leader:
+                machine.disk.errors = DiskErrors(errno.EMFILE, 0, fault.amount, topic=OFFSETS_TOPIC)
+                self._later(fault.duration_s, self._clear_errors, machine, False)
+        leader.kill()
+        self._restart_later(leader, fault.duration_s)
+
+    def quiet(self, fault: Fault) -> None:
+        """Producers have nothing to send."""
+        for producer in self._world.producers:
+            producer.is_quiet = True
+        self._later(fault.duration_s, self._end_quiet)
+
+    def _end_quiet(self) -> None:
+        for producer in self._world.producers:
+            producer.is_quiet = False
+
+    def cut_leader(self, fault: Fault) -> None:
+        """The leader has records that nobody else gets, and dies while it truncates them, `amount` segments later.
+
+        When it is back it does not reach the new leader for a while.
+        """
+        leader = self._world.leader()
+        if leader is None:
+            return
+        others = [f"n{node}" for node in range(1, self._world.shape.nodes + 1) if f"n{node}" != leader.name]
+        links = [link for name in others for link in ((leader.name, name), (name, leader.name))]
+        self.isolate(replace(fault, nodes=(leader.node_id,), amount=0))
+        self._later(fault.duration_s, leader.crash_truncating, fault.amount)
+        self._await_crash(leader, leader.incarnation, links)
+
+    def _await_crash(self, machine: Machine, incarnation: int, links: list[Link]) -> None:
+        if machine.is_running:
+            self._later(0.001, self._await_crash, machine, incarnation, links)
+            return
+        self._network.cut(links)
+        self._later(2.0, self._network.heal, links)
+        self._restart_later(machine, DEAD_S)
+
+    def lead_uncleanly(self, fault: Fault) -> None:
+        """A replica that was away leads alone, and the others come back to it with more than it has."""
+        stale, *others = self._machines(fault)
+        stale.kill()
+        for machine in others:
+            self._later(BEHIND_S, machine.kill)
+            self._restart_later(machine, fault.duration_s)
+        self._restart_later(stale, BEHIND_S + 0.1)
+        self._later(BEHIND_S + 1.0, self._world.replace_producers)
+
     def damage_replica(self, fault: Fault) -> None:
         """One bit of a replica flips while its node is down, which is started twice; then an operator removes it."""
         for machine in self._machines(fault):
@@ -340,7 +399,8 @@ class Faults:
     def reregister(self, fault: Fault) -> None:
         """A follower is proposed as in sync, the answer is lost, and it comes back with an empty disk.
 
-        While it gets nothing from the leader, this one reaches the controller again, and is killed.
+        While it gets nothing from the leader, this one reaches the controller again, and is killed. With an amount of 1
+        it is the same disk without the replicas, and the leader learns of the follower, which gets no records.
         """
         leader = self._world.leader()
         state = leader.node._raft.image.partition(TOPIC, 0) if leader is not None and leader.node is not None else None
@@ -356,17 +416,27 @@ class Faults:
             self._restart_later(follower, 3.6)
             # Both times the follower is registered once its former session has ended.
             empty_s = 3.5 + 0.4 * fault.duration_s
-            self._later(empty_s, self._network.cut, links)
-            self._later(empty_s, self._replace_disk, follower)
+            answers = leader.name, follower.name
+            if fault.amount:
+                self._later(empty_s, self._network.narrow, answers)
+                self._later(3.5 + fault.duration_s + 5.0, self._network.widen, answers)
+            else:
+                self._later(empty_s, self._network.cut, links)
+                self._later(3.5 + fault.duration_s + 5.0, self._network.heal, links)
+            self._later(empty_s, self._lose_replicas if fault.amount else self._replace_disk, follower)
             self._restart_later(follower, empty_s + 0.05)
             self._later(3.5 + fault.duration_s + 1.5, leader.kill)
             self._restart_later(leader, 3.5 + fault.duration_s + 4.5)
-            self._later(3.5 + fault.duration_s + 5.0, self._network.heal, links)
 
     @staticmethod
     def _replace_disk(machine: Machine) -> None:
         machine.kill()
         machine.replace_disk()
+
+    @staticmethod
+    def _lose_replicas(machine: Machine) -> None:
+        machine.lose_power()
+        damage.remove_replicas(machine)
 
     def reconnect(self, fault: Fault) -> None:
         """Streams between a node and the others break every `amount` milliseconds."""
@@ -447,6 +517,10 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "disk_errors",
         "no_space",
         "no_descriptors",
+        "starve_coordinator",
+        "quiet",
+        "cut_leader",
+        "lead_uncleanly",
         "damage_replica",
         "rot",
         "cut_file",

@@ -8,6 +8,8 @@ different-metadata nodes disagree about a partition in one partition epoch
 two-decisions      a transaction was committed here and aborted there
 too-many-watchers  a leader keeps sessions of followers that have ended
 deleted-early      retention deleted what it had to keep
+hole               a log that a node has opened lacks offsets in its middle
+returned           a key's deletion is gone, and what it had before is still there
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from penstock.wire.records import ControlType, control_type, read_header, read_r
 from sim.disk import DATA, MORE_DATA, Directory, Inode
 from sim.machine import Machine
 from sim.scheduler import SECOND_US
-from sim.world import World
-from support.history import Anomaly, Kind, Status
+from sim.world import TOPIC, World
+from support.history import Anomaly, Kind, Operation, Status
 
 LOOK_US = 50_000
 OFFSET_MAX = 2**63 - 1
@@ -44,6 +46,8 @@ class Watch:
         # By partition: the newest leader epoch in which somebody led, and how far anything was committed.
         self._epochs: dict[PartitionKey, int] = {}
         self._committed: dict[PartitionKey, int] = {}
+        # The logs that were looked at since their nodes started.
+        self._opened: set[tuple[str, int, PartitionKey]] = set()
         # By partition, when its leaders' logs were first seen to start at or after an offset.
         self._starts: dict[str, list[tuple[float, int]]] = {}
 
@@ -116,9 +120,13 @@ class Watch:
 
     def _look_at_partitions(self, machine: Machine, node: Node) -> None:
         for partition in partitions_of(node):
+            key: PartitionKey = (*partition.name, partition.topic_id)
+            opened = machine.name, machine.incarnation, key
+            if opened not in self._opened:
+                self._opened.add(opened)
+                self._look_for_holes(machine, partition)
             if not partition.is_leader:
                 continue
-            key: PartitionKey = (*partition.name, partition.topic_id)
             epoch = partition.leader_epoch
             self._lead(machine, key, epoch)
             if epoch >= self._epochs.get(key, -1):
@@ -132,6 +140,17 @@ class Watch:
                     )
                 self._committed[key] = max(committed, _kept(partition))
                 self._look_at_start(partition)
+
+    def _look_for_holes(self, machine: Machine, partition: Partition) -> None:
+        """A crash may leave a shorter log, and never one that goes on behind what it lacks."""
+        name = f"{partition.name.topic}-{partition.name.partition}"
+        if partition.name.topic != TOPIC or name in self._world.history.compacted or name in machine.damaged:
+            return
+        next_offset = -1
+        for base_offset, batch in sorted(batches_of(machine, name, OFFSET_MAX).items()):
+            if -1 < next_offset != base_offset:
+                self._report("hole", f"{machine.name} opened {name} without {next_offset} to {base_offset - 1}")
+            next_offset = read_header(batch).next_offset
 
     def _look_at_start(self, partition: Partition) -> None:
         start = partition.log.start_offset
@@ -232,6 +251,24 @@ def _compare_compacted(name: str, logs: dict[int, dict[int, bytes]]) -> Iterator
             yield Anomaly("different-logs", f"{name}, compacted: n{first} and n{other} differ at {differing[:5]}")
         if keys:
             yield Anomaly("different-latest", f"{name}, compacted: n{first} and n{other} differ in keys {keys[:5]}")
+
+
+def compare_deletions(world: World) -> Iterator[Anomaly]:
+    """Of a key that was deleted last no replica has anything, unless it has the deletion, too."""
+    last: dict[tuple[str, str | None], Operation] = {}
+    for send in world.history.operations:
+        if send.kind is Kind.SEND and send.key in world.history.compacted:
+            last[send.key, send.record_key] = send
+    for (name, key), send in last.items():
+        # Others may have been written after it; and what was acknowledged before a loss may be lost.
+        is_sure = send.is_tombstone and send.status is Status.OK and isinstance(send.result, int)
+        if not is_sure or send.invoked < world.lost_s:
+            continue
+        for node_id in world.replicas.get(name, ()):
+            found = _records(batches_of(world.machines[node_id], name, OFFSET_MAX))
+            offsets = [offset for offset, (record_key, _) in found.items() if record_key == (key or "").encode()]
+            if offsets and max(offsets) < send.result:
+                yield Anomaly("returned", f"n{node_id} has {key} of {name} at {max(offsets)}: {send} deleted it")
 
 
 def _records(log: dict[int, bytes]) -> dict[int, tuple[bytes, bytes]]:

@@ -62,8 +62,9 @@ class SimEnv:
         self.open_logs_max = 2
         self._machine = machine
         self._loop = loop
-        self._is_in_worker = False
         filesystem.on_sync = self._look_at_sync
+        # Whether the last sync was that of a vote.
+        self._is_vote_stored = False
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def now_ms(self) -> int:
@@ -86,7 +87,7 @@ class SimEnv:
     def _work(self, work: Callable[[], T], future: asyncio.Future[T], duration_us: int) -> None:
         if future.cancelled():
             return
-        self._is_in_worker = True
+        self._loop.is_in_worker = True
         try:
             result = work()
         except Exception as error:  # noqa: BLE001
@@ -94,16 +95,20 @@ class SimEnv:
         else:
             self._loop.call_later(duration_us / SECOND_US, self._finish, future.set_result, result, future)
         finally:
-            self._is_in_worker = False
+            self._loop.is_in_worker = False
 
     def _look_at_sync(self, path: Path) -> None:
         """A sync on the event loop stops the node for as long as its disk stalls.
 
-        Votes are the exception: a node that cannot store its vote takes no part in elections.
+        Votes are the exception: they are decided, stored and answered in one turn. After their file its directory is
+        synced.
         """
-        if path.name.startswith(QUORUM_STATE) or path.name == METADATA_DIRECTORY:
+        is_vote = path.name.startswith(QUORUM_STATE)
+        is_exempt = is_vote or (self._is_vote_stored and path.name == METADATA_DIRECTORY)
+        self._is_vote_stored = is_vote
+        if is_exempt:
             return
-        if self._machine.state == "up" and self._machine.stalled_us and not self._is_in_worker:
+        if self._machine.state == "up" and self._machine.stalled_us and not self._loop.is_in_worker:
             self._loop.scheduler.errors.append(f"{self._machine.name} syncs {path} on the event loop")
 
     @staticmethod
@@ -327,10 +332,15 @@ class Machine:
         if self.is_running:
             self._filesystem.crash_after = operations
 
-    def spare(self) -> None:
-        """Take back what `crash_soon` announced."""
+    def crash_truncating(self, removals: int) -> None:
+        """Kill the process when a truncation has removed so many segments and is about to remove another one."""
         if self.is_running:
-            self._filesystem.crash_after = None
+            self._filesystem.crash_after_removals = removals
+
+    def spare(self) -> None:
+        """Take back what `crash_soon` and `crash_truncating` announced."""
+        if self.is_running:
+            self._filesystem.crash_after = self._filesystem.crash_after_removals = None
 
     def _die(self, state: str) -> None:
         self.state = state

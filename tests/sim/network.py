@@ -26,6 +26,8 @@ CONNECT_TIMEOUT_US = 10 * SECOND_US
 KERNEL_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 64 * 1024
 RETRANSMIT_S = 0.3
+# What passes where large packets get lost.
+SMALL_BYTES = 1_400
 HELD_US_MAX = 500_000
 LATE_US_MAX = (100_000, 400_000, 1_500_000)
 
@@ -83,6 +85,8 @@ class SimNetwork:
         # How many reasons there are for which nothing passes from one host to another.
         self._cuts: dict[Link, int] = {}
         self._stalled: dict[Link, list[StreamEnd]] = {}
+        # Links on which only small messages pass, as where a router drops large packets without a word.
+        self._narrow: set[Link] = set()
         self.delivered = 0
         # Of streams that end with bytes under way, the part whose bytes are dropped: the kernel resets them.
         self.reset_part = 1.0
@@ -109,14 +113,30 @@ class SimNetwork:
             for end in self._stalled.pop(link, []):
                 end.send_stalled()
 
+    def narrow(self, link: Link) -> None:
+        """Let connections be made on a link (one way), and nothing large pass until it is widened."""
+        self._narrow.add(link)
+
+    def widen(self, link: Link) -> None:
+        """Let everything pass that waits."""
+        self._narrow.discard(link)
+        self.cut([link])
+        self.heal([link])
+
     def heal_all(self) -> None:
         """No link is cut any more."""
+        for link in sorted(self._narrow):
+            self.widen(link)
         for link in list(self._cuts):
             self._cuts[link] = 1
             self.heal([link])
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts
+
+    def passes(self, source: str, target: str, size: int) -> bool:
+        """Whether so many bytes get from one host to another."""
+        return not self.is_cut(source, target) and (size <= SMALL_BYTES or (source, target) not in self._narrow)
 
     def stall(self, end: StreamEnd) -> None:
         waiting = self._stalled.setdefault((end.host.name, end.peer.host.name), [])
@@ -232,7 +252,7 @@ class StreamEnd(asyncio.Transport):
     def _send(self, message: bytes) -> None:
         network = self._network
         self._unread_by_peer += len(message)
-        if self._stalled or network.is_cut(self.host.name, self.peer.host.name):
+        if self._stalled or not network.passes(self.host.name, self.peer.host.name, len(message)):
             self._stalled.append(message)
             network.stall(self)
         else:

@@ -19,13 +19,16 @@ from penstock.model.errors import ErrorCode
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.records import Record, build_batch
-from sim.wire import BACKOFF_S, RETRIABLE, Cluster, Failed
+from sim.wire import BACKOFF_S, RETRIABLE, VERSIONS, Cluster, Failed
 from support.history import History, Operation
 
 IN_FLIGHT_MAX = 5
 PRODUCE_TIMEOUT_MS = 2_000
 WAITING_MAX = 20
 DELAY_MAX_MS = 3_000
+LATE_S_MAX = 1.5
+# The header by which a record without a value is told from others.
+VALUE = "value"
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +79,12 @@ class Producer:
         self._count = 0
         # How many keys its records have.
         self.keys = 1
+        # Which part of its batches arrives a second time.
+        self.repeated_part = 0.0
+        # Which part of them has no value.
+        self.tombstone_part = 0.0
+        # Whether it sends nothing for now.
+        self.is_quiet = False
         # Which part of them share groups get later.
         self.delayed_part = 0.0
         # How much older than their batches they are.
@@ -107,7 +116,7 @@ class Producer:
             await asyncio.sleep(random.expovariate(1 / pause_s))
             lane = random.choice(self._lanes)
             # A client's memory is bounded, too.
-            if not self._stopping and len(lane.waiting) < WAITING_MAX:
+            if not self._stopping and not self.is_quiet and len(lane.waiting) < WAITING_MAX:
                 self._submit(lane, random.randint(1, 3))
 
     def _submit(self, lane: Lane, count: int) -> None:
@@ -115,7 +124,9 @@ class Producer:
         for _ in range(count):
             self._count += 1
             key = f"k{self._key_random.randrange(self.keys)}"
-            operations.append(self._history.send(self.name, lane.name, f"{self.name}:{self._count}", key))
+            operation = self._history.send(self.name, lane.name, f"{self.name}:{self._count}", key)
+            operation.is_tombstone = bool(self.tombstone_part) and self._key_random.random() < self.tombstone_part
+            operations.append(operation)
         lane.waiting.append(Batch(lane.next_sequence, operations))
         lane.next_sequence += count
         lane.wake.set()
@@ -168,14 +179,23 @@ class Producer:
                 operation.attempts += 1
         batch.tried = True
         lane.flying.append(batch)
-        sent = wire.send(self._request(lane, batch), self.name)
+        request = self._request(lane, batch)
+        sent = wire.send(request, self.name)
+        if self.repeated_part and self._cluster.random.random() < self.repeated_part:
+            delay_s = self._cluster.random.uniform(0.5, LATE_S_MAX)
+            late = self._cluster.deliver_late(address, request, delay_s, VERSIONS["ProduceRequest"])
+            asyncio.get_running_loop().create_task(late)
         asyncio.get_running_loop().create_task(self._await_answer(lane, batch, wire, sent))
 
     def _request(self, lane: Lane, batch: Batch) -> ProduceRequest:
         now_ms = self._now_ms() - self.record_age_ms
         records = [
             Record(
-                index, now_ms, (operation.record_key or "").encode(), operation.value.encode(), self._headers(operation)
+                index,
+                now_ms,
+                (operation.record_key or "").encode(),
+                None if operation.is_tombstone else operation.value.encode(),
+                self._headers(operation),
             )
             for index, operation in enumerate(batch.operations)
         ]
@@ -189,6 +209,8 @@ class Producer:
         return ProduceRequest(None, -1, PRODUCE_TIMEOUT_MS, [topic])
 
     def _headers(self, operation: Operation) -> tuple[tuple[str, bytes], ...]:
+        if operation.is_tombstone:
+            return ((VALUE, operation.value.encode()),)
         if not self.delayed_part:
             return ()
         # A batch that is sent again is the same.

@@ -16,6 +16,8 @@ GUARDED_PART = 0.3
 HELD_BACK_PART = 0.06
 # Of the seeds with two data directories a node, the part in which one of them fails.
 FAILING_DIRECTORY_PART = 0.5
+# Of the seeds with workers of a share group, the part in which most of them work through a gateway.
+GATEWAY_PART = 0.2
 STORM_TRANSACTION_TIMEOUTS_MS = (400, 700, 1_000)
 # Of a partition with one replica consumers get records before they are on disk, and a power cut may take them back.
 READ_BEFORE_SYNCED = frozenset(
@@ -193,6 +195,14 @@ def draw_shared(seed: int, nodes: int = 3, seconds: float = 10.0) -> Plan:
     powers = [fault for fault in faults if fault.kind == "power"]
     faults = [fault for fault in faults if fault not in powers[1:] and fault.kind != "clock"]
     excused = READ_BEFORE_SYNCED if powers and nodes == 1 else frozenset()
+    gateway = Random(f"{seed} gateway workers")
+    if nodes > 1 and gateway.random() < GATEWAY_PART:
+        shape = replace(shape, workers=2, takers=15)
+        for _ in range(3):
+            # Leaders change while nothing else happens, faster than locks end.
+            at_s = when(gateway, QUIET_S, seconds - 4.0)
+            stop = Fault(at_s, "strike_leader", (), 2.0, STRIKES.index("stop"))
+            faults += [stop, Fault(round(at_s + gateway.uniform(2.5, 4.0), 3), "elect")]
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
 
 
@@ -252,6 +262,11 @@ def draw_tiered(seed: int, nodes: int = 3, seconds: float = 12.0) -> Plan:
     if is_trimmed:
         excused |= {"producer-refused"}
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_s)), seconds, excused)
+
+
+def when(random: Random, low_s: float, high_s: float) -> float:
+    """A time between two others."""
+    return round(random.uniform(low_s, high_s), 3)
 
 
 def _is_guarded(seed: int) -> bool:

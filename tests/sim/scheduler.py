@@ -133,6 +133,8 @@ class SimLoop(_Loop):  # type: ignore[misc]
         self.name = name
         self.dead = False
         self.paused = False
+        # Whether what runs now does so in a worker of the process.
+        self.is_in_worker = False
         self.missed: list[SimHandle] = []
 
     def kill(self) -> None:

@@ -57,6 +57,8 @@ class Shape:
     copiers: int = 0
     # Of batches in transactions, the part that arrives after its producer gave it up.
     late_part: float = 0.03
+    # Of all other batches, the part that arrives twice, the second time late.
+    repeated_part: float = 0.0
     transaction_timeouts_ms: tuple[int, ...] = (2_000, 5_000, 8_000)
     # The topics' flush.ms; without it nodes sync when they see fit.
     flush_ms: int | None = None
@@ -74,8 +76,11 @@ class Shape:
     policy: str = KEEP
     retention_ms: int | None = None
     retention_bytes: int | None = None
-    # How many keys producers use.
+    # How many keys producers use, and the part of their records that deletes what a key has.
     keys: int = 8
+    tombstone_part: float = 0.0
+    # Whether a replica that is not in sync may lead where there is no other.
+    elects_uncleanly: bool = False
     # Whether somebody moves the logs' starts.
     deletes_records: bool = False
     cleaner_pause_ms: int | None = None
@@ -90,6 +95,8 @@ class Shape:
     # Members of a share group on the first partition, how long they live, and what becomes of records they release.
     workers: int = 0
     worker_lifetime_s: float = 3.0
+    # Workers of a gateway, which are one member together.
+    takers: int = 0
     retry_backoff_ms: int = 0
     # Of all records, the part that is delayed.
     delayed_part: float = 0.0
@@ -126,6 +133,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "late": ("reset_part",),
     "security": ("guarded",),
     "moves": ("moves_pause_s",),
+    "takers": ("takers",),
     "ages": ("record_age_ms", "producer_expiration_ms"),
 }
 
@@ -242,6 +250,8 @@ def topic_settings(shape: Shape) -> dict[str, str]:
             "index.interval.bytes": shape.index_interval_bytes,
             "remote.storage.enable": None if shape.local_bytes is None else "true",
             "local.retention.bytes": shape.local_bytes,
+            "delete.retention.ms": 4_000 if shape.tombstone_part else None,
+            "unclean.leader.election.enable": "true" if shape.elects_uncleanly else None,
             **_small_segments(shape),
         }
     )

@@ -9,7 +9,8 @@ from time import perf_counter
 
 from sim import tier_checks
 from sim.faults import Faults
-from sim.invariants import Watch, compare_decisions, compare_logs
+from sim.invariants import Watch, compare_decisions, compare_deletions, compare_logs
+from sim.loop_work import counted_headers
 from sim.schedule import LOST_EVERYWHERE, READ_BEFORE_SYNCED, Plan
 from sim.world import World, without_collector
 from support.history import Anomaly
@@ -46,7 +47,8 @@ def simulate(
     plan: Plan, tell: Callable[[str], None] | None = None, inspect: Callable[[World], None] | None = None
 ) -> Outcome:
     """Run a plan; the same plan gives the same outcome. `inspect` is called with the world at the end."""
-    outcome: Outcome = without_collector(lambda: _simulate(plan, tell, inspect))
+    with counted_headers():
+        outcome: Outcome = without_collector(lambda: _simulate(plan, tell, inspect))
     return outcome
 
 
@@ -135,6 +137,7 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
         *check(world.history),
         *watch.deletions(any(fault.kind == "clock" for fault in plan.faults)),
         *compare_logs(world),
+        *compare_deletions(world),
         *compare_decisions(world),
         *(tier_checks.compare_tier(world) if plan.shape.local_bytes is not None else ()),
     ]

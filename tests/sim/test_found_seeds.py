@@ -16,6 +16,7 @@ from sim.schedule import (
     draw_tiered,
     draw_transactional,
 )
+from sim.schedule_recovery import draw_recovery
 from sim.schedule_storage import draw_storage
 from sim.simulate import simulate
 
@@ -27,6 +28,12 @@ FOUND: dict[str, tuple[Callable[[int], Plan], int]] = {
     "a disk that failed and came back without its last writes": (draw_failing, 17),
     "an acknowledgement of the quorum that was on no disk": (draw_stalled, 4),
     "a directory taken offline for a lack of descriptors": (draw_storage, 1),
+    "a log failed for a lack of descriptors when its directory was synced": (draw_storage, 2000065),
+    "a new log failed for a lack of descriptors at its first sync": (draw_storage, 2000169),
+    "a damaged length that took in the rest of a log": (draw_storage, 2000418),
+    "a damaged last batch that was taken for a torn one": (draw_storage, 2000482),
+    "producers of a long segment read in one turn when it was truncated": (draw_recovery, 19),
+    "a broken disk noticed only when a replica was placed": (draw_recovery, 208),
     "a disk that failed under a move alone": (draw_failing, 47),
     "a replica that came back before its former log was removed": (draw_moving, 730049),
     "a broker distrusted as a whole because of one disk": (draw_moving, 712055),

@@ -27,6 +27,7 @@ SHARED_SEEDS = 25
 TIERED_SEEDS = 50
 MOVING_SEEDS = 25
 STORAGE_SEEDS = 32
+RECOVERY_SEEDS = 20
 
 
 def test_a_single_node_keeps_its_promises() -> None:
@@ -68,8 +69,9 @@ def test_a_single_node_keeps_its_promises_about_tiered_storage() -> None:
         ("--tier", "--seeds", str(TIERED_SEEDS)),
         ("--moves", "--seeds", str(MOVING_SEEDS)),
         ("--storage", "--seeds", str(STORAGE_SEEDS)),
+        ("--recovery", "--seeds", str(RECOVERY_SEEDS)),
     ],
-    ids=["plain", "transactional", "shared", "tiered", "moving", "storage"],
+    ids=["plain", "transactional", "shared", "tiered", "moving", "storage", "recovery"],
 )
 def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
     """Clusters of three nodes, over all cores."""

@@ -11,6 +11,7 @@ import pytest
 from sim.broken import SECURITY_VARIANTS, TRANSACTIONAL_VARIANTS, VARIANTS
 from sim.broken_moves import FAILING_VARIANTS, MOVING_VARIANTS
 from sim.broken_quorum import STALLED_VARIANTS
+from sim.broken_recovery import RECOVERY_VARIANTS
 from sim.broken_shares import SHARED_VARIANTS
 from sim.broken_storage import STORAGE_VARIANTS
 from sim.broken_tier import TIERED_VARIANTS
@@ -24,6 +25,7 @@ from sim.schedule import (
     draw_tiered,
     draw_transactional,
 )
+from sim.schedule_recovery import draw_recovery
 from sim.schedule_storage import STORIES, draw_storage
 from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
@@ -59,6 +61,18 @@ FIRST_SEEDS = {
 
 # The story of `draw_storage` in which a mutation shows.
 STORY_OF = {name: FIRST_SEEDS[name] % len(STORIES) for name in (one.__name__ for one in STORAGE_VARIANTS)}
+
+# The kind of runs that finds a mutation of recovery, the seed, and as what.
+RECOVERY_SEEDS: dict[str, tuple[Callable[[int], Plan], int, str]] = {
+    "keep_directories_without_checkpoints": (draw_recovery, 3, "lost-write"),
+    "propose_the_newest_incarnations": (draw_storage, 20, "lost-write"),
+    "truncate_oldest_first": (draw_recovery, 5, "hole"),
+    "delete_before_the_start_is_durable": (draw_tiered, 485, "unavailable"),
+    "keep_clean_what_is_truncated": (draw_recovery, 36, "returned"),
+    "forget_who_delivered": (draw_shared, 4, "two-holders"),
+    "load_coordinators_once": (draw_recovery, 2, "unavailable"),
+    "recall_in_one_turn": (draw_recovery, 4, "bug"),
+}
 
 # What a run must have for a slip to show at all: others are not worth their time.
 PROMISING: dict[str, Callable[[Plan], bool]] = {
@@ -109,6 +123,17 @@ def test_slips_with_stalling_disks_are_found(slip: Callable[[], AbstractContextM
 @pytest.mark.parametrize("slip", STORAGE_VARIANTS, ids=[slip.__name__ for slip in STORAGE_VARIANTS])
 def test_mutations_of_storage_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
     find(slip, lambda seed: draw_storage(STORY_OF[slip.__name__] + seed * len(STORIES)), first=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mutation", RECOVERY_VARIANTS, ids=[mutation.__name__ for mutation in RECOVERY_VARIANTS])
+def test_mutations_of_recovery_are_found(mutation: Callable[[], AbstractContextManager[None]]) -> None:
+    draw_plan, seed, kind = RECOVERY_SEEDS[mutation.__name__]
+    plan = draw_plan(seed)
+    with mutation():
+        assert kind in simulate(plan).kinds
+    assert not simulate(plan).anomalies
 
 
 @pytest.mark.slow

@@ -23,15 +23,19 @@ from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from penstock.wire.messages.settle_share_record import SettleShareRecordRequest
 from penstock.wire.messages.share_fetch import FetchPartition as SharedPartition
 from penstock.wire.messages.share_fetch import FetchTopic as SharedTopic
 from penstock.wire.messages.share_fetch import ShareFetchRequest
+from penstock.wire.messages.take_share_records import TakeShareRecordsRequest
 from penstock.wire.records import Record, read_records, split_batches
 from sim.wire import BACKOFF_S, Cluster, Failed
 from support.history import Status
 from support.history_jobs import Delivery, JobBook, Letter
 
 GROUP = "workers"
+# The member that all workers of a gateway are.
+GATEWAY = "gateway"
 LETTERS = "dlq.letters"
 LETTER_PARTITIONS = 2
 PARTITION = 0
@@ -144,6 +148,65 @@ class Worker:
         if response.error_code:
             raise Failed(ErrorCode(response.error_code).name)
         self._epoch += 1
+
+
+class Taker(Worker):
+    """A worker that takes one record at a time through a gateway, whose member all such workers are.
+
+    What becomes of the record it tells whoever leads by then, naming the delivery.
+    """
+
+    async def _work(self) -> None:
+        taken = await self._take_one()
+        if taken is None:
+            return
+        delivery, incarnation = taken
+        await asyncio.sleep(self.cluster.random.uniform(0.0, 0.1 if self.is_diligent else LOCK_S))
+        await self._settle(delivery, self._decide(), incarnation)
+
+    async def _leader(self) -> tuple[str, int]:
+        address = self.cluster.leader_address(self._topic, PARTITION)
+        if address is None:
+            raise Failed("no leader is known", maybe_done=False)
+        return address
+
+    async def _take_one(self) -> tuple[Delivery, int] | None:
+        address = await self._leader()
+        topic_id = self.cluster.topic_ids[self._topic]
+        asked = self._book.clock()
+        request = TakeShareRecordsRequest(GROUP, GATEWAY, topic_id, [PARTITION], 1, BYTES_MAX, WAIT_MS)
+        response = await self.cluster.call(address, request)
+        row = response.partitions[0] if response.partitions else None
+        code = response.error_code or (row.error_code if row is not None else 0)
+        if code:
+            raise Failed(ErrorCode(code).name)
+        if row is None or not row.acquired_records:
+            return None
+        one = row.acquired_records[0]
+        record = next(record for record in _records(row.records) if record.offset == one.first_offset)
+        due_ms = due_ms_of(record)
+        due_s = due_ms / 1000 - self._wall_start_s if due_ms is not None else None
+        delivered = self._book.delivered(self.name, record.offset, one.delivery_count, asked, due_s, address[0])
+        return delivered, row.incarnation
+
+    async def _settle(self, delivery: Delivery, kind: AckType, incarnation: int) -> None:
+        await self.cluster.refresh([self._topic])
+        address = await self._leader()
+        topic_id = self.cluster.topic_ids[self._topic]
+        request = SettleShareRecordRequest(
+            GROUP, GATEWAY, topic_id, PARTITION, delivery.offset, delivery.delivery_count, kind, incarnation
+        )
+        saying = self._book.say(delivery, kind)
+        saying.told = address[0]
+        try:
+            response = await self.cluster.call(address, request)
+        except BaseException:
+            self._book.answered([saying], Status.UNKNOWN)
+            raise
+        code = response.error_code
+        self._book.answered([saying], Status.OK if not code else Status.FAIL if code in REFUSED else Status.UNKNOWN)
+        if code:
+            raise Failed(ErrorCode(code).name)
 
 
 class Bench:

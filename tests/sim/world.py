@@ -39,7 +39,7 @@ from sim.shape import (
 from sim.store import SimStore
 from sim.transactional import TransactionalProducer
 from sim.wire import BACKOFF_S, Cluster
-from sim.workers import DELIVERIES_MAX, LETTER_PARTITIONS, LETTERS, LOCK_S, PARTITION, Bench, Office, Worker
+from sim.workers import DELIVERIES_MAX, LETTER_PARTITIONS, LETTERS, LOCK_S, PARTITION, Bench, Office, Taker, Worker
 from support.history import History
 from support.history_jobs import JobBook
 
@@ -81,6 +81,8 @@ class World:
         self.copiers: list[Application] = []
         # Transactional ids whose every transaction has an epoch of its own.
         self.epoch_bumpers: set[str] = set()
+        # When committed records were last lost, as far as a run has that in its plan.
+        self.lost_s = 0.0
         # By the name of a partition, who has it in the end.
         self.replicas: dict[str, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
@@ -201,13 +203,7 @@ class World:
         """Start everybody who works on the topic, which exists by now."""
         shape = self.shape
         for number in range(shape.producers):
-            name = f"p{number}"
-            producer = Producer(name, self._cluster(name), self.history, TOPIC, shape.partitions, self.now_ms)
-            producer.keys = shape.keys
-            producer.delayed_part = shape.delayed_part
-            producer.record_age_ms = shape.record_age_ms
-            self.producers.append(producer)
-            self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
+            self._start_producer(f"p{number}")
         for number in range(shape.consumers):
             for topic in self.topics:
                 consumer = self._reader(f"r{number}{topic}", topic)
@@ -217,8 +213,12 @@ class World:
             for number in range(count):
                 self._start_member(group, f"{group[0]}{number}")
         self._start_applications()
-        for number in range(shape.workers):
-            bench = Bench(f"b{number}", self._worker, shape.worker_lifetime_s)
+        makers = [
+            *(("b", self._worker) for _ in range(shape.workers)),
+            *(("t", self._taker) for _ in range(shape.takers)),
+        ]
+        for number, (letter, make) in enumerate(makers):
+            bench = Bench(f"{letter}{number}", make, shape.worker_lifetime_s)
             self.benches.append(bench)
             self.client_loop(bench.name).create_task(bench.run())
         self.client_loop("admin").create_task(self.admin.run(shape.admin_pause_s))
@@ -231,8 +231,30 @@ class World:
         if settings:
             self.client_loop("operator").create_task(self.admin.insist(COORDINATOR_TOPICS, settings))
 
+    def _start_producer(self, name: str) -> None:
+        shape = self.shape
+        producer = Producer(name, self._cluster(name), self.history, TOPIC, shape.partitions, self.now_ms)
+        producer.keys = shape.keys
+        producer.delayed_part = shape.delayed_part
+        producer.tombstone_part = shape.tombstone_part
+        producer.repeated_part = shape.repeated_part
+        producer.record_age_ms = shape.record_age_ms
+        self.producers.append(producer)
+        self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
+
+    def replace_producers(self) -> None:
+        """Committed records were lost, so that idempotent producers cannot go on; others begin."""
+        self.lost_s = self.now_s
+        before, self.producers = self.producers, []
+        for producer in before:
+            producer.stop()
+            self._start_producer(f"{producer.name}.new")
+
     def _worker(self, name: str) -> Worker:
         return Worker(name, self._cluster(name), TOPIC, self.jobs, WALL_START_MS / 1000)
+
+    def _taker(self, name: str) -> Taker:
+        return Taker(name, self._cluster(name), TOPIC, self.jobs, WALL_START_MS / 1000)
 
     def _start_member(self, group: str, name: str) -> None:
         shape = self.shape

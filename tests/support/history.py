@@ -86,6 +86,8 @@ class Operation:
     copy_of: tuple[str, int] | None = None
     # What compaction goes by.
     record_key: str | None = None
+    # Whether it deletes what its key has.
+    is_tombstone: bool = False
 
     @property
     def is_acknowledged(self) -> bool:

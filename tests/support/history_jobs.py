@@ -1,7 +1,8 @@
 """What workers of a share group did with records, and the anomalies in it.
 
 too-often       a record was delivered more often than the limit allows
-two-holders     two workers held a record at the same time, and both were told that what they said of it counts
+two-holders     two workers held a record at the same time, and both were told that what they said of it counts; or one
+                was told so by the broker that had delivered the record to another one meanwhile
 after-the-end   a record was delivered that somebody had finished for good, by the same broker or long ago
 early           a delayed record was delivered before its time
 lost-job        a record was neither accepted nor is it among the dead letters
@@ -55,6 +56,8 @@ class Saying:
     broker: str
     status: Status = Status.OPEN
     answered: float = 0.0
+    # The broker that it was said to, if that need not be the one that delivered the record.
+    told: str = ""
 
 
 class Letter(NamedTuple):
@@ -136,6 +139,15 @@ class JobBook:
             for before, after in pairwise(holds):
                 if after.got < before.said:
                     text = f"{before.worker} and {after.worker} both held {offset} at {after.got:.3f}"
+                    yield Anomaly("two-holders", text)
+        yield from self._delivered_meanwhile(held)
+
+    def _delivered_meanwhile(self, held: Mapping[int, list[Saying]]) -> Iterator[Anomaly]:
+        """A broker that takes what a worker says of a record has not delivered it to another one since."""
+        for delivery in self.deliveries:
+            for one in held.get(delivery.offset, ()):
+                if one.told == delivery.broker and one.got < delivery.asked and delivery.got < one.said:
+                    text = f"{one.worker} held {one.offset}, and {delivery.worker} got it at {delivery.got:.3f}"
                     yield Anomaly("two-holders", text)
 
     def _after_the_end(self) -> Iterator[Anomaly]:

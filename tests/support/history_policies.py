@@ -43,6 +43,8 @@ class Policies:
             elif send.status is Status.OK:
                 last[send.process, send.key] = offset
             place = finals.get((send.key, send.value))
+            if place is None and send.is_tombstone and send.status is Status.OK:
+                place = offset
             if place is not None:
                 key = send.key, send.record_key
                 self._latest[key] = max(place, self._latest.get(key, -1))
@@ -62,4 +64,4 @@ class Policies:
         if send.key not in self._history.compacted:
             return False
         latest = self._latest.get((send.key, send.record_key), -1)
-        return latest >= 0 and (offset is None or latest > offset)
+        return send.is_tombstone or (latest >= 0 and (offset is None or latest > offset))

@@ -59,7 +59,7 @@ class StorageError(ApiError):
 
     @property
     def lacks_descriptors(self) -> bool:
-        """True when a file could not be opened as too many are; nothing else was tried."""
+        """True when nothing was tried yet: the file or directory could not be opened."""
         return self.errno in (errno.EMFILE, errno.ENFILE)
 
     @property

@@ -20,6 +20,7 @@ class FlushTicket:
         "_epochs",
         "_files",
         "_home",
+        "delay",
         "directory_missing",
         "end_offset",
         "epochs_unsaved",
@@ -43,6 +44,8 @@ class FlushTicket:
         self.generation = generation
         self.directory_missing = False
         self.epochs_unsaved = False
+        # Why the directory is not synced, where only descriptors were missing for it: all else is durable.
+        self.delay: StorageError | None = None
 
     @property
     def only_file(self) -> File | None:
@@ -59,9 +62,18 @@ class FlushTicket:
             if self._epochs is not None:
                 self._save_epochs(*self._epochs)
             if self._directory_changed:
-                self._home.filesystem.sync_directory(self._home.path)
+                self._sync_directory()
         except FileNotFoundError:
             self.directory_missing = True
+
+    def _sync_directory(self) -> None:
+        """A directory that could not even be opened was not synced in vain: the next sync has it, too."""
+        try:
+            self._home.filesystem.sync_directory(self._home.path)
+        except StorageError as error:
+            if not error.lacks_descriptors:
+                raise
+            self.delay = error
 
     def _save_epochs(self, name: str, content: bytes) -> None:
         """A full disk does not make this fail: epochs can be rebuilt from the batches."""

@@ -345,15 +345,21 @@ class Log:
         return FlushTicket(self._home, files, directory_changed, epochs, self.end_offset, self._generation)
 
     def finish_flush(self, ticket: FlushTicket) -> None:
-        """Hand back a ticket whose `run` returned."""
+        """Hand back a ticket whose `run` returned.
+
+        Raises StorageError, a passing one where another sync is necessary before anything counts as durable.
+        """
         if ticket.directory_missing and self._failure is None:
             raise self.fail(StorageError(f"The directory {self._home.path} has disappeared."))
         self._epochs_changed |= ticket.epochs_unsaved
+        if ticket.delay is not None:
+            self._home.await_directory_sync()
+            raise ticket.delay
         if ticket.generation == self._generation:
             self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
 
     def flush(self) -> None:
-        """Make everything appended so far durable, blocking; a failure fails the log."""
+        """Make everything appended so far durable, blocking; failures but a lack of descriptors fail the log."""
         self._flush(self.begin_flush())
 
     def _flush(self, ticket: FlushTicket | None) -> None:
@@ -434,7 +440,9 @@ class Log:
             self._segments.forget_opened(kept)
             kept.unverified_size = kept.size
             self._active = kept
-            self._reload_history(now_ms)
+            for _ in self._reload_history(now_ms):
+                yield remaining_end
+                self._refuse_if_failed()
             # Only once they are gone for good: otherwise a power failure could bring them back behind what is cut next.
             yield remaining_end
             self._refuse_if_failed()
@@ -443,13 +451,15 @@ class Log:
         offset = end_before(segment, position)
         segment.truncate(position, offset)
         self._set_end(offset)
-        self._reload_history(now_ms)
+        for _ in self._reload_history(now_ms):
+            yield offset
+            self._refuse_if_failed()
         # What was removed must not reappear after a crash, least of all in the middle of what replaces it.
         yield offset
 
-    def _reload_history(self, now_ms: int) -> None:
+    def _reload_history(self, now_ms: int) -> Iterator[None]:
         self.aborted.truncate(self.end_offset)
-        self._history.reload(self._segments, self.end_offset, now_ms, self.settings.producer_id_expiration_ms)
+        return self._history.reload(self._segments, self.end_offset, now_ms, self.settings.producer_id_expiration_ms)
 
     def restart(self, offset: int, now_ms: int = 0, *, keeps_epochs: bool = False) -> Iterator[int]:
         """The steps of `truncate_fully_and_start_at`, to be used as those of `truncation`.

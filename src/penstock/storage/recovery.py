@@ -300,7 +300,14 @@ class _Loader:
             self.bytes_since_snapshot += self.segments[number - 1].size
             if self.settings.tiered or is_worth_its_size(len(self.producers), self.bytes_since_snapshot):
                 self._take_snapshot(segment.base_offset)
-        checker = SegmentChecker(segment, self.epochs, self.producers, self.recovery_point)
+        checker = SegmentChecker(
+            segment,
+            self.epochs,
+            self.producers,
+            self.recovery_point,
+            has_later=any(self.segments[later].size for later in range(number + 1, len(self.segments))),
+            lost_power=self.lost_power,
+        )
         size = segment.size
         valid = checker.run()
         self.epochs_changed |= checker.epochs_changed

@@ -32,7 +32,19 @@ _TRANSACTIONAL_OR_CONTROL = 0x30
 class SegmentChecker:
     """Reads one segment; `next_offset`, `epochs_changed` and `damaged` are the results."""
 
-    def __init__(self, segment: Segment, epochs: LeaderEpochs, producers: ProducerState, recovery_point: int) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        epochs: LeaderEpochs,
+        producers: ProducerState,
+        recovery_point: int,
+        *,
+        has_later: bool = False,
+        lost_power: bool = True,
+    ) -> None:
+        """`has_later` is whether there are records in later segments, `lost_power` as for `Log.open`."""
+        self._has_later = has_later
+        self._lost_power = lost_power
         self.segment = segment
         self.epochs = epochs
         self.producers = producers
@@ -132,15 +144,18 @@ class SegmentChecker:
         """How many bytes to skip over a damaged batch, 0 to truncate the segment there.
 
         A batch at or after the recovery point is truncated. One before it is skipped if the next one follows it, and
-        truncated if nothing does: then it is a torn tail after all, and the recovery point is from before a truncation.
+        truncated if nothing does and power was lost: then it may be a torn tail after all, which a truncation left
+        whose recovery point was not lowered yet. Where the machine stayed up a truncation leaves whole batches.
         """
         if self.next_offset >= self.recovery_point:
             return 0
         file = self.segment.file
         header = self._plausible_header(position, end)
         if header is None:
-            if self._has_batch_behind(position, end):
+            if self._has_later or self._has_batch_behind(position, end):
                 raise CorruptLogError(file.path, position, f"{problem}, and records that were durable lie behind it")
+            if not self._lost_power and self._is_written(position, end):
+                raise CorruptLogError(file.path, position, f"{problem}, and its records were durable")
             return 0
         self.segment.index_batch(position, header.size_bytes, header.last_offset, NO_TIMESTAMP)
         self.next_offset = header.next_offset
@@ -159,12 +174,24 @@ class SegmentChecker:
     def _follows(self, header: BatchHeader, after: int) -> bool:
         """Whether what comes after a damaged batch matches it: the next batch, whole or torn, or the end."""
         head = self.segment.file.read(after, HEADER_SIZE)
-        if len(head) < HEADER_SIZE:
+        if not head and self._has_later:
             return True
+        if len(head) < HEADER_SIZE:
+            # Otherwise its length is damaged, and takes in what comes after it.
+            return header.next_offset >= self.recovery_point
         try:
             return read_header(head).base_offset >= header.next_offset
         except BatchError:
             return False
+
+    def _is_written(self, position: int, end: int) -> bool:
+        """Whether there is more from `position` on than space that was reserved."""
+        while position < end:
+            chunk = self.segment.file.read(position, min(CHECK_CHUNK_BYTES, end - position))
+            if chunk.strip(b"\0"):
+                return True
+            position += max(len(chunk), 1)
+        return False
 
     def _has_batch_behind(self, position: int, end: int) -> bool:
         """Whether a whole batch lies anywhere after `position`, sought byte by byte."""

@@ -175,6 +175,63 @@ def test_lost_structure_before_the_recovery_point_refuses_to_open_and_changes_no
     assert path.read_bytes() == before
 
 
+def test_a_length_that_takes_in_what_lies_behind_does_not_shorten_the_log(logs: LogMaker) -> None:
+    logs.settings = LogSettings(index_interval_bytes=200)
+    log = logs.open()
+    fill(log, 10)
+    log.flush()
+    starts = positions(log)
+    path = logs.directory / log._active.name
+    log.close(clean=False)
+    data = bytearray(path.read_bytes())
+    # The batch seems to end within the last one, with fewer bytes behind it than a batch has.
+    data[starts[4] + 8 : starts[4] + 12] = (starts[-1] - starts[4] - 12 - 20).to_bytes(4)
+    path.write_bytes(data)
+    with pytest.raises(CorruptLogError):
+        logs.open(recovery_point=10)
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("lost_power", [False, True])
+def test_a_damaged_last_batch_that_was_durable_is_a_torn_tail_only_after_a_power_failure(
+    logs: LogMaker, lost_power: bool
+) -> None:
+    log = logs.open()
+    fill(log, 3)
+    log.flush()
+    starts = positions(log)
+    path = logs.directory / log._active.name
+    log.close(clean=False)
+    flip(path, starts[2] + 9, 5)
+    if lost_power:
+        assert logs.open(recovery_point=3).end_offset == 2
+        return
+    before = path.read_bytes()
+    with pytest.raises(CorruptLogError):
+        logs.open(recovery_point=3, lost_power=False)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("byte", [80, 9])
+def test_damage_before_a_gap_of_a_compacted_log_removes_no_later_segment(logs: LogMaker, byte: int) -> None:
+    log = logs.open()
+    fill(log, 3)
+    starts, path = positions(log), logs.directory / log._active.name
+    log.end_offset = 10
+    log.roll(NOW_MS)
+    fill(log, 2)
+    log.flush()
+    log.close(clean=False)
+    flip(path, starts[2] + byte, 5)
+    names = logs.files(".log")
+    if byte == 9:
+        with pytest.raises(CorruptLogError):
+            logs.open(recovery_point=7)
+    else:
+        assert logs.open(recovery_point=7, lost_power=False).end_offset == 12
+    assert logs.files(".log") == names
+
+
 def test_unwritten_space_after_the_last_batch_is_cut_wherever_the_recovery_point_is(logs: LogMaker) -> None:
     log = logs.open()
     fill(log, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -193,7 +193,9 @@ def set_full(env: Env, directory: LogDirectory, is_full: bool) -> None:
         logger.warning("the disk under %s is %.1f %% full: %s", directory.path, used, state)
 
 
-def choose_home(env: Env, directories: Sequence[LogDirectory]) -> LogDirectory:
+def choose_home(
+    env: Env, directories: Sequence[LogDirectory], check_disk: Callable[[StorageError], None]
+) -> LogDirectory:
     """The directory for one more replica; raises StorageError if all have failed."""
     working = [directory for directory in directories if directory.failure is None]
     if not working:
@@ -201,18 +203,20 @@ def choose_home(env: Env, directories: Sequence[LogDirectory]) -> LogDirectory:
     if len(working) == 1:
         return working[0]
     now_ms = env.monotonic_ms()
-    chosen = working[choose_directory([_candidate(env, directory, now_ms) for directory in working])]
+    candidates = [_candidate(env, directory, now_ms, check_disk) for directory in working]
+    chosen = working[choose_directory(candidates)]
     chosen.created_ms.append(now_ms)
     return chosen
 
 
-def _candidate(env: Env, directory: LogDirectory, now_ms: int) -> Candidate:
+def _candidate(env: Env, directory: LogDirectory, now_ms: int, check_disk: Callable[[StorageError], None]) -> Candidate:
     while directory.created_ms and now_ms - directory.created_ms[0] > NEW_MS:
         directory.created_ms.popleft()
     try:
         space = env.filesystem.disk_space(directory.path)
-    except StorageError:
-        # Opening the replica there would find out why.
+    except StorageError as error:
+        # Nothing else may meet the error before the disk works again, without its last writes.
+        check_disk(error)
         space = DiskSpace(0, 0)
     return Candidate(
         space.free_bytes,

@@ -99,7 +99,10 @@ class LogSync:
         return self._env.monotonic_ms() - self._synced_ms >= age_ms
 
     def owe(self, work: Callable[[], None]) -> None:
-        """Have the first sync run `work` too, before anything it covers counts as durable."""
+        """Have the first sync run `work` too, before anything it covers counts as durable.
+
+        It is run again where it finds no descriptors: it must not have done anything by halves then.
+        """
         self._owed = work
 
     def take_over(self, former: LogSync) -> None:
@@ -129,11 +132,11 @@ class LogSync:
         if ticket is not None:
             try:
                 await self._env.run_blocking(ticket.run)
+                if self._abandoned:
+                    return
+                log.finish_flush(ticket)
             except StorageError as error:
                 raise log.fail(error) from error
-            if self._abandoned:
-                return
-            log.finish_flush(ticket)
         log.close(clean=True)
 
     def refuse(self, error: ApiError) -> None:
@@ -161,8 +164,7 @@ class LogSync:
         except StorageError as error:
             if error.is_passing:
                 # Nothing was synced yet; there were no descriptors for files that wait for it.
-                logger.warning("a sync of %s will be tried again: %s", self._log.directory, error)
-                asyncio.get_running_loop().call_later(RETRY_S, self.request)
+                self._try_again(error)
             else:
                 self._fail(error)
             return
@@ -179,34 +181,16 @@ class LogSync:
         file = ticket.only_file if ticket is not None and owed is None else None
         if file is not None:
             self._work = self._env.sync(file)
-            self._work.add_done_callback(lambda done: self._finished(ticket, owed, barriers, done))
         else:
-            self._run(ticket, owed, barriers)
 
-    def _run(
-        self, ticket: FlushTicket | None, owed: Callable[[], None] | None, barriers: list[asyncio.Future[None]]
-    ) -> None:
-        def run() -> None:
-            if owed is not None:
-                owed()
-            if ticket is not None:
-                ticket.run()
+            def run() -> None:
+                if ticket is not None:
+                    ticket.run()
+                if owed is not None:
+                    owed()
 
-        self._work = self._env.run_blocking(run)
+            self._work = self._env.run_blocking(run)
         self._work.add_done_callback(lambda done: self._finished(ticket, owed, barriers, done))
-
-    def _run_later(
-        self, ticket: FlushTicket | None, owed: Callable[[], None] | None, barriers: list[asyncio.Future[None]]
-    ) -> None:
-        """There was no descriptor for a directory or a checkpoint: all of it is done once more, and nothing else."""
-        loop = asyncio.get_running_loop()
-        pause = self._work = loop.create_future()
-
-        def again() -> None:
-            self._run(ticket, owed, barriers)
-            pause.set_result(None)
-
-        loop.call_later(RETRY_S, again)
 
     def _finished(
         self,
@@ -226,23 +210,26 @@ class LogSync:
         if self._abandoned:
             self.abandon()
             return
-        if isinstance(error, StorageError) and error.lacks_descriptors and not self._stopped:
-            logger.warning("a sync of %s will be tried again: %s", self._log.directory, error)
-            self._barriers = self._barriers[len(barriers) :]
-            self._run_later(ticket, owed, barriers)
-            return
-        if error is not None:
-            if not isinstance(error, StorageError):
-                error = StorageError(f"cannot sync {self._log.directory}: {error}")
+        if error is not None and not isinstance(error, StorageError):
+            error = StorageError(f"cannot sync {self._log.directory}: {error}")
+        delay = error if error is not None and error.lacks_descriptors else None
+        if error is not None and delay is None:
             self._fail(error)
             return
-        if self._owed is owed:
+        if self._owed is owed and delay is None:
             self._owed = None
         try:
             if ticket is not None:
+                ticket.delay = ticket.delay or delay
                 self._log.finish_flush(ticket)
-        except StorageError as vanished:
-            self._fail(vanished)
+            elif delay is not None:
+                raise delay
+        except StorageError as unfinished:
+            if unfinished.is_passing:
+                # All waiting requests are still there for the next one.
+                self._try_again(unfinished)
+            else:
+                self._fail(unfinished)
             return
         self._synced_ms = self._env.monotonic_ms()
         self._barriers = self._barriers[len(barriers) :]
@@ -250,6 +237,10 @@ class LogSync:
         self._resolve()
         if self._waiters or self._barriers or self._again:
             self._start()
+
+    def _try_again(self, error: StorageError) -> None:
+        logger.warning("a sync of %s will be tried again: %s", self._log.directory, error)
+        asyncio.get_running_loop().call_later(RETRY_S, self.request)
 
     def _resolve(self) -> None:
         flushed = self._log.flushed_offset

@@ -131,7 +131,7 @@ class ReplicaStore:
         is_new = home is None
         if home is None:
             preferred = self._preferred.get(name)
-            home = self._directory(preferred) or self._directory(wanted) or choose_home(self._env, self.directories)
+            home = self._directory(preferred) or self._directory(wanted) or self._choose_home()
             checkpoints = self._checkpoints(home)
             checkpoints.forget(name)
             if not checkpoints.has_stale(name):
@@ -301,6 +301,9 @@ class ReplicaStore:
         found = FoundLog(home.directory_id, False, log.epochs.latest, log.end_offset)
         log.close(clean=False)
         return found
+
+    def _choose_home(self) -> LogDirectory:
+        return choose_home(self._env, self.directories, self._check_disk)
 
     def _directory(self, directory_id: Uuid | None) -> LogDirectory | None:
         for directory in self.directories:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.replica.producer_state import EndMarker, ProducerEntry, ProducerState
 from penstock.storage.names import SNAPSHOT_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
-from penstock.storage.producers.replay import aborted_transaction, replay_producers
+from penstock.storage.producers.replay import aborted_transaction, replay_in_turns
 from penstock.storage.producers.snapshot import (
     DamagedSnapshotError,
     decode_snapshot,
@@ -24,7 +24,7 @@ _CONTROL = 0x20
 class ProducerHistory:
     """The producers of one log. `snapshots` are the offsets, in order, of the snapshots on disk."""
 
-    __slots__ = ("_aborted", "_bytes_since", "_home", "_producers", "_snapshots")
+    __slots__ = ("_aborted", "_bytes_since", "_home", "_is_partial", "_producers", "_snapshots")
 
     def __init__(
         self, home: PartitionFiles, producers: ProducerState, aborted: AbortedTransactions, snapshots: list[int]
@@ -35,6 +35,8 @@ class ProducerHistory:
         self._snapshots = snapshots
         # Of the log, in the segments that were rolled since the last snapshot.
         self._bytes_since = 0
+        # Whether the state lacks batches at the end of the log, which `reload` has not read yet.
+        self._is_partial = False
 
     def note(
         self,
@@ -77,17 +79,18 @@ class ProducerHistory:
     def take_snapshot(self, offset: int, start_offset: int) -> None:
         """Store the state as of `offset`, where the log ends now; the previous snapshot stays as a fallback.
 
-        Does nothing if there is one already, or at the start of the log's first segment.
+        Does nothing if there is one already, or at the start of the log's first segment, nor where `reload` did not get
+        to its end.
         """
-        if offset <= (self._snapshots[-1] if self._snapshots else start_offset):
+        if self._is_partial or offset <= (self._snapshots[-1] if self._snapshots else start_offset):
             return
         self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self._producers.entries))
         self._snapshots.append(offset)
         self._bytes_since = 0
 
-    def reload(self, segments: Sequence[Segment], end_offset: int, now_ms: int, expiration_ms: int) -> None:
-        """The state as of the log's new end: the newest snapshot before it, and the batches since."""
-        producers = self._producers
+    def reload(self, segments: Sequence[Segment], end_offset: int, now_ms: int, expiration_ms: int) -> Iterator[None]:
+        """The state as of the log's new end, in turns: the newest snapshot before it, and the batches since."""
+        producers, self._is_partial = self._producers, True
         while self._snapshots:
             snapshot = self._snapshots[-1]
             name = file_name(snapshot, SNAPSHOT_SUFFIX)
@@ -101,7 +104,8 @@ class ProducerHistory:
             self._snapshots.pop()
         else:
             producers.clear(segments[0].base_offset)
-        replay_producers(producers, segments, end_offset)
+        yield from replay_in_turns(producers, segments, end_offset)
+        self._is_partial = False
 
     def clear(self, offset: int) -> None:
         """The log starts again at `offset` without producers."""
@@ -109,10 +113,12 @@ class ProducerHistory:
             self._home.unlink(file_name(snapshot, SNAPSHOT_SUFFIX))
         self._snapshots.clear()
         self._producers.clear(offset)
+        self._is_partial = False
 
     def adopt(self, offset: int, entries: Sequence[ProducerEntry], now_ms: int, expiration_ms: int) -> None:
         """The log continues at `offset`, where its producers were these; stores them as a snapshot."""
         self._producers.load(entries, offset, now_ms, expiration_ms)
+        self._is_partial = False
         self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self._producers.entries))
         self._snapshots.append(offset)
 
@@ -121,7 +127,7 @@ class ProducerHistory:
         self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(producers.entries))
         if offset not in self._snapshots:
             self._snapshots.append(offset)
-        self._producers = producers
+        self._producers, self._is_partial = producers, False
 
     def let_go(self, base_offset: int) -> list[str]:
         """A segment is removed; returns the name of its snapshot, if there is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from penstock.core.replica.producer_state import CompletedTransaction, EndMarker, ProducerState
 from penstock.storage.files import CorruptLogError, File
@@ -24,6 +24,8 @@ from penstock.wire.records import (
 
 # A marker is a handful of bytes; anything larger is not one.
 _MARKER_BYTES_MAX = 64 * 1024
+# How many headers are read in a turn, about two milliseconds' worth.
+HEADERS_PER_TURN = 100
 # Version and coordinator epoch.
 _VALUE = struct.Struct(">hi")
 _CONTROL = 0x20
@@ -78,6 +80,16 @@ def aborted_transaction(ended: CompletedTransaction | None, producers: ProducerS
 
 def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_offset: int) -> None:
     """Bring producer state up to `end_offset` by reading the headers of the batches it has not seen."""
+    for _ in replay_in_turns(producers, segments, end_offset):
+        pass
+
+
+def replay_in_turns(producers: ProducerState, segments: Sequence[Segment], end_offset: int) -> Iterator[None]:
+    """As `replay_producers`, a few headers at a time; the state's own `end_offset` says how far it is.
+
+    The log may be rolled in between, and neither appended to nor truncated.
+    """
+    count = 0
     if producers.end_offset >= end_offset:
         return
     for number, segment in enumerate(segments):
@@ -90,6 +102,10 @@ def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_
                 segment.file, segment.position_of(producers.end_offset), segment.position_of(end_offset)
             ):
                 note_batch(producers, header, segment.file, position, appended_ms)
+                producers.end_offset = header.next_offset
+                count += 1
+                if count % HEADERS_PER_TURN == 0:
+                    yield
         except CorruptLogError:
             # Producers after the damage are unknown to us, which is safe: unknown producers may start anywhere.
             continue

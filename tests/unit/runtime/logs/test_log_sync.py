@@ -231,26 +231,6 @@ def test_a_sync_that_finds_a_file_gone_fails_the_log_and_those_who_wait(tmp_path
     asyncio.run(check())
 
 
-def test_a_sync_that_finds_no_descriptor_for_the_directory_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.runtime.logs.sync.RETRY_S", 0)
-
-    async def check() -> None:
-        world = World(tmp_path)
-        durable = world.append()
-        world.log.roll(0)
-        await asyncio.sleep(0)
-        await world.env.finish(StorageError("too many open files", errno.EMFILE))
-        await asyncio.sleep(0)
-        assert (durable.done(), world.failures) == (False, [])
-        await world.env.finish()
-        await durable
-        assert (world.log.flushed_offset, world.log.is_failed) == (1, False)
-
-    asyncio.run(check())
-
-
 def test_a_clean_close_waits_for_the_disk_off_the_loop(tmp_path: Path) -> None:
     async def check() -> None:
         world = World(tmp_path)
@@ -294,5 +274,72 @@ def test_a_log_that_is_deleted_while_it_is_closed_is_left_alone(tmp_path: Path) 
         await world.env.finish()
         await closing
         assert not (tmp_path / "log").exists()
+
+    asyncio.run(check())
+
+
+def test_a_sync_whose_directory_found_no_descriptor_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The directory was not opened, so nothing that it has can be lost; what waits for it goes on to wait."""
+
+    async def check() -> None:
+        world = World(tmp_path / "a-0")
+        # The first time is for the epochs, which the next sync writes, too.
+        right, missing = OsFilesystem.sync_directory, [errno.EMFILE, errno.EMFILE]
+
+        def sync_directory(filesystem: OsFilesystem, path: Path) -> None:
+            if missing:
+                raise StorageError("Too many open files", missing.pop())
+            right(filesystem, path)
+
+        monkeypatch.setattr(OsFilesystem, "sync_directory", sync_directory)
+        monkeypatch.setattr("penstock.runtime.logs.sync.RETRY_S", 0.0)
+        appended, barrier = world.append(), world.sync.barrier()
+        await asyncio.sleep(0)
+        await world.env.finish()
+        assert (missing, world.failures, world.log.is_failed) == ([], [], False)
+        assert not appended.done()
+        assert not barrier.done()
+        assert world.log.flushed_offset == 0, "the name of its segment may not be on disk"
+        while not world.env.work:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await world.env.finish()
+        await asyncio.gather(appended, barrier)
+        assert world.log.flushed_offset == 1
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("has_records", [True, False])
+def test_what_a_sync_owes_is_done_again_when_it_found_no_descriptor(tmp_path: Path, has_records: bool) -> None:
+    async def check() -> None:
+        world = World(tmp_path / "a-0")
+        world.write()
+        world.log.flush()
+        calls: list[int] = []
+
+        def owed() -> None:
+            calls.append(1)
+            if len(calls) == 1:
+                raise StorageError("Too many open files", errno.EMFILE)
+
+        world.sync.owe(owed)
+        if has_records:
+            world.write()
+        before, durable = world.log.flushed_offset, world.sync.durable(world.log.end_offset)
+        await asyncio.sleep(0)
+        work, future = world.env.work.pop()
+        with pytest.raises(StorageError) as raised:
+            work()
+        future.set_exception(raised.value)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (durable.done(), world.log.flushed_offset, world.log.is_failed) == (False, before, False)
+        world.sync.request()
+        await asyncio.sleep(0)
+        await world.env.finish()
+        await durable
+        assert (len(calls), world.log.flushed_offset) == (2, world.log.end_offset)
 
     asyncio.run(check())

@@ -1,0 +1,65 @@
+"""A truncation reads the producers of what is left a few headers at a time: all of it may be a gigabyte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from log_support import NOW_MS, LogMaker, append
+
+from penstock.storage import scan
+from penstock.storage.log import Log
+from penstock.storage.producers.replay import HEADERS_PER_TURN
+from penstock.storage.settings import LogSettings
+
+PRODUCER = 7
+
+
+def long_log(logs: LogMaker) -> Log:
+    """A log of one segment with many batches of one producer."""
+    log = logs.open()
+    for sequence in range(5 * HEADERS_PER_TURN):
+        append(log, b"x", producer_id=PRODUCER, producer_epoch=0, sequence=sequence)
+    log.flush()
+    return log
+
+
+@pytest.fixture
+def headers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of headers that were read."""
+    right, count = scan.header_in, [0]
+
+    def header_in(*arguments: Any) -> Any:
+        count[0] += 1
+        return right(*arguments)
+
+    monkeypatch.setattr(scan, "header_in", header_in)
+    return count
+
+
+def test_a_truncation_reads_few_headers_between_two_steps(logs: LogMaker, headers: list[int]) -> None:
+    logs.settings = LogSettings(segment_bytes=1 << 20)
+    log = long_log(logs)
+    end_offset = log.end_offset - 20
+    before, most, steps = headers[0], 0, 0
+    for offset in log.truncation(end_offset, NOW_MS):
+        assert offset == log.end_offset == end_offset
+        log.flush()
+        most, before, steps = max(most, headers[0] - before), headers[0], steps + 1
+    assert steps > 4
+    assert most <= HEADERS_PER_TURN + 20, "and those between two entries of the index"
+    (entry,) = log.producers.entries
+    assert (entry.last_sequence, log.producers.end_offset) == (end_offset - 1, end_offset)
+
+
+def test_a_truncation_that_is_given_up_leaves_no_snapshot_of_half_the_producers(logs: LogMaker) -> None:
+    logs.settings = LogSettings(segment_bytes=1 << 20)
+    log = long_log(logs)
+    steps = log.truncation(log.end_offset - 20, NOW_MS)
+    next(steps)
+    log.flush()
+    end_offset = log.end_offset
+    log.close()
+    log = logs.open(clean=True, recovery_point=end_offset)
+    (entry,) = log.producers.entries
+    assert (log.end_offset, entry.last_sequence) == (end_offset, end_offset - 1)
