@@ -26,8 +26,10 @@ from penstock.client.application.group_offsets import read_group_positions
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
 from penstock.client.application.share import ShareConsumer
-from penstock.client.cluster import LATEST, ClusterClient, TryAgain
+from penstock.client.cluster import ClusterClient
 from penstock.client.failures import NoAnswer
+from penstock.client.operations.offsets import LATEST
+from penstock.client.operations.routing import TryAgain
 from penstock.model.errors import ApiError
 from penstock.model.ids import TopicPartition as PartitionId
 from penstock.wire.messages.describe_share_group_offsets import (

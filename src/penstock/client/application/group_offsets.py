@@ -10,8 +10,9 @@ import time
 
 from penstock.client.address import Address
 from penstock.client.application.errors import ADVICE, NotAuthorized, PenstockError, TimedOut
-from penstock.client.cluster import GROUP_KEY, ClusterClient
+from penstock.client.cluster import ClusterClient
 from penstock.client.failures import AuthenticationFailed, NoAnswer
+from penstock.client.operations.routing import GROUP_KEY
 from penstock.client.settings import ConnectionSettings
 from penstock.model.errors import ErrorCode, error_name
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
