@@ -58,6 +58,8 @@ CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 # What a coordinator answers about a group of another kind, or where it has no groups of the kind.
 OTHER_KIND = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 DEAD = "Dead"
+# The second is that of a group that has offsets and never had a member.
+CONSUMER_PROTOCOLS = ("consumer", "")
 TRANSIENT = RETRIABLE | COORDINATOR_MOVES | {ErrorCode.UNSTABLE_OFFSET_COMMIT}
 COORDINATORS_TRANSIENT = COORDINATOR_MOVES | {ErrorCode.NETWORK_EXCEPTION}
 
@@ -106,7 +108,10 @@ Committed = Mapping[TopicPartition, CommittedOffset]
 
 @retried
 def list_groups(cluster: Cluster) -> Operation[list[Group]]:
-    """The groups of all kinds by name, without members. Raises Refused if a broker does not list its groups."""
+    """The groups of all kinds by name, without members. Raises Refused if a broker does not list its groups.
+
+    Classic groups of other protocols than consumers', such as Kafka Connect's, are left out.
+    """
     yield ToAny(MetadataRequest([]))
     answers = yield ToEach(dict.fromkeys(cluster.brokers.values(), ListGroupsRequest()))
     found: list[Group] = []
@@ -114,7 +119,9 @@ def list_groups(cluster: Cluster) -> Operation[list[Group]]:
         response: ListGroupsResponse = _answered(answer)
         check(response.error_code, "", None, TRANSIENT)
         found += [
-            Group(row.group_id, row.group_type.lower() or None, row.group_state or None) for row in response.groups
+            Group(row.group_id, row.group_type.lower() or None, row.group_state or None)
+            for row in response.groups
+            if row.protocol_type in CONSUMER_PROTOCOLS or row.group_type.lower() in (SHARE, STREAMS)
         ]
     return sorted(found, key=lambda group: group.group_id)
 
