@@ -1,7 +1,7 @@
 """Clients of brokers: what applications import, and the wire client that Penstock's own parts use.
 
-`Producer`, `Consumer` and `ShareConsumer` (in `application`, on librdkafka), and `Admin`, are loaded when they are first
-used; for asyncio they are in `aio`.
+`Producer`, `Consumer` and `ShareConsumer` (in `application`, on librdkafka), and `Admin`, are loaded when they are
+first used; for asyncio they are in `aio`.
 
 Of the wire client, `settings` contains where and how to connect, `protocol` is the sans-IO protocol, `connection` and
 `peer` run it on a socket (blocking, and for event loops), `cluster` and `peers` talk to a whole cluster. `operations`
