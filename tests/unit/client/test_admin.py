@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -41,6 +42,18 @@ def test_calls_share_a_connection() -> None:
         broker.answers[ApiKey.METADATA] = lambda _: listing(broker)
         assert admin.list_topics() == admin.list_topics() == ["orders"]
         assert broker.connections == 1
+
+
+def test_connections_are_closed_with_the_object() -> None:
+    with ScriptedBroker() as broker:
+        broker.answers[ApiKey.METADATA] = lambda _: listing(broker)
+        admin = Admin(broker.address)
+        admin.list_topics()
+        [client] = admin._idle
+        assert client._connections
+        del admin
+        gc.collect()
+        assert not client._connections
 
 
 def test_threads_do_not_wait_for_each_other() -> None:

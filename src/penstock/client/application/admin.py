@@ -58,14 +58,14 @@ class Admin(AccessAdmin):
         timeout_s: float = REQUEST_TIMEOUT_S,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
+        # Each thread that waits for the cluster has a client of its own, which is kept for the next one.
+        self._idle: deque[ClusterClient] = deque()
         self.connection = Connection.of(connection)
         self._timeout_s = timeout_s
         self._properties = dict(properties or {})
         self._raw: AdminClient | None = None
         with explaining_wire("the administration client cannot start"):
             self._settings = self._read_settings()
-        # Each thread that waits for the cluster has a client of its own, which is kept for the next one.
-        self._idle: deque[ClusterClient] = deque()
 
     def close(self) -> None:
         """Close the connections; they are closed with the object too.
@@ -75,6 +75,9 @@ class Admin(AccessAdmin):
         self._raw = None
         while self._idle:
             self._idle.pop().close()
+
+    def __del__(self) -> None:
+        self.close()
 
     def create_topic(
         self,
