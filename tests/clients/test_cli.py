@@ -324,8 +324,8 @@ def test_the_doctor_finds_nothing_wrong_with_a_good_broker(run: Run, tmp_path: P
     assert "nothing wrong found" in run("doctor", "--data", str(tmp_path)).out
 
 
-def test_librdkafka_properties_reach_it(run: Run) -> None:
-    refused = run("topic", "list", "-X", "no.such.property=1", code=1)
+def test_librdkafka_properties_reach_it(run: Run, topic: str) -> None:
+    refused = run("produce", topic, "-X", "no.such.property=1", stdin=b"x", code=1)
     assert "librdkafka rejects these settings" in refused.err
     assert "no.such.property" in refused.err
     run("topic", "list", "-X", "socket.nagle.disable=true")

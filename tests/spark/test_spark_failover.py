@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.client.cluster import LATEST, ClusterClient
+from penstock.client.cluster import ClusterClient
+from penstock.client.operations.offsets import LATEST
 from penstock.client.settings import read_settings
 from penstock.model.ids import TopicPartition
 from penstock.spark.fetching import OffsetRange, RangeFetcher

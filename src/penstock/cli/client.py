@@ -16,7 +16,6 @@ from penstock.client.failures import reason_of
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-    from penstock.cli.admin import Admin
     from penstock.cli.wire_client import WireClient
 
 CONNECT_TIMEOUT_S = 5.0
@@ -53,15 +52,8 @@ def client_settings(connection: Connection, **more: Any) -> dict[str, Any]:
     }
 
 
-def open_admin(connection: Connection) -> Admin:
-    """An admin client. librdkafka is loaded here, so that help and completion do without."""
-    from penstock.cli.admin import Admin
-
-    return Admin(connection)
-
-
 def open_client(connection: Connection) -> WireClient:
-    """Penstock's own client, which is loaded here too."""
+    """Penstock's own client. It is loaded here, so that help and completion do without."""
     from penstock.cli.wire_client import WireClient
 
     return WireClient(connection)

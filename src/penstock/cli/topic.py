@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.client import open_admin, open_client
+from penstock.cli.client import open_client
 from penstock.cli.options import Connection, confirm, connection_options, parse_assignments, query_options
 from penstock.cli.render import documents, human_bytes, plural, print_facts, print_json, print_table
 from penstock.cli.style import StyledGroup
@@ -40,15 +40,20 @@ def create(
 
     Example: penstock topic create orders -p 6 -c retention.ms=3600000
     """
+    from penstock.cli import topic_queries
+    from penstock.client.operations import topics
+
     settings = parse_assignments(configs, "-c")
-    admin = open_admin(connection)
-    existing = {topic.name for topic in admin.topics()} if if_not_exists else set()
+    shape = (partitions or topics.DEFAULT, replication_factor or topics.DEFAULT, settings)
     results = []
-    for name in names:
-        if name not in existing:
-            admin.create_topic(name, partitions or -1, replication_factor or -1, settings, validate_only)
-        verdict = "exists" if name in existing else "valid" if validate_only else "created"
-        results.append({"topic": name, "result": verdict})
+    with open_client(connection) as client:
+        existing = {topic.name for topic in topic_queries.list_topics(client)} if if_not_exists else set()
+        for name in names:
+            if name not in existing:
+                what = f"cannot create topic {name}"
+                client.attempt(what, topics.create_topic, name, *shape, validate_only=validate_only)
+            verdict = "exists" if name in existing else "valid" if validate_only else "created"
+            results.append({"topic": name, "result": verdict})
     if as_json:
         print_json(results)
         return
@@ -64,12 +69,15 @@ def list_topics(pattern: str, internal: bool, connection: Connection, as_json: b
     """List topics whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell)."""
     import fnmatch
 
-    topics = [
-        topic
-        for topic in open_admin(connection).topics()
-        if (internal or not topic.internal) and fnmatch.fnmatchcase(topic.name, pattern)
-    ]
-    rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.internal) for topic in topics]
+    from penstock.cli import topic_queries
+
+    with open_client(connection) as client:
+        topics = [
+            topic
+            for topic in topic_queries.list_topics(client)
+            if (internal or not topic.is_hidden) and fnmatch.fnmatchcase(topic.name, pattern)
+        ]
+    rows = [(topic.name, len(topic.partitions), topic.replication_factor, topic.is_hidden) for topic in topics]
     if as_json:
         print_json(documents(("name", "partitions", "replication_factor", "internal"), rows))
     elif rows:
@@ -85,18 +93,19 @@ def list_topics(pattern: str, internal: bool, connection: Connection, as_json: b
 def describe(name: str, all_configs: bool, connection: Connection, as_json: bool) -> None:
     """Show a topic's partitions, offsets, size and settings."""
     from penstock.cli.cluster.view import read_sizes
-    from penstock.cli.wire_client import direct_client
+    from penstock.cli.topic_queries import describe_topic, earliest_offsets, latest_offsets, topic_configs
+    from penstock.client.view import BrokerView
     from penstock.model.ids import TopicPartition
 
-    admin = open_admin(connection)
-    topic = admin.describe_topic(name)
-    online = [partition.partition for partition in topic.partitions if partition.leader >= 0]
-    first = admin.earliest_offsets(name, online)
-    last = admin.latest_offsets(name, online)
-    leaders = {partition.leader for partition in topic.partitions}
-    brokers = [broker for broker in admin.brokers()[2] if broker.node_id in leaders]
-    with direct_client(connection) as client:
-        sizes = read_sizes(client, brokers, [TopicPartition(name, number) for number in online]) if client else {}
+    with open_client(connection) as client:
+        topic = describe_topic(client, name)
+        online = [partition.partition for partition in topic.partitions if partition.leader >= 0]
+        first = earliest_offsets(client, name, online)
+        last = latest_offsets(client, name, online)
+        leaders = {partition.leader for partition in topic.partitions}
+        brokers = [BrokerView(number, *at) for number, at in client.cluster.brokers.items() if number in leaders]
+        sizes = read_sizes(client, brokers, [TopicPartition(name, number) for number in online])
+        settings = topic_configs(client, name)
     partitions = [
         {
             **asdict(partition),
@@ -107,9 +116,7 @@ def describe(name: str, all_configs: bool, connection: Connection, as_json: bool
         }
         for partition in topic.partitions
     ]
-    configs = [
-        asdict(config) for config in admin.topic_configs(name) if all_configs or config.source == "dynamic topic"
-    ]
+    configs = [asdict(config) for config in settings if all_configs or config.source == "dynamic topic"]
     described = {
         "name": name,
         "topic_id": topic.topic_id,
@@ -160,11 +167,14 @@ def _print_partitions(partitions: list[dict[str, Any]]) -> None:
 @connection_options
 def delete(names: tuple[str, ...], yes: bool, connection: Connection) -> None:
     """Delete topics and all their records."""
-    admin = open_admin(connection)
-    confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
-    for name in names:
-        admin.delete_topic(name)
-        click.echo(f"deleted {click.style(name, bold=True)}")
+    from penstock.client.operations import topics
+
+    with open_client(connection) as client:
+        client.run(topics.describe_cluster)
+        confirm(f"Delete {', '.join(names)} and all records in {'it' if len(names) == 1 else 'them'}?", yes)
+        for name in names:
+            client.attempt(f"cannot delete topic {name}", topics.delete_topic, name)
+            click.echo(f"deleted {click.style(name, bold=True)}")
 
 
 @command.command()
@@ -180,7 +190,11 @@ def alter(name: str, configs: tuple[str, ...], unset: tuple[str, ...], connectio
     both = sorted(set(settings) & set(unset))
     if both:
         raise click.UsageError(f"{both[0]} is both set and unset.")
-    open_admin(connection).alter_topic(name, settings, unset)
+    from penstock.client.operations.configs import TOPIC, alter_configs
+
+    with open_client(connection) as client:
+        what = f"cannot change the settings of topic {name}"
+        client.attempt(what, alter_configs, TOPIC, name, {**settings, **dict.fromkeys(unset)})
     for key, value in settings.items():
         click.echo(f"{name}: {key} = {value}")
     for key in unset:
@@ -199,10 +213,13 @@ def add_partitions(name: str, count: int | None, total: int | None, connection: 
     """
     if (count is None) == (total is None):
         raise click.UsageError("Use either -n (how many to add) or --total (the new number).")
-    admin = open_admin(connection)
-    present = len(admin.describe_topic(name).partitions)
-    wanted = total if total is not None else present + (count or 0)
-    admin.add_partitions(name, wanted)
+    from penstock.cli.topic_queries import describe_topic
+    from penstock.client.operations import topics
+
+    with open_client(connection) as client:
+        present = len(describe_topic(client, name).partitions)
+        wanted = total if total is not None else present + (count or 0)
+        client.attempt(f"cannot raise topic {name} to {wanted} partitions", topics.add_partitions, name, wanted)
     click.echo(f"{name}: {present} → {wanted} partitions")
 
 
@@ -229,24 +246,25 @@ def trim(
     """Delete a topic's oldest records; the topic itself stays."""
     import time
 
-    from penstock.cli.admin import OFFSET_HIGH_WATERMARK
     from penstock.cli.group.offset_spec import parse_timestamp
+    from penstock.cli.topic_queries import chosen_partitions, delete_records, earliest_offsets, offsets_at
+    from penstock.client.operations.offsets import HIGH_WATERMARK
 
     if [offset is not None, before is not None, everything].count(True) != 1:
         raise click.UsageError("Use one of --offset, --before and --all.")
     timestamp_ms = parse_timestamp(before, int(time.time() * 1000)) if before is not None else None
-    admin = open_admin(connection)
-    chosen = admin.chosen_partitions(name, numbers)
-    firsts = admin.earliest_offsets(name, chosen)
-    if timestamp_ms is not None:
-        targets = admin.offsets_at(name, chosen, timestamp_ms)
-    else:
-        targets = dict.fromkeys(chosen, OFFSET_HIGH_WATERMARK if offset is None else offset)
-        if offset is not None:
-            # A partition that already starts later is done; Kafka would answer that the offset is out of range.
-            targets = {number: max(offset, firsts[number]) for number in chosen}
-    confirm(f"Delete the oldest records of {name}, partitions {', '.join(map(str, chosen))}?", yes)
-    lows = admin.delete_records(name, targets)
+    with open_client(connection) as client:
+        chosen = chosen_partitions(client, name, numbers)
+        firsts = earliest_offsets(client, name, chosen)
+        if timestamp_ms is not None:
+            targets = offsets_at(client, name, chosen, timestamp_ms)
+        else:
+            targets = dict.fromkeys(chosen, HIGH_WATERMARK if offset is None else offset)
+            if offset is not None:
+                # A partition that already starts later is done; Kafka would answer that the offset is out of range.
+                targets = {number: max(offset, firsts[number]) for number in chosen}
+        confirm(f"Delete the oldest records of {name}, partitions {', '.join(map(str, chosen))}?", yes)
+        lows = delete_records(client, name, targets)
     rows = [(number, firsts[number], lows[number], lows[number] - firsts[number]) for number in sorted(lows)]
     if as_json:
         print_json(documents(("partition", "start_offset_before", "start_offset", "offsets_removed"), rows))

@@ -1,16 +1,18 @@
-"""Requests to brokers that librdkafka has no call for, with Penstock's own client; raises CommandFailure."""
+"""The cluster of a command, by Penstock's own client; what fails raises CommandFailure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from penstock.cli import client as librdkafka
 from penstock.cli.client import CONNECT_TIMEOUT_S, NO_BROKER_ADVICE, REQUEST_TIMEOUT_S
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.client.cluster import ClusterClient
-from penstock.client.failures import NoAnswer, NotServed
+from penstock.client.failures import NoAnswer, NotServed, Unreachable
+from penstock.client.operations.routing import Cluster, Operation, Pause, Refused
 from penstock.client.settings import read_settings
 from penstock.model.errors import ApiError, ErrorCode, error_name
 
@@ -32,14 +34,19 @@ ADVICE: dict[int, str] = {
     ErrorCode.UNSUPPORTED_VERSION: "the cluster lacks this feature; `penstock cluster info` shows its features",
 }
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 class WireClient(ClusterClient):
-    """A command's cluster. `ask` raises CommandFailure if no broker answers, `ask_at` raises NoAnswer.
+    """A command's cluster. `run` and `ask` raise CommandFailure if no broker answers, `ask_at` raises NoAnswer.
 
     The constructor raises CommandFailure if -X sets something that only librdkafka supports.
     """
 
-    def __init__(self, connection: Connection, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+    def __init__(
+        self, connection: Connection, timeout_s: float = ADMIN_TIMEOUT_S, patience_s: float = REQUEST_TIMEOUT_S
+    ) -> None:
         properties = {
             "client.id": "penstock-cli",
             "socket.connection.setup.timeout.ms": str(int(CONNECT_TIMEOUT_S * 1000)),
@@ -47,7 +54,7 @@ class WireClient(ClusterClient):
             "bootstrap.servers": connection.bootstrap,
         }
         try:
-            super().__init__(read_settings(properties), timeout_s=timeout_s, patience_s=REQUEST_TIMEOUT_S)
+            super().__init__(read_settings(properties), timeout_s=timeout_s, patience_s=patience_s)
         except ValueError as error:
             raise CommandFailure("brokers cannot be asked directly with these settings", str(error)) from None
         self._bootstrap = connection.bootstrap
@@ -56,14 +63,53 @@ class WireClient(ClusterClient):
         """Ask any broker that answers."""
         try:
             return super().ask(request)
-        except NotServed as error:
-            raise CommandFailure(
+        except NoAnswer as error:
+            raise self._failure(error, f"no broker of {self._bootstrap} answers") from error
+
+    def run(
+        self,
+        operation: Callable[Concatenate[Cluster, P], Operation[T]],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Perform an operation; at once in vain if no broker can be reached."""
+        try:
+            return super().run(operation, *arguments, **named)
+        except Unreachable as error:
+            raise self._failure(error, f"cannot reach a broker at {self._bootstrap}") from error
+        except NoAnswer as error:
+            raise self._failure(error, f"no broker of {self._bootstrap} answers") from error
+
+    def attempt(
+        self,
+        what: str,
+        operation: Callable[Concatenate[Cluster, P], Operation[T]],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Perform an operation, which fails with `what` and the cluster's reason."""
+        try:
+            return self.run(operation, *arguments, **named)
+        except Refused as error:
+            raise refusal(error, what) from error
+        except TimeoutError as error:
+            raise CommandFailure(what, str(error), librdkafka.ADVICE["_TIMED_OUT"]) from error
+
+    def _pause(self, step: Pause, deadline: float) -> None:
+        if isinstance(step.problem, NoAnswer) and not self.cluster.brokers:
+            raise step.problem
+        super()._pause(step, deadline)
+
+    def _failure(self, error: NoAnswer, what: str) -> CommandFailure:
+        if isinstance(error, NotServed):
+            return CommandFailure(
                 f"the cluster does not support this: {error}",
                 "its version of Penstock or Kafka is older than this command",
                 "`penstock cluster info` shows its version",
-            ) from None
-        except NoAnswer as error:
-            raise CommandFailure(f"no broker of {self._bootstrap} answers", str(error), NO_BROKER_ADVICE) from error
+            )
+        return CommandFailure(what, str(error), NO_BROKER_ADVICE)
 
     def ensure_topic(
         self,
@@ -104,6 +150,11 @@ def check_error(code: int, message: str | None, what: str, advice: str = "") -> 
     """Raise CommandFailure if a response carries an error."""
     if code:
         raise CommandFailure(what, error_text(code, message), advice or ADVICE.get(code, ""))
+
+
+def refusal(error: Refused, what: str, advice: str = "") -> CommandFailure:
+    """A broker's error as the failure of the command that was doing `what`."""
+    return CommandFailure(what, error.reason, advice or librdkafka.ADVICE.get(error.name, ""))
 
 
 def error_text(code: int, message: str | None) -> str:

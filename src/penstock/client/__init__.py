@@ -1,10 +1,11 @@
 """Clients of brokers: what applications import, and the wire client that Penstock's own parts use.
 
-`Producer`, `Consumer`, `ShareConsumer` and `Admin` (in `application`, on librdkafka; for asyncio in `aio`) are loaded
-when they are first used.
+`Producer`, `Consumer` and `ShareConsumer` (in `application`, on librdkafka), and `Admin`, are loaded when they are
+first used; for asyncio they are in `aio`.
 
-Of the wire client, `settings` says where and how to connect, `protocol` is the sans-IO protocol, `connection` and
-`peer` run it on a socket (blocking, and for event loops), `cluster` and `peers` talk to a whole cluster.
+Of the wire client, `settings` contains where and how to connect, `protocol` is the sans-IO protocol, `connection` and
+`peer` run it on a socket (blocking, and for event loops), `cluster` and `peers` talk to a whole cluster. `operations`
+are what is asked of a cluster, without I/O.
 """
 
 from __future__ import annotations

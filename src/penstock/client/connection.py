@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import socket
-import ssl
 import struct
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.client.address import Address
 from penstock.client.closing import Closing
-from penstock.client.failures import AuthenticationFailed, NoAnswer
+from penstock.client.failures import NoAnswer, Unreachable, reason_of
 from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED, Call, Protocol
 from penstock.client.settings import ConnectionSettings
-from penstock.client.tls import reason_of, tls_context
 from penstock.wire.apis import ApiKey
 from penstock.wire.primitives import MalformedMessage
 
+if TYPE_CHECKING:
+    import ssl
+
 FRAME_BYTES_FIRST = 32 * 1024 * 1024
 # The newest versions that identify topics by name.
-VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12, ApiKey.OFFSET_FETCH: 9}
+VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12, ApiKey.OFFSET_FETCH: 9, ApiKey.OFFSET_COMMIT: 9}
 
 _SIZE = struct.Struct(">i")
 
@@ -38,9 +39,17 @@ class Connection(Closing):
         self._protocol = Protocol(str(address), settings.client_id, VERSIONS_MAX)
         self._waiting: deque[Call] = deque()
         self._socket: socket.socket | None = None
-        context = tls_context(settings) if settings.tls else None
-        with self._failing():
+        context: ssl.SSLContext | None = None
+        if settings.tls:
+            # Imported only where it is used, so that commands without TLS start sooner.
+            from penstock.client.tls import tls_context
+
+            context = tls_context(settings)
+        try:
             self._socket = socket.create_connection(address, timeout=settings.connect_timeout_s)
+        except OSError as error:
+            raise Unreachable(f"{address}: {reason_of(error)}") from error
+        with self._failing():
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context is not None:
                 self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
@@ -94,9 +103,11 @@ class Connection(Closing):
             self.close()
             if isinstance(error, NoAnswer) or not isinstance(error, OSError | MalformedMessage):
                 raise
-            kind = AuthenticationFailed if isinstance(error, ssl.SSLCertVerificationError) else NoAnswer
-            late = call is not None and isinstance(error, TimeoutError)
-            why = f"it did not answer {call.name} in time" if call and late else reason_of(error)
+            from penstock.client.tls import failure_of
+
+            kind, why = failure_of(error)
+            if call is not None and isinstance(error, TimeoutError):
+                why = f"it did not answer {call.name} in time"
             raise kind(f"{self.address}: {why}") from error
 
     def _exactly(self, size: int) -> memoryview:

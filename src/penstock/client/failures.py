@@ -9,6 +9,10 @@ class NoAnswer(ConnectionError):
     """A broker gave no answer; the message says which one, and why. Its connection is closed."""
 
 
+class Unreachable(NoAnswer):
+    """No connection to the broker could be opened."""
+
+
 class NotServed(NoAnswer):
     """The broker supports no version of the API that this client supports. Retrying does not help."""
 

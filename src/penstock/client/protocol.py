@@ -12,7 +12,6 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from penstock.client.failures import AuthenticationFailed, CredentialsRejected, MechanismMissing, NoAnswer, NotServed
-from penstock.client.sasl import conversation
 from penstock.client.settings import Credentials
 from penstock.model.errors import error_name
 from penstock.wire.apis import APIS, ApiKey, response_class, response_header_version
@@ -120,6 +119,8 @@ class Protocol:
             raise MechanismMissing(
                 f"{self.name} does not support sasl.mechanism {credentials.mechanism}, only: {known}"
             )
+        from penstock.client.sasl import conversation
+
         steps = conversation(credentials)
         message = next(steps)
         while True:

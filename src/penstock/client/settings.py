@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.client.address import Address, parse_addresses
-from penstock.client.tokens import TokenEndpoint
-from penstock.core.security.jaas import InvalidJaas, parse_jaas
+
+if TYPE_CHECKING:
+    from penstock.client.tokens import TokenEndpoint
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER = "OAUTHBEARER"
@@ -120,6 +122,9 @@ def _seconds(properties: Mapping[str, str], name: str, default: str) -> float:
 
 
 def _credentials(properties: Mapping[str, str]) -> Credentials:
+    # Imported only where there is a sign-in, so that other commands start sooner.
+    from penstock.core.security.jaas import InvalidJaas, parse_jaas
+
     mechanism = (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "").upper()
     if mechanism not in MECHANISMS:
         raise ValueError(f"sasl.mechanism is {mechanism or 'not set'}: use one of {', '.join(MECHANISMS)}")
@@ -140,6 +145,8 @@ def _credentials(properties: Mapping[str, str]) -> Credentials:
 
 def _token_endpoint(properties: Mapping[str, str], fields: Mapping[str, str]) -> TokenEndpoint:
     """By librdkafka's names, the Java client's since 4.1, and those of its JAAS options before."""
+    from penstock.client.tokens import TokenEndpoint
+
     prefix = "sasl.oauthbearer."
 
     def given(name: str, field_name: str) -> str:

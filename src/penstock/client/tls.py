@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from penstock.client import failures
-from penstock.client.failures import AuthenticationFailed
+from penstock.client.failures import AuthenticationFailed, NoAnswer
 from penstock.client.settings import ConnectionSettings
 
 # OpenSSL's error numbers for a trusted certificate of another host: a different name, a different address.
@@ -59,6 +59,12 @@ def reason_of(error: Exception) -> str:
         reason = (error.reason or str(error)).replace("_", " ").lower()
         return f"TLS failed ({reason}): check security.protocol, and that the port is that of a TLS listener"
     return failures.reason_of(error)
+
+
+def failure_of(error: Exception) -> tuple[type[NoAnswer], str]:
+    """The kind of failure that a broken connection is, and why it broke."""
+    kind = AuthenticationFailed if isinstance(error, ssl.SSLCertVerificationError) else NoAnswer
+    return kind, reason_of(error)
 
 
 def _path(settings: ConnectionSettings, *names: str) -> Path | None:

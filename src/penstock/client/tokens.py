@@ -10,11 +10,9 @@ import binascii
 import json
 import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 from penstock.client.failures import AuthenticationFailed
 
@@ -35,7 +33,7 @@ class TokenEndpoint:
     ca_location: str | None = None
 
     def __post_init__(self) -> None:
-        scheme = urllib.parse.urlsplit(self.url).scheme
+        scheme = urlsplit(self.url).scheme
         if scheme not in _SCHEMES:
             raise ValueError(f"sasl.oauthbearer.token.endpoint.url is {self.url!r}: use https://, http:// or file://")
         if not self.is_file and not (self.client_id and self.client_secret):
@@ -74,13 +72,17 @@ def expiry_of(token: str) -> float | None:
 
 
 def _fetch(endpoint: TokenEndpoint) -> tuple[str, float]:
+    # Few clients need an HTTP client, and commands start sooner without one.
+    import urllib.error
+    import urllib.request
+
     request: Any = endpoint.url
     if not endpoint.is_file:
         form = {"grant_type": "client_credentials", **({"scope": endpoint.scope} if endpoint.scope else {})}
         basic = base64.b64encode(f"{endpoint.client_id}:{endpoint.client_secret}".encode()).decode()
         request = urllib.request.Request(
             endpoint.url,
-            urllib.parse.urlencode(form).encode(),
+            urlencode(form).encode(),
             {"Authorization": f"Basic {basic}", "Accept": "application/json"},
         )
     try:

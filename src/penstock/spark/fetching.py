@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from penstock.client.cluster import PAUSE_FIRST_S, PAUSE_MAX_S, RETRIABLE, ClusterClient, TryAgain
+from penstock.client.cluster import ClusterClient
 from penstock.client.connection import Connection
 from penstock.client.failures import NoAnswer
+from penstock.client.operations.routing import PAUSE_FIRST_S, PAUSE_MAX_S, RETRIABLE, TryAgain
 from penstock.model.errors import ApiError, ErrorCode, error_code, error_name
 from penstock.model.ids import TopicPartition
 from penstock.wire.columns import read_columns

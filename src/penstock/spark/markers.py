@@ -17,7 +17,8 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from penstock.client.cluster import EARLIEST, LATEST, ClusterClient
+from penstock.client.cluster import ClusterClient
+from penstock.client.operations.offsets import EARLIEST, LATEST
 from penstock.model.ids import TopicPartition
 from penstock.spark.fetching import BATCH_BYTES_MAX, OffsetRange, RangeFetcher
 from penstock.wire.primitives import Buffer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from penstock.client.cluster import EARLIEST as EARLIEST_TIME
-from penstock.client.cluster import LATEST as LATEST_TIME
 from penstock.client.cluster import ClusterClient
+from penstock.client.operations.offsets import EARLIEST as EARLIEST_TIME
+from penstock.client.operations.offsets import LATEST as LATEST_TIME
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.spark.options import EARLIEST, Bound, SourceOptions

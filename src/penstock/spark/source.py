@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.client.cluster import LATEST
+from penstock.client.operations.offsets import LATEST
 from penstock.model.ids import TopicPartition
 from penstock.spark.arrow import HEADERS_DDL, SCHEMA_DDL, record_batch
 from penstock.spark.fetching import DataLost, keep_memory

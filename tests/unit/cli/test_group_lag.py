@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
 
 import pytest
 
-from penstock.cli.group.admin import CommittedOffset, Group, GroupAdmin, Member
 from penstock.cli.group.lag import GroupLag, LagSource, PartitionLag
 from penstock.cli.options import Connection
-from penstock.cli.wire_client import direct_client
-from penstock.client.cluster import ClusterClient
-from penstock.client.settings import read_settings
+from penstock.cli.wire_client import WireClient
+from penstock.client.operations.groups import Group, Member
+from penstock.client.operations.offsets import LATEST
 from penstock.client.view import BrokerView
+from penstock.model.ids import TopicPartition
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_lag import DescribeLagResponse, LagGroup, LagPartition
 from support.scripted_broker import ScriptedBroker
+from unit.cli.scripted_groups import scripted_cluster
 
-MEMBER = Member("m-1", "reader", "10.0.0.1", None, (("orders", 0), ("orders", 1)))
+MEMBER = Member("m-1", "reader", "10.0.0.1", None, (TopicPartition("orders", 0), TopicPartition("orders", 1)))
 MEASURED = DescribeLagResponse(
     groups=[
         LagGroup("g", 0, "WARN", 7, 1500, [LagPartition("orders", 0, 3, 10, 7, 1500, "WARN", 99, "m-1", "reader", "x")])
@@ -27,24 +27,13 @@ MEASURED = DescribeLagResponse(
 )
 
 
-class FakeAdmin:
-    """Committed and end offsets, and how often they were asked for."""
-
-    def __init__(self) -> None:
-        self.committed_asked: list[list[str]] = []
-
-    def committed(self, group_ids: Sequence[str]) -> dict[str, dict[tuple[str, int], CommittedOffset]]:
-        self.committed_asked.append(list(group_ids))
-        return {name: {("orders", 0): CommittedOffset(4), ("gone", 0): CommittedOffset(1)} for name in group_ids}
-
-    def end_offsets(self, partitions: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        return {name: 12 for name in partitions if name[0] != "gone"}
-
-
 @pytest.fixture
-def client() -> Iterator[ClusterClient]:
-    with ClusterClient(read_settings({"bootstrap.servers": "ignored:1"})) as made:
-        yield made
+def client() -> Iterator[WireClient]:
+    """Of a cluster where every group has committed 4 in orders-0, whose end is 12, and 1 in a topic that is gone."""
+    with scripted_cluster() as (cluster, client):
+        cluster.committed = {"orders": [(0, 4, -1, "")], "gone": [(0, 1, -1, "")]}
+        cluster.offsets[LATEST] = 12
+        yield client
 
 
 @contextmanager
@@ -60,18 +49,16 @@ def group(broker: BrokerView, *members: Member) -> Group:
     return Group("g", "classic", "Stable", "range", broker, members)
 
 
-def test_a_penstock_coordinator_tells_everything(client: ClusterClient) -> None:
-    admin = FakeAdmin()
+def test_a_penstock_coordinator_tells_everything(client: WireClient) -> None:
     with coordinator(MEASURED) as (view, _):
-        lag = LagSource(cast(GroupAdmin, admin), client).measure([group(view)])["g"]
+        lag = LagSource(client).measure([group(view)])["g"]
     assert lag.partitions == [PartitionLag("orders", 0, 3, 10, 7, 1500, "WARN", 99)]
     assert (lag.lag, lag.lag_ms, lag.status) == (7, 1500, "WARN")
-    assert admin.committed_asked == [[]]
 
 
-def test_another_kafka_is_asked_once_and_then_measured_by_offsets(client: ClusterClient) -> None:
+def test_another_kafka_is_asked_once_and_then_measured_by_offsets(client: WireClient) -> None:
     with coordinator(None) as (view, broker):
-        source = LagSource(cast(GroupAdmin, FakeAdmin()), client)
+        source = LagSource(client)
         for _ in range(3):
             lag = source.measure([group(view)])["g"]
         assert broker.connections == 1
@@ -79,9 +66,9 @@ def test_another_kafka_is_asked_once_and_then_measured_by_offsets(client: Cluste
     assert (lag.lag, lag.lag_ms, lag.status) == (8, None, None)
 
 
-def test_a_penstock_that_was_away_is_asked_again(client: ClusterClient) -> None:
+def test_a_penstock_that_was_away_is_asked_again(client: WireClient) -> None:
     with coordinator(MEASURED) as (view, _):
-        source = LagSource(cast(GroupAdmin, FakeAdmin()), client)
+        source = LagSource(client)
         assert source.measure([group(view)])["g"].status == "WARN"
     assert source.measure([group(view)])["g"].status is None
     with coordinator(MEASURED) as (view, back):
@@ -89,34 +76,25 @@ def test_a_penstock_that_was_away_is_asked_again(client: ClusterClient) -> None:
         assert back.connections == 1
 
 
-def test_a_coordinator_that_is_loading_is_measured_by_offsets(client: ClusterClient) -> None:
+def test_a_coordinator_that_is_loading_is_measured_by_offsets(client: WireClient) -> None:
     with coordinator(DescribeLagResponse(groups=[LagGroup("g", 14)])) as (view, _):
-        lag = LagSource(cast(GroupAdmin, FakeAdmin()), client).measure([group(view)])["g"]
+        lag = LagSource(client).measure([group(view)])["g"]
     assert lag.lag == 8
-
-
-def test_where_only_librdkafka_can_sign_in_nobody_is_asked_directly() -> None:
-    secure = Connection("ignored:1", {"security.protocol": "sasl_ssl", "sasl.mechanisms": "OAUTHBEARER"})
-    with coordinator(MEASURED) as (view, broker), direct_client(secure) as client:
-        assert LagSource(cast(GroupAdmin, FakeAdmin()), client).measure([group(view)])["g"].lag == 8
-        assert broker.connections == 0
 
 
 def test_a_sign_in_given_with_x_is_used() -> None:
     properties = {"security.protocol": "sasl_plaintext", "sasl.mechanisms": "SCRAM-SHA-256"}
     properties |= {"sasl.username": "ann", "sasl.password": "secret"}
-    with (
-        ScriptedBroker(mechanism="SCRAM-SHA-256") as broker,
-        direct_client(Connection("ignored:1", properties)) as client,
-    ):
+    with ScriptedBroker(mechanism="SCRAM-SHA-256") as broker:
         broker.answers[ApiKey.DESCRIBE_LAG] = lambda _: MEASURED
-        view = BrokerView(1, "127.0.0.1", broker.port)
-        assert LagSource(cast(GroupAdmin, FakeAdmin()), client).measure([group(view)])["g"].status == "WARN"
+        with WireClient(Connection(broker.address, properties)) as client:
+            view = BrokerView(1, "127.0.0.1", broker.port)
+            assert LagSource(client).measure([group(view)])["g"].status == "WARN"
 
 
-def test_what_members_read_without_a_commit_is_shown_too(client: ClusterClient) -> None:
+def test_what_members_read_without_a_commit_is_shown_too(client: WireClient) -> None:
     with coordinator(MEASURED) as (view, _):
-        lag = LagSource(cast(GroupAdmin, FakeAdmin()), client).measure([group(view, MEMBER)])["g"]
+        lag = LagSource(client).measure([group(view, MEMBER)])["g"]
     assert [(each.partition, each.committed_offset, each.end_offset, each.lag) for each in lag.partitions] == [
         (0, 3, 10, 7),
         (1, None, 12, None),

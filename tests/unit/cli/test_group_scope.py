@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group.admin import CommittedOffset
 from penstock.cli.group.offset_spec import PartitionOffsets
 from penstock.cli.group.scope import (
     Shift,
@@ -23,6 +22,7 @@ from penstock.cli.group.scope import (
     parse_target,
     summarize,
 )
+from penstock.client.operations.groups import CommittedOffset
 
 NOW_MS = 1_800_000_000_000
 HELD = PartitionOffsets(5, 20, {NOW_MS - 3_600_000: 9, NOW_MS: 20})

@@ -1,4 +1,4 @@
-"""Share groups on the command line: their coordinator describes them, and other brokers have none."""
+"""Share groups on the command line: their coordinator describes them, with their members and offsets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.cli.group.unlisted import ShareSource
+from penstock.cli.group.lag import LagSource
+from penstock.cli.group.queries import describe_groups
 from penstock.cli.group.view import describe_row
-from penstock.client.cluster import ClusterClient
-from penstock.client.settings import read_settings
+from penstock.cli.wire_client import WireClient
+from penstock.client.operations.groups import Group
+from penstock.client.view import BrokerView
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages import describe_share_group_offsets as offsets
-from penstock.wire.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
-from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from penstock.wire.messages.list_groups import ListedGroup, ListGroupsResponse
+from penstock.wire.messages.describe_groups import DescribeGroupsResponse
 from penstock.wire.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -24,6 +24,7 @@ from penstock.wire.messages.share_group_describe import (
     TopicPartitions,
 )
 from support.scripted_broker import ScriptedBroker
+from unit.cli.scripted_groups import scripted_cluster
 
 ROWS = [
     offsets.DescribeShareGroupOffsetsResponsePartition(1, 7, 0, 3),
@@ -33,22 +34,14 @@ ROWS = [
 
 
 @pytest.fixture
-def broker() -> Iterator[ScriptedBroker]:
-    with ScriptedBroker() as broker:
-        found = FindCoordinatorResponse(
-            coordinators=[Coordinator(name, 1, "127.0.0.1", broker.port) for name in ("shared", "other")]
-        )
-        broker.answers[ApiKey.FIND_COORDINATOR] = lambda _: found
-        yield broker
+def world() -> Iterator[tuple[ScriptedBroker, WireClient]]:
+    with scripted_cluster() as (cluster, client):
+        cluster.broker.answers[ApiKey.DESCRIBE_GROUPS] = lambda _: DescribeGroupsResponse()
+        yield cluster.broker, client
 
 
-@pytest.fixture
-def source(broker: ScriptedBroker) -> Iterator[ShareSource]:
-    with ClusterClient(read_settings({"bootstrap.servers": f"127.0.0.1:{broker.port}"})) as client:
-        yield ShareSource(client)
-
-
-def test_a_share_group_with_its_members_and_offsets(broker: ScriptedBroker, source: ShareSource) -> None:
+def test_a_share_group_with_its_members_and_offsets(world: tuple[ScriptedBroker, WireClient]) -> None:
+    broker, client = world
     reads = Assignment([TopicPartitions(bytes(16), "orders", [1, 0])])
     members = [Member(name, None, 2, "reader", "/10.0.0.1", ["orders"], reads) for name in ("b", "a")]
     broker.answers[ApiKey.SHARE_GROUP_DESCRIBE] = lambda _: ShareGroupDescribeResponse(
@@ -61,9 +54,9 @@ def test_a_share_group_with_its_members_and_offsets(broker: ScriptedBroker, sour
     broker.answers[ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS] = lambda _: offsets.DescribeShareGroupOffsetsResponse(
         groups=[offsets.DescribeShareGroupOffsetsResponseGroup("shared", [topic])]
     )
-    described = source.describe(["shared", "other"])
+    described = describe_groups(client, ["shared", "other"])
     assert list(described) == ["shared"]
-    row = describe_row(*described["shared"])
+    row = describe_row(described["shared"], LagSource(client).measure(described.values())["shared"])
     assert (row["type"], row["state"], row["assignor"], row["coordinator"], row["lag"]) == (
         "share",
         "Stable",
@@ -81,15 +74,9 @@ def test_a_share_group_with_its_members_and_offsets(broker: ScriptedBroker, sour
     assert shown == [(0, None, None, None), (1, 7, 3, None)]
 
 
-def test_share_groups_are_listed_by_every_broker(broker: ScriptedBroker, source: ShareSource) -> None:
-    cluster = DescribeClusterResponse(brokers=[DescribeClusterBroker(1, "127.0.0.1", broker.port)])
-    broker.answers[ApiKey.DESCRIBE_CLUSTER] = lambda _: cluster
-    rows = [ListedGroup("shared", "share", "Stable", "share"), ListedGroup("other", "consumer", "Empty", "classic")]
-    broker.answers[ApiKey.LIST_GROUPS] = lambda _: ListGroupsResponse(groups=rows)
-    assert source.names() == ["shared"]
-
-
-def test_brokers_without_share_groups(source: ShareSource) -> None:
-    assert source.describe(["shared"]) == {}
-    assert source.names() == ShareSource(None).names() == []
-    assert ShareSource(None).describe(["shared"]) == {}
+def test_a_share_group_whose_coordinator_was_just_lost_has_no_partitions(
+    world: tuple[ScriptedBroker, WireClient],
+) -> None:
+    _, client = world
+    lost = Group("shared", "share", "Stable", coordinator=BrokerView(1, "127.0.0.1", 1))
+    assert LagSource(client).measure([lost])["shared"].partitions == []

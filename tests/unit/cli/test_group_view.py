@@ -13,10 +13,10 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group.admin import Group, Member
 from penstock.cli.group.lag import GroupLag, PartitionLag
 from penstock.cli.group.view import describe_row, describe_view, human_duration, list_row, list_view, show
 from penstock.cli.main import penstock
+from penstock.client.operations.groups import Group, Member
 from penstock.client.view import BrokerView
 
 MEMBERS = (
@@ -193,7 +193,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys\n"
         "from penstock.cli.main import penstock\n"
         "penstock(sys.argv[1:], standalone_mode=False)\n"
-        "heavy = ('confluent_kafka', 'rich', 'asyncio', 'penstock.wire', 'penstock.cli.group.admin')\n"
+        "heavy = ('confluent_kafka', 'rich', 'asyncio', 'penstock.wire', 'penstock.cli.group.queries')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
     for name in ("list", "describe", "seek", "offsets", "delete"):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from penstock.client import cluster as cluster_module
 from penstock.client.address import Address
-from penstock.client.cluster import LATEST, ClusterClient
+from penstock.client.cluster import ClusterClient
 from penstock.client.failures import NoAnswer, NotServed
+from penstock.client.operations import routing
+from penstock.client.operations.offsets import LATEST
 from penstock.client.settings import read_settings
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
@@ -166,7 +167,7 @@ def test_what_is_not_served_is_not_asked_again(pair: Pair) -> None:
 
 
 def test_patience_ends_with_the_last_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(routing, "PAUSE_FIRST_S", 0.001)
     with client_of("127.0.0.1:1,127.0.0.1:2", patience_s=0.05) as client:
         with pytest.raises(TimeoutError, match=r"at 127\.0\.0\.1:1, 127\.0\.0\.1:2 did not answer within .*nothing"):
             client.topics()

@@ -21,13 +21,15 @@ from penstock.app.subscription import Subscription
 from penstock.client.application.admin import Admin
 from penstock.client.application.connection import Connection
 from penstock.client.application.consumer import REQUEST_TIMEOUT_S, consumer_properties
-from penstock.client.application.errors import ADVICE, ConnectionFailed, PenstockError, explained
-from penstock.client.application.group_offsets import read_group_positions
+from penstock.client.application.errors import ADVICE, ConnectionFailed, PenstockError, explained, explaining_wire
 from penstock.client.application.producer import Producer
 from penstock.client.application.records import Record
 from penstock.client.application.share import ShareConsumer
-from penstock.client.cluster import LATEST, ClusterClient, TryAgain
+from penstock.client.cluster import ClusterClient
 from penstock.client.failures import NoAnswer
+from penstock.client.operations.groups import committed_offsets
+from penstock.client.operations.offsets import LATEST
+from penstock.client.operations.routing import Refused, TryAgain
 from penstock.model.errors import ApiError
 from penstock.model.ids import TopicPartition as PartitionId
 from penstock.wire.messages.describe_share_group_offsets import (
@@ -316,10 +318,17 @@ def _topic_partitions(positions: Mapping[Partition, Position]) -> list[TopicPart
 
 def done_ahead(connection: Connection, group: str) -> dict[Partition, int]:
     """How many records past its committed offset a group has finished, by partition: they do not count as lag."""
-    positions = read_group_positions(connection.wire(), group, REQUEST_TIMEOUT_S)
+    timeout_s = REQUEST_TIMEOUT_S
+    with (
+        explaining_wire(f"the offsets of {group} cannot be read"),
+        ClusterClient(connection.wire(), timeout_s=timeout_s, patience_s=timeout_s) as client,
+    ):
+        found = client.run(committed_offsets, [group])[group]
+        if isinstance(found, Refused):
+            raise found
     return {
-        partition: sum(last - first + 1 for first, last in decode_ranges(offset, metadata))
-        for partition, (offset, metadata) in positions.items()
+        partition: sum(last - first + 1 for first, last in decode_ranges(each.offset, each.metadata))
+        for partition, each in found.items()
     }
 
 

@@ -15,7 +15,7 @@ from penstock.cli.cluster.disk_plan import NoRoom, plan_drain
 from penstock.cli.cluster.disks import read_disks
 from penstock.cli.cluster.moves import throttle_option
 from penstock.cli.cluster.reassignment_requests import BROKER_RESOURCE, config_change, refuse
-from penstock.cli.cluster.view import by_topic, patiently, read_brokers
+from penstock.cli.cluster.view import patiently, read_brokers
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, connection_options
 from penstock.cli.render import human_bytes, plural, print_table
@@ -23,6 +23,7 @@ from penstock.cli.style import StyledCommand
 from penstock.cli.wire_client import WireClient, check_error
 from penstock.client.disks import DiskView
 from penstock.client.failures import NoAnswer
+from penstock.client.operations.routing import by_topic
 from penstock.client.view import BrokerView
 from penstock.model.errors import error_name
 from penstock.model.ids import TopicPartition

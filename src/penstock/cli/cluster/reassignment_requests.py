@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.cli.cluster.view import ClusterView, by_topic
+from penstock.cli.cluster.view import ClusterView
 from penstock.cli.failures import CommandFailure
 from penstock.cli.wire_client import WireClient, check_error, error_text
 from penstock.client.failures import NoAnswer
+from penstock.client.operations.routing import by_topic
 from penstock.client.view import PartitionView
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition

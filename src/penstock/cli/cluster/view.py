@@ -10,6 +10,7 @@ from typing import TypeVar
 from penstock.cli.failures import CommandFailure
 from penstock.cli.wire_client import WireClient, check_error
 from penstock.client.failures import NoAnswer
+from penstock.client.operations.routing import by_topic
 from penstock.client.view import BrokerView, PartitionView, brokers_of, sizes_of
 from penstock.model.ids import TopicPartition
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -109,14 +110,6 @@ def read_ongoing(client: WireClient) -> dict[TopicPartition, Ongoing]:
         for topic in response.topics
         for partition in topic.partitions
     }
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers by topic."""
-    topics: dict[str, list[int]] = {}
-    for name in partitions:
-        topics.setdefault(name.topic, []).append(name.partition)
-    return topics
 
 
 def read_sizes(

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.client import open_admin
+from penstock.cli.client import open_client
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection, confirm, query_options
 from penstock.cli.render import plural, print_json, print_rows, print_table
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
-    from penstock.cli.admin import Admin
     from penstock.cli.dlq.letters import Letter
+    from penstock.cli.wire_client import WireClient
 
 SHOWN_MAX = 40
 
@@ -28,15 +28,16 @@ def command() -> None:
 @query_options
 def list_topics(connection: Connection, as_json: bool) -> None:
     """List the topics that take dead letters, and how many each has."""
+    from penstock.cli import topic_queries
     from penstock.cli.dlq.letters import takes_letters
 
-    admin = open_admin(connection)
     rows = []
-    for topic in admin.topics():
-        if not topic.internal and takes_letters(admin, topic.name):
-            ranges = _ranges(admin, topic.name, ())
-            letters = sum(end - first for first, end in ranges.values())
-            rows.append({"topic": topic.name, "partitions": len(ranges), "letters": letters})
+    with open_client(connection) as client:
+        for topic in topic_queries.list_topics(client):
+            if not topic.is_hidden and takes_letters(client, topic.name):
+                ranges = _ranges(client, topic.name, ())
+                letters = sum(end - first for first, end in ranges.values())
+                rows.append({"topic": topic.name, "partitions": len(ranges), "letters": letters})
     print_rows(rows, ("topic", "partitions", "letters"), as_json)
 
 
@@ -49,7 +50,8 @@ def peek(name: str, numbers: tuple[int, ...], last: int, connection: Connection,
     """Show the latest dead letters of a topic: which records they are, who gave them up, and why."""
     from penstock.cli.dlq.letters import as_document, read_letters
 
-    ranges = _ranges(open_admin(connection), name, numbers)
+    with open_client(connection) as client:
+        ranges = _ranges(client, name, numbers)
     latest = {number: (max(first, end - last), end) for number, (first, end) in ranges.items()}
     letters = sorted(read_letters(connection, name, latest), key=lambda letter: letter[:2])
     if as_json:
@@ -84,24 +86,25 @@ def replay(
     a copy has its record read from the topic, if it is still there.
     """
     from penstock.cli.dlq.letters import Replay, read_letters
+    from penstock.cli.topic_queries import delete_records
 
     if purges and (group or from_topic):
         raise click.UsageError("--purge deletes all dead letters: leave out --group and --from-topic.")
-    admin = open_admin(connection)
-    ranges = _ranges(admin, name, numbers)
-    if not dry_run:
-        count = sum(end - first for first, end in ranges.values())
-        confirm(f"Send the records of {plural(count, 'dead letter')} of {name} back?", yes)
-    sender = Replay(connection, admin)
-    counts: dict[str, int] = {}
-    for letter in read_letters(connection, name, ranges):
-        if group not in (None, letter.account.group) or from_topic not in (None, letter.account.topic):
-            continue
-        if dry_run or sender.send(letter):
-            counts[letter.account.topic] = counts.get(letter.account.topic, 0) + 1
-    sender.finish()
-    if purges and not dry_run:
-        admin.delete_records(name, {number: end for number, (_, end) in ranges.items()})
+    with open_client(connection) as client:
+        ranges = _ranges(client, name, numbers)
+        if not dry_run:
+            count = sum(end - first for first, end in ranges.values())
+            confirm(f"Send the records of {plural(count, 'dead letter')} of {name} back?", yes)
+        sender = Replay(connection, client)
+        counts: dict[str, int] = {}
+        for letter in read_letters(connection, name, ranges):
+            if group not in (None, letter.account.group) or from_topic not in (None, letter.account.topic):
+                continue
+            if dry_run or sender.send(letter):
+                counts[letter.account.topic] = counts.get(letter.account.topic, 0) + 1
+        sender.finish()
+        if purges and not dry_run:
+            delete_records(client, name, {number: end for number, (_, end) in ranges.items()})
     rows = sorted(counts.items())
     if as_json:
         print_json({"topics": [{"topic": topic, "records": count} for topic, count in rows], "gone": sender.gone})
@@ -122,29 +125,32 @@ def purge(
 ) -> None:
     """Delete the dead letters of a topic; the topic itself stays."""
     from penstock.cli.dlq.letters import takes_letters
+    from penstock.cli.topic_queries import delete_records
 
-    admin = open_admin(connection)
-    if not takes_letters(admin, name):
-        raise CommandFailure(
-            f"{name} is no topic for dead letters",
-            "neither its name nor errors.deadletterqueue.group.enable=true says so",
-            "`penstock dlq list` shows them; `penstock topic trim` deletes records of any topic",
-        )
-    ranges = _ranges(admin, name, numbers)
-    targets = {
-        number: end if offset is None else min(max(offset, first), end) for number, (first, end) in ranges.items()
-    }
-    count = sum(targets[number] - first for number, (first, _) in ranges.items())
-    confirm(f"Delete {plural(count, 'dead letter')} of {name}?", yes)
-    starts = admin.delete_records(name, targets)
+    with open_client(connection) as client:
+        if not takes_letters(client, name):
+            raise CommandFailure(
+                f"{name} is no topic for dead letters",
+                "neither its name nor errors.deadletterqueue.group.enable=true says so",
+                "`penstock dlq list` shows them; `penstock topic trim` deletes records of any topic",
+            )
+        ranges = _ranges(client, name, numbers)
+        targets = {
+            number: end if offset is None else min(max(offset, first), end) for number, (first, end) in ranges.items()
+        }
+        count = sum(targets[number] - first for number, (first, _) in ranges.items())
+        confirm(f"Delete {plural(count, 'dead letter')} of {name}?", yes)
+        starts = delete_records(client, name, targets)
     rows = [{"partition": number, "deleted": starts[number] - ranges[number][0]} for number in sorted(starts)]
     print_rows(rows, ("partition", "deleted"), as_json)
 
 
-def _ranges(admin: Admin, topic: str, numbers: tuple[int, ...]) -> dict[int, tuple[int, int]]:
+def _ranges(client: WireClient, topic: str, numbers: tuple[int, ...]) -> dict[int, tuple[int, int]]:
     """The first offset and the end of each partition."""
-    chosen = admin.chosen_partitions(topic, numbers)
-    firsts, ends = admin.earliest_offsets(topic, chosen), admin.latest_offsets(topic, chosen)
+    from penstock.cli.topic_queries import chosen_partitions, earliest_offsets, latest_offsets
+
+    chosen = chosen_partitions(client, topic, numbers)
+    firsts, ends = earliest_offsets(client, topic, chosen), latest_offsets(client, topic, chosen)
     return {number: (firsts[number], ends[number]) for number in chosen}
 
 

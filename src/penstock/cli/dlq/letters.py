@@ -12,6 +12,7 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
 from penstock.cli.records.consume import RangeReader
 from penstock.cli.records.format import json_bytes
+from penstock.cli.topic_queries import describe_topic, earliest_offsets, topic_configs
 from penstock.core.share.dead_letters import Account, Headers, original_headers, read_account
 from penstock.gateway.kafka.dead_letter_headers import TOPIC_NAMES, origin_of, without_reasons
 from penstock.gateway.kafka.records import headers_of
@@ -19,7 +20,7 @@ from penstock.gateway.kafka.records import headers_of
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
-    from penstock.cli.admin import Admin
+    from penstock.cli.wire_client import WireClient
 
 # A topic that takes the dead letters of share groups says so.
 ENABLED = "errors.deadletterqueue.group.enable"
@@ -46,11 +47,11 @@ class Letter(NamedTuple):
         return self.key is not None or self.value is not None or bool(self.headers)
 
 
-def takes_letters(admin: Admin, topic: str) -> bool:
+def takes_letters(client: WireClient, topic: str) -> bool:
     """Whether a topic is for dead letters, by its settings or by its name."""
     if TOPIC_NAMES.search(topic):
         return True
-    return any(config.name == ENABLED and config.value == "true" for config in admin.topic_configs(topic))
+    return any(config.name == ENABLED and config.value == "true" for config in topic_configs(client, topic))
 
 
 def read_letters(
@@ -126,11 +127,11 @@ def as_document(letter: Letter) -> dict[str, Any]:
 class Replay:
     """Sends records back, each to the partition it came from."""
 
-    def __init__(self, connection: Connection, admin: Admin) -> None:
+    def __init__(self, connection: Connection, client: WireClient) -> None:
         # Letters without their records, whose records are not in their topics any more.
         self.gone = 0
         self._connection = connection
-        self._admin = admin
+        self._client = client
         self._partitions: dict[str, int] = {}
         self._error: KafkaError | None = None
         settings = client_settings(connection, **{"enable.idempotence": True, "acks": "all"})
@@ -172,13 +173,13 @@ class Replay:
 
     def _partition_count(self, topic: str) -> int:
         if topic not in self._partitions:
-            self._partitions[topic] = len(self._admin.describe_topic(topic).partitions)
+            self._partitions[topic] = len(describe_topic(self._client, topic).partitions)
         return self._partitions[topic]
 
     def _original(
         self, topic: str, partition: int, offset: int
     ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]] | None:
-        first = self._admin.earliest_offsets(topic, [partition])[partition]
+        first = earliest_offsets(self._client, topic, [partition])[partition]
         if offset < first:
             return None
         reader = RangeReader(self._connection, topic, {partition: (offset, offset + 1)}, "read_uncommitted")

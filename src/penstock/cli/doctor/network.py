@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from penstock.cli.client import bootstrap_addresses, check_reachable
 from penstock.cli.doctor.command import NOTE, OK, WRONG, Finding
@@ -12,7 +13,12 @@ from penstock.cli.options import Connection
 from penstock.client.failures import reason_of
 from penstock.config.listeners import is_loopback
 
+if TYPE_CHECKING:
+    from penstock.cli.wire_client import WireClient
+    from penstock.client.operations.topics import Topic
+
 ADVERTISED_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_S = 5.0
 TOPICS_LOOKED_AT_MAX = 200
 FUTURE_MS_MAX = 5 * 60 * 1000
 
@@ -25,23 +31,27 @@ def check_cluster(connection: Connection) -> list[Finding]:
         return [Finding(WRONG, failure.message, failure.why, failure.advice)]
     findings = [Finding(OK, f"{connection.bootstrap} accepts connections")]
 
-    from penstock.cli.admin import Admin
+    from penstock.cli.cluster.view import read_brokers
     from penstock.cli.doctor.disks import check_disks
     from penstock.cli.doctor.security import check_plain_text, check_sign_in
+    from penstock.cli.topic_queries import list_topics
+    from penstock.cli.wire_client import WireClient
 
     findings += check_sign_in(connection, bootstrap_addresses(connection))
     if any(finding.level == WRONG for finding in findings):
         return findings
     try:
-        admin = Admin(connection, timeout_s=5)
-        _, controller, brokers = admin.brokers()
-        topics = admin.topics()
+        with WireClient(connection, ANSWER_TIMEOUT_S, ANSWER_TIMEOUT_S) as client:
+            topics = list_topics(client)
+            _, controller, registered = read_brokers(client)
+            timestamps = _check_timestamps(client, topics)
     except CommandFailure as failure:
         why = failure.why or "it accepts connections, yet does not answer as a Kafka broker does"
         advice = "check that the port is a Kafka listener, and -X security.protocol if it wants TLS or a sign-in"
         return [*findings, Finding(WRONG, failure.message, why, failure.advice or advice)]
+    brokers = [broker for broker in registered.values() if not broker.fenced]
     findings.append(Finding(OK, f"{len(brokers)} broker(s) answer, {len(topics)} topic(s)"))
-    if controller is None:
+    if controller < 0:
         findings.append(Finding(WRONG, "the cluster has no controller", "topics cannot be created or changed"))
     reached = bootstrap_addresses(connection)[0].host
     for broker in brokers:
@@ -55,8 +65,7 @@ def check_cluster(connection: Connection) -> list[Finding]:
             Finding(WRONG, f"{len(offline)} partition(s) have no leader", shown, "look at the brokers' logs")
         )
     findings += check_disks(connection)
-    findings += _check_timestamps(admin, [topic.name for topic in topics if not topic.internal])
-    return findings
+    return [*findings, timestamps]
 
 
 def check_advertised(node_id: int, host: str, port: int, reached: str) -> Finding:
@@ -80,23 +89,32 @@ def check_advertised(node_id: int, host: str, port: int, reached: str) -> Findin
     return Finding(OK, f"broker {node_id} advertises {address}, reachable from here")
 
 
-def _check_timestamps(admin: object, topics: list[str]) -> list[Finding]:
+def _check_timestamps(client: WireClient, topics: list[Topic]) -> Finding:
     """Records from the future show that some producer's clock, or ours, is wrong; retention keeps them too long."""
-    from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+    from penstock.client.operations.offsets import MAX_TIMESTAMP, read_positions
+    from penstock.client.operations.routing import Refused
+    from penstock.model.ids import TopicPartition
 
-    from penstock.cli.admin import Admin
-
-    assert isinstance(admin, Admin)
     limit_ms = int(time.time() * 1000) + FUTURE_MS_MAX
-    ahead = []
-    for topic in topics[:TOPICS_LOOKED_AT_MAX]:
-        try:
-            newest = admin.offsets(topic, [0], OffsetSpec.max_timestamp())  # type: ignore[no-untyped-call]
-        except CommandFailure:
-            return [Finding(OK, "record timestamps: not checked, the broker does not tell")]
-        if newest[0][1] > limit_ms:
-            ahead.append(topic)
+    looked_at = [topic for topic in topics if not topic.is_hidden][:TOPICS_LOOKED_AT_MAX]
+    wanted = [
+        TopicPartition(topic.name, each.partition)
+        for topic in looked_at
+        for each in topic.partitions[:1]
+        if each.leader >= 0
+    ]
+    try:
+        found = client.attempt("timestamps cannot be read", read_positions, dict.fromkeys(wanted, MAX_TIMESTAMP))
+    except CommandFailure:
+        found = {}
+    if len(found) < len(wanted) or any(isinstance(each, Refused) for each in found.values()):
+        return Finding(OK, "record timestamps: not checked, the broker does not tell")
+    ahead = [
+        name.topic
+        for name, newest in found.items()
+        if not isinstance(newest, Refused) and newest.timestamp_ms > limit_ms
+    ]
     if ahead:
         why = f"the newest records of {', '.join(ahead[:5])} have timestamps in the future, so they are kept too long"
-        return [Finding(NOTE, "clocks differ between producers and this machine", why, "synchronise the clocks")]
-    return [Finding(OK, "record timestamps: none in the future")]
+        return Finding(NOTE, "clocks differ between producers and this machine", why, "synchronise the clocks")
+    return Finding(OK, "record timestamps: none in the future")

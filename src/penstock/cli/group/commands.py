@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.client import open_client
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.scope import choose, offset_rows, offsets_as_csv, parse_offsets, parse_scopes, parse_target
 from penstock.cli.group.view import describe_row, describe_view, list_row, list_view, show, watch_options
@@ -15,8 +16,9 @@ from penstock.cli.render import documents, plural, print_json, print_table
 from penstock.cli.style import StyledGroup
 
 if TYPE_CHECKING:
-    from penstock.cli.group.admin import Group, GroupAdmin
     from penstock.cli.group.seek import Move
+    from penstock.cli.wire_client import WireClient
+    from penstock.client.operations.groups import Group
 
 MEMBERS_NAMED_MAX = 3
 SCOPE_HELP = "Only these partitions: TOPIC, TOPIC:0 or TOPIC:0,2-4; repeatable."
@@ -35,25 +37,17 @@ def list_groups(pattern: str, interval_s: float | None, connection: Connection, 
     """List groups whose name matches PATTERN (`*`, `?` and `[a-z]` as in a shell), and their lag."""
     import fnmatch
 
-    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group import queries
     from penstock.cli.group.lag import LagSource
-    from penstock.cli.group.unlisted import ShareSource, StreamsSource
-    from penstock.cli.wire_client import direct_client
-
-    admin = GroupAdmin(connection)
 
     def take() -> list[dict[str, Any]]:
-        names = [group.group_id for group in admin.groups() if fnmatch.fnmatchcase(group.group_id, pattern)]
-        shared = shares.describe([name for name in shares.names() if fnmatch.fnmatchcase(name, pattern)])
-        groups = streams.describe([name for name in streams.names() if fnmatch.fnmatchcase(name, pattern)])
-        groups |= admin.describe_groups([name for name in names if name not in shared and name not in groups])
+        listed = [group.group_id for group in queries.list_groups(client)]
+        groups = queries.describe_groups(client, [name for name in listed if fnmatch.fnmatchcase(name, pattern)])
         lags = source.measure(groups.values())
-        rows = {name: list_row(group, lags[name]) for name, group in groups.items()}
-        rows |= {name: list_row(*found) for name, found in shared.items()}
-        return [row for _, row in sorted(rows.items())]
+        return [list_row(group, lags[name]) for name, group in sorted(groups.items())]
 
-    with direct_client(connection) as client:
-        source, shares, streams = LagSource(admin, client), ShareSource(client), StreamsSource(client)
+    with open_client(connection) as client:
+        source = LagSource(client)
         show(take, list_view, as_json, interval_s)
 
 
@@ -71,22 +65,15 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
       STALL   it commits the same offset again and again, and there is more
       STOP    it has stopped committing, and there is more
     """
-    from penstock.cli.group.admin import GroupAdmin
     from penstock.cli.group.lag import LagSource
-    from penstock.cli.group.unlisted import ShareSource, StreamsSource
-    from penstock.cli.wire_client import direct_client
-
-    admin = GroupAdmin(connection)
+    from penstock.cli.group.queries import describe_group
 
     def take() -> dict[str, Any]:
-        shared = shares.describe([name])
-        if shared:
-            return describe_row(*shared[name])
-        group = streams.describe([name]).get(name) or admin.describe_group(name)
+        group = describe_group(client, name)
         return describe_row(group, source.measure([group])[name])
 
-    with direct_client(connection) as client:
-        source, shares, streams = LagSource(admin, client), ShareSource(client), StreamsSource(client)
+    with open_client(connection) as client:
+        source = LagSource(client)
         show(take, describe_view, as_json, interval_s)
 
 
@@ -114,14 +101,12 @@ def seek(name: str, word: str, scopes: tuple[str, ...], dry_run: bool, connectio
     target = parse_target(word, int(time.time() * 1000))
     wanted = parse_scopes(scopes)
 
-    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group.queries import describe_groups
     from penstock.cli.group.seek import plan_seek
 
-    admin = GroupAdmin(connection)
-    group = admin.describe_groups([name]).get(name)
-    _require_idle(group, dry_run)
-    moves = plan_seek(admin, name, target, wanted)
-    _apply(admin, name, moves, dry_run, as_json)
+    with open_client(connection) as client:
+        _require_idle(describe_groups(client, [name]).get(name), dry_run)
+        _apply(client, name, plan_seek(client, name, target, wanted), dry_run, as_json)
 
 
 @command.command()
@@ -156,22 +141,24 @@ def offsets(
     parsed = parse_offsets(source.read(), source.name) if source is not None else None
     wanted = parse_scopes(scopes)
 
-    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group.queries import describe_groups
     from penstock.cli.group.seek import plan_import
 
-    admin = GroupAdmin(connection)
-    if parsed is not None:
-        _require_idle(admin.describe_groups([name]).get(name), dry_run)
-        _apply(admin, name, plan_import(admin, name, parsed), dry_run, chosen_output == "json")
-    elif wanted:
-        _forget(admin, connection, name, wanted, dry_run, yes, chosen_output == "json")
-    else:
-        _export(admin, name, chosen_output)
+    with open_client(connection) as client:
+        if parsed is not None:
+            _require_idle(describe_groups(client, [name]).get(name), dry_run)
+            _apply(client, name, plan_import(client, name, parsed), dry_run, chosen_output == "json")
+        elif wanted:
+            _forget(client, name, wanted, dry_run, yes, chosen_output == "json")
+        else:
+            _export(client, name, chosen_output)
 
 
-def _export(admin: GroupAdmin, name: str, output: str) -> None:
-    admin.describe_group(name)
-    committed = admin.committed([name])[name]
+def _export(client: WireClient, name: str, output: str) -> None:
+    from penstock.cli.group.queries import committed_offsets, describe_group
+
+    describe_group(client, name)
+    committed = committed_offsets(client, [name])[name]
     if output == "json":
         print_json(offset_rows(committed))
     elif output == "csv":
@@ -184,19 +171,14 @@ def _export(admin: GroupAdmin, name: str, output: str) -> None:
 
 
 def _forget(
-    admin: GroupAdmin,
-    connection: Connection,
-    name: str,
-    scopes: dict[str, set[int] | None],
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    client: WireClient, name: str, scopes: dict[str, set[int] | None], dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    from penstock.cli.group.admin import by_topic
-    from penstock.cli.group.seek import forget_offsets
+    from penstock.cli.group.queries import committed_offsets, delete_offsets, describe_group
+    from penstock.client.operations.routing import by_topic
+    from penstock.model.ids import TopicPartition
 
-    group = admin.describe_group(name)
-    committed = admin.committed([name])[name]
+    describe_group(client, name)
+    committed = committed_offsets(client, [name])[name]
     held = by_topic(committed)
     missing = sorted(set(scopes) - set(held))
     if missing:
@@ -205,10 +187,10 @@ def _forget(
             f"it has offsets of {', '.join(held) or 'no topic'}",
             f"`penstock group offsets {name}` shows them",
         )
-    chosen = sorted(choose(scopes, held))
+    chosen = sorted(TopicPartition(*each) for each in choose(scopes, held))
     if not dry_run:
         confirm(f"Delete {plural(len(chosen), 'offset')} of group {name}?", yes)
-        forget_offsets(connection, group, chosen)
+        delete_offsets(client, name, chosen)
     rows = [(*place, committed[place].offset) for place in chosen]
     if as_json:
         print_json(documents(("topic", "partition", "old_offset"), rows))
@@ -222,12 +204,14 @@ def _forget(
 @query_options
 def delete(names: tuple[str, ...], yes: bool, connection: Connection, as_json: bool) -> None:
     """Delete groups without members, with all their committed offsets or share-partitions."""
-    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group.queries import delete_groups
+    from penstock.client.operations.topics import describe_cluster
 
-    admin = GroupAdmin(connection)
     chosen = list(dict.fromkeys(names))
-    confirm(f"Delete {', '.join(chosen)} and all committed offsets?", yes)
-    results = admin.delete_groups(chosen)
+    with open_client(connection) as client:
+        client.run(describe_cluster)
+        confirm(f"Delete {', '.join(chosen)} and all committed offsets?", yes)
+        results = delete_groups(client, chosen)
     if as_json:
         print_json([{"group": name, "result": "failed" if failure else "deleted"} for name, failure in results.items()])
     else:
@@ -260,9 +244,12 @@ def _require_idle(group: Group | None, dry_run: bool) -> None:
     )
 
 
-def _apply(admin: GroupAdmin, name: str, moves: list[Move], dry_run: bool, as_json: bool) -> None:
+def _apply(client: WireClient, name: str, moves: list[Move], dry_run: bool, as_json: bool) -> None:
     if not dry_run:
-        admin.commit(name, {(move.topic, move.partition): move.place for move in moves})
+        from penstock.cli.group.queries import commit_offsets
+        from penstock.model.ids import TopicPartition
+
+        commit_offsets(client, name, {TopicPartition(move.topic, move.partition): move.place for move in moves})
     if as_json:
         print_json([move.row() for move in moves])
         return

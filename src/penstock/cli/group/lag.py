@@ -1,5 +1,7 @@
 """The lag of groups: from Penstock's coordinators, or else from committed and end offsets.
 
+Of share groups, coordinators of every kind know the lag.
+
 Apache Kafka does not support Penstock's API and closes the connection; it is not asked again. What only a Penstock
 coordinator knows, the age of the first unread record and the status, is None then.
 """
@@ -7,13 +9,15 @@ coordinator knows, the age of the first unread record and the status, is None th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.cli.group.admin import Committed, Group, GroupAdmin, PartitionName
-from penstock.client.cluster import ClusterClient
+from penstock.cli.group.queries import committed_offsets, end_offsets
+from penstock.cli.wire_client import WireClient
 from penstock.client.failures import NoAnswer
+from penstock.client.operations.groups import SHARE, Committed, Group, ShareOffset, share_offsets
 from penstock.client.view import BrokerView
+from penstock.model.ids import TopicPartition
 from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup, LagPartition
 
 # From good to bad.
@@ -58,34 +62,37 @@ class GroupLag:
 
 
 class LagSource:
-    """Measures groups, repeatedly if needed; without a client from offsets alone."""
+    """Measures groups, repeatedly if needed."""
 
-    def __init__(self, admin: GroupAdmin, client: ClusterClient | None) -> None:
-        self._admin = admin
+    def __init__(self, client: WireClient) -> None:
         self._client = client
         self._acquainted: set[int] = set()
         self._strangers: set[int] = set()
 
     def measure(self, groups: Iterable[Group]) -> dict[str, GroupLag]:
         """Every group by name, with the partitions it has committed in or reads."""
-        described = {group.group_id: group for group in groups}
+        every = list(groups)
+        shared = self._client.run(share_offsets, [group for group in every if group.type == SHARE])
+        found = {group.group_id: _share_lag(shared.get(group.group_id, {})) for group in every if group.type == SHARE}
+        return found | self._measure({group.group_id: group for group in every if group.type != SHARE})
+
+    def _measure(self, described: Mapping[str, Group]) -> dict[str, GroupLag]:
         measured = self._ask_coordinators(described.values())
         found = {name: GroupLag([*map(_partition, answer.partitions)]) for name, answer in measured.items()}
         unmeasured = [name for name in described if name not in found]
-        committed = self._admin.committed(unmeasured)
-        ends = self._admin.end_offsets(
+        committed = committed_offsets(self._client, unmeasured)
+        ends = end_offsets(
+            self._client,
             {
                 *(name for offsets in committed.values() for name in offsets),
                 *(name for group in described.values() for name in _uncommitted(group, found)),
-            }
+            },
         )
         found |= {name: _from_offsets(offsets, ends) for name, offsets in committed.items()}
         return {name: _with_assigned(found[name], group, ends) for name, group in described.items()}
 
     def _ask_coordinators(self, groups: Iterable[Group]) -> dict[str, LagGroup]:
         answers: dict[str, LagGroup] = {}
-        if self._client is None:
-            return answers
         coordinated: dict[BrokerView, list[str]] = defaultdict(list)
         for group in groups:
             if group.coordinator is not None and group.coordinator.node_id not in self._strangers:
@@ -116,7 +123,12 @@ def _partition(row: LagPartition) -> PartitionLag:
     )
 
 
-def _from_offsets(committed: Committed, ends: dict[PartitionName, int]) -> GroupLag:
+def _share_lag(offsets: Mapping[TopicPartition, ShareOffset]) -> GroupLag:
+    """Lag counts records that are not finished yet, wherever they are; there is no one offset that is committed."""
+    return GroupLag([PartitionLag(*name, each.start_offset, lag=each.lag) for name, each in sorted(offsets.items())])
+
+
+def _from_offsets(committed: Committed, ends: dict[TopicPartition, int]) -> GroupLag:
     rows = []
     for name, place in committed.items():
         end = ends.get(name)
@@ -125,14 +137,14 @@ def _from_offsets(committed: Committed, ends: dict[PartitionName, int]) -> Group
     return GroupLag(rows)
 
 
-def _uncommitted(group: Group, found: dict[str, GroupLag]) -> set[PartitionName]:
+def _uncommitted(group: Group, found: dict[str, GroupLag]) -> set[TopicPartition]:
     """Partitions that a group's members read without a commit yet."""
     lag = found.get(group.group_id, GroupLag())
-    held = {(each.topic, each.partition) for each in lag.partitions}
+    held = {TopicPartition(each.topic, each.partition) for each in lag.partitions}
     return {name for member in group.members for name in member.assignment} - held
 
 
-def _with_assigned(lag: GroupLag, group: Group, ends: dict[PartitionName, int]) -> GroupLag:
+def _with_assigned(lag: GroupLag, group: Group, ends: dict[TopicPartition, int]) -> GroupLag:
     missing = _uncommitted(group, {group.group_id: lag})
     rows = [*lag.partitions, *(PartitionLag(*name, end_offset=ends.get(name)) for name in missing)]
     return GroupLag(sorted(rows, key=lambda row: (row.topic, row.partition)))

@@ -16,7 +16,7 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.group.offset_spec import OffsetRange, PartitionOffsets, parse_offset_range, resolve
 
 if TYPE_CHECKING:
-    from penstock.cli.group.admin import Committed, PartitionName
+    from penstock.client.operations.groups import Committed
 
 OFFSET_MAX = (1 << 63) - 1
 PARTITION_MAX = (1 << 31) - 1
@@ -26,6 +26,9 @@ ALIASES = {"earliest": "start", "latest": "end"}
 CSV_COLUMNS = ["topic", "partition", "offset"]
 _SHIFT = re.compile(r"[+-]\d+")
 _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?")
+
+# A topic and a partition's number.
+PartitionName = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Plans for `group seek` and `group offsets --import`, and deletion of offsets."""
+"""Plans for `group seek` and `group offsets --import`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cli.failures import CommandFailure
-from penstock.cli.group.admin import CommittedOffset, Group, GroupAdmin, PartitionName, advice_for, by_topic
 from penstock.cli.group.offset_spec import Anchor, OffsetRange, PartitionOffsets, timestamps_of
-from penstock.cli.group.scope import Shift, Target, choose, new_offset
-from penstock.cli.options import Connection
+from penstock.cli.group.queries import committed_offsets
+from penstock.cli.group.scope import PartitionName, Shift, Target, choose, new_offset
+from penstock.cli.topic_queries import describe_topic, earliest_offsets, latest_offsets, list_topics, offsets_at
 from penstock.cli.wire_client import WireClient
-from penstock.client.failures import NoAnswer
-from penstock.model.errors import ErrorCode, error_name
-from penstock.wire.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-)
+from penstock.client.operations.groups import CommittedOffset
+from penstock.client.operations.routing import by_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +40,17 @@ class Move:
         }
 
 
-def plan_seek(admin: GroupAdmin, name: str, target: Target, scopes: Mapping[str, set[int] | None]) -> list[Move]:
+def plan_seek(client: WireClient, name: str, target: Target, scopes: Mapping[str, set[int] | None]) -> list[Move]:
     """The moves that take a group to `target`; raises CommandFailure if there is nothing to move or no way to."""
-    committed = admin.committed([name])[name]
+    committed = committed_offsets(client, [name])[name]
     if scopes:
-        present = {topic: [each.partition for each in admin.describe_topic(topic).partitions] for topic in scopes}
+        present = {topic: [each.partition for each in describe_topic(client, topic).partitions] for topic in scopes}
         chosen = choose(scopes, present)
     else:
-        there = {(topic.name, each.partition) for topic in admin.topics() for each in topic.partitions}
-        chosen = set(committed) & there
+        there: set[PartitionName] = {
+            (topic.name, each.partition) for topic in list_topics(client) for each in topic.partitions
+        }
+        chosen = there.intersection(committed)
     if not chosen:
         raise CommandFailure(
             f"group {name} has no committed offsets to move",
@@ -69,7 +65,7 @@ def plan_seek(admin: GroupAdmin, name: str, target: Target, scopes: Mapping[str,
             "it has no committed offset there to count from",
             "give an offset, a time, earliest or latest, or leave the partition out with -t",
         )
-    known = _partition_offsets(admin, chosen, timestamps_of(target) if isinstance(target, OffsetRange) else set())
+    known = _partition_offsets(client, chosen, timestamps_of(target) if isinstance(target, OffsetRange) else set())
     moves = []
     for place in sorted(chosen):
         old = committed[place].offset if place in committed else None
@@ -87,14 +83,14 @@ def _asked(target: Target, old: int | None, otherwise: int) -> int:
     return target.begin.number if target.begin.anchor is Anchor.ABSOLUTE else otherwise
 
 
-def plan_import(admin: GroupAdmin, name: str, offsets: Mapping[PartitionName, Mapping[str, Any]]) -> list[Move]:
+def plan_import(client: WireClient, name: str, offsets: Mapping[PartitionName, Mapping[str, Any]]) -> list[Move]:
     """The moves that give a group the offsets of a file, unchanged: an export may be older than retained records."""
-    committed = admin.committed([name])[name]
+    committed = committed_offsets(client, [name])[name]
     present = {
-        topic: [each.partition for each in admin.describe_topic(topic).partitions] for topic in by_topic(offsets)
+        topic: [each.partition for each in describe_topic(client, topic).partitions] for topic in by_topic(offsets)
     }
     choose({topic: set(numbers) for topic, numbers in by_topic(offsets).items()}, present)
-    known = _partition_offsets(admin, offsets, set())
+    known = _partition_offsets(client, offsets, set())
     return [
         Move(
             *place,
@@ -108,43 +104,14 @@ def plan_import(admin: GroupAdmin, name: str, offsets: Mapping[PartitionName, Ma
 
 
 def _partition_offsets(
-    admin: GroupAdmin, partitions: Iterable[PartitionName], moments: set[int]
+    client: WireClient, partitions: Iterable[PartitionName], moments: set[int]
 ) -> dict[PartitionName, PartitionOffsets]:
     found = {}
     for topic, numbers in by_topic(partitions).items():
-        starts = admin.earliest_offsets(topic, numbers)
-        ends = admin.latest_offsets(topic, numbers)
-        at = {moment: admin.offsets_at(topic, numbers, moment) for moment in moments}
+        starts = earliest_offsets(client, topic, numbers)
+        ends = latest_offsets(client, topic, numbers)
+        at = {moment: offsets_at(client, topic, numbers, moment) for moment in moments}
         for number in numbers:
             here = {moment: offsets[number] for moment, offsets in at.items()}
             found[topic, number] = PartitionOffsets(starts[number], ends[number], here)
     return found
-
-
-def forget_offsets(connection: Connection, group: Group, partitions: Iterable[PartitionName]) -> None:
-    """Delete committed offsets; raises CommandFailure when one could not be deleted."""
-    what = f"cannot delete offsets of group {group.group_id}"
-    if group.coordinator is None:
-        raise CommandFailure(what, "its coordinator is not known", "`penstock cluster info` shows the brokers")
-    wanted = [
-        OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(number) for number in numbers])
-        for topic, numbers in by_topic(partitions).items()
-    ]
-    try:
-        with WireClient(connection) as client:
-            response: OffsetDeleteResponse = client.ask_at(
-                group.coordinator.address, OffsetDeleteRequest(group.group_id, wanted)
-            )
-    except NoAnswer as error:
-        raise CommandFailure(what, str(error), "`penstock doctor` checks the connection") from error
-    _refuse(response.error_code, what, "the broker refuses", group)
-    for topic in response.topics:
-        for partition in topic.partitions:
-            subscribed = partition.error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-            why = f"its members read {topic.name}" if subscribed else "the broker refuses"
-            _refuse(partition.error_code, f"{what} in {topic.name}-{partition.partition_index}", why, group)
-
-
-def _refuse(code: int, what: str, why: str, group: Group) -> None:
-    if code:
-        raise CommandFailure(what, f"{why} ({error_name(code)})", advice_for(error_name(code), group.group_id))

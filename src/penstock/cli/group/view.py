@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from penstock.cli.group.admin import Group, Member
     from penstock.cli.group.lag import GroupLag
+    from penstock.client.operations.groups import Group, Member
 
 STYLES = {
     "status": {"OK": "green", "WARN": "yellow", "STALL": "red", "STOP": "bold red"},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.client import client_settings, explain, explaining, open_admin
+from penstock.cli.client import client_settings, explain, explaining, open_client
 from penstock.cli.failures import CommandFailure
 from penstock.cli.group.offset_spec import (
     Anchor,
@@ -32,7 +32,7 @@ from penstock.gateway.kafka.records import HEADERS_UNREADABLE, headers_of
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-    from penstock.cli.admin import Admin
+    from penstock.cli.wire_client import WireClient
 
 DEFAULT_FORMAT = r"%v\n"
 # Where a group without committed offsets begins, and librdkafka's names for it.
@@ -98,17 +98,21 @@ def command(
     if exit_at_end and group_id is None and offset_range.stop is None:
         offset_range = parse_offset_range(f"{span}:end", int(time.time() * 1000))
 
-    admin = open_admin(connection)
     level = "read_uncommitted" if read_uncommitted else "read_committed"
     reader: GroupReader | RangeReader
     if group_id is not None:
-        admin.describe_topic(topic)
+        from penstock.cli.topic_queries import describe_topic
+
+        with open_client(connection) as client:
+            describe_topic(client, topic)
         reset = GROUP_BEGINS[offset_range]
         # A member that is terminated leaves the group, so that the others need not wait for its session timeout.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         reader = GroupReader(connection, topic, group_id, reset, level, exit_at_end)
     else:
-        reader = RangeReader(connection, topic, _ranges(admin, topic, numbers, offset_range), level)
+        with open_client(connection) as client:
+            ranges = _ranges(client, topic, numbers, offset_range)
+        reader = RangeReader(connection, topic, ranges, level)
     _print_all(reader, printer, count, notes_left=1 if template is not None and shows_headers(template) else 0)
 
 
@@ -150,18 +154,20 @@ def _json_line(record: PrintableRecord) -> bytes:
 
 
 def _ranges(
-    admin: Admin, topic: str, numbers: tuple[int, ...], offset_range: OffsetRange
+    client: WireClient, topic: str, numbers: tuple[int, ...], offset_range: OffsetRange
 ) -> dict[int, tuple[int, int | None]]:
     """(begin, stop) for each partition to read."""
-    present = [partition.partition for partition in admin.describe_topic(topic).partitions]
+    from penstock.cli.topic_queries import describe_topic, earliest_offsets, latest_offsets, offsets_at
+
+    present = [partition.partition for partition in describe_topic(client, topic).partitions]
     unknown = sorted(set(numbers) - set(present))
     if unknown:
         held = plural(len(present), "partition")
         raise CommandFailure(f"topic {topic} has no partition {unknown[0]}", f"it has {held}, counted from 0")
     chosen = sorted(set(numbers)) or present
-    starts = admin.earliest_offsets(topic, chosen)
-    ends = admin.latest_offsets(topic, chosen)
-    moments = {moment: admin.offsets_at(topic, chosen, moment) for moment in timestamps_of(offset_range)}
+    starts = earliest_offsets(client, topic, chosen)
+    ends = latest_offsets(client, topic, chosen)
+    moments = {moment: offsets_at(client, topic, chosen, moment) for moment in timestamps_of(offset_range)}
     ranges = {}
     for number in chosen:
         at = {moment: offsets[number] for moment, offsets in moments.items()}

@@ -194,7 +194,7 @@ def delete(name: str, with_topics: bool, yes: bool, connection: Connection) -> N
         confirm(f"Delete {what}?", yes)
         entries = cluster.forbid(client, name)
         cluster.delete_topics(client, topics)
-        groups, left = _delete_groups(connection, name)
+        groups, left = _delete_groups(client, name)
         cluster.forget_limits(client, name)
     gone = f"{plural(entries, 'right')}, {plural(len(topics), 'topic')}, {plural(groups, 'group')}"
     click.echo(f"deleted {click.style(name, bold=True)}: its user, {gone} and its limits")
@@ -208,12 +208,11 @@ def _brokers(client: WireClient) -> int:
     return sum(not broker.fenced for broker in read_brokers(client)[2].values())
 
 
-def _delete_groups(connection: Connection, name: str) -> tuple[int, list[str]]:
+def _delete_groups(client: WireClient, name: str) -> tuple[int, list[str]]:
     """Delete the groups of a tenant; returns how many, and why others are left."""
-    from penstock.cli.group.admin import GroupAdmin
+    from penstock.cli.group.queries import delete_groups, list_groups
 
-    admin = GroupAdmin(connection)
-    names = [group.group_id for group in admin.groups() if group.group_id.startswith(f"{name}.")]
-    results = admin.delete_groups(names) if names else {}
+    names = [group.group_id for group in list_groups(client) if group.group_id.startswith(f"{name}.")]
+    results = delete_groups(client, names)
     failures = [failure.message for failure in results.values() if failure is not None]
     return len(results) - len(failures), failures

@@ -9,7 +9,7 @@ from penstock.cli.failures import CommandFailure
 from penstock.cli.render import plural
 from penstock.cli.tier.restore_plan import TopicPlan, next_producer_id
 from penstock.cli.wire_client import WireClient, check_error, error_text
-from penstock.client.cluster import LATEST
+from penstock.client.operations.offsets import LATEST
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid, format_uuid
 from penstock.storage.tier.inventory import Inventory, take_inventory

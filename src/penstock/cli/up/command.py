@@ -300,12 +300,14 @@ def _look_at_gateway(gateway: Gateway | None) -> Iterable[str]:
 
 
 def _print_nodes(cluster: Nodes) -> None:
-    from penstock.cli.admin import Admin
+    from penstock.cli.cluster.view import read_brokers
     from penstock.cli.render import print_table
+    from penstock.cli.topic_queries import list_topics
+    from penstock.cli.wire_client import WireClient
 
-    admin = Admin(cluster.connection)
-    _, controller, _ = admin.brokers()
-    leaders = [partition.leader for topic in admin.topics() for partition in topic.partitions]
+    with WireClient(cluster.connection) as client:
+        _, controller, _ = read_brokers(client)
+        leaders = [partition.leader for topic in list_topics(client) for partition in topic.partitions]
     rows = [
         (
             node.node_id,

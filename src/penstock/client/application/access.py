@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Concatenate, Literal, ParamSpec, TypeVar, get_args
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ has no __all__
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
-)
-
+from penstock.client.application.errors import PenstockError
 from penstock.client.closing import Closing
-from penstock.model.access import CLUSTER_NAME
+from penstock.client.operations import access
+from penstock.client.operations.access import Entry
+from penstock.client.operations.routing import Cluster
+from penstock.client.operations.routing import Operation as ClusterOperation
+from penstock.core.security.scram import MECHANISMS
+from penstock.model.access import CLUSTER_NAME, PatternType, Permission, ResourceType
+from penstock.model.access import Operation as OperationCode
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Kind = Literal["topic", "group", "transactional_id", "cluster"]
 Operation = Literal[
@@ -40,14 +34,16 @@ Operation = Literal[
     "alter_configs",
     "idempotent_write",
 ]
-ITERATIONS = 8192
-KINDS = {
+SALT_BYTES = 16
+KINDS: dict[Kind, ResourceType] = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "transactional_id": ResourceType.TRANSACTIONAL_ID,
-    # librdkafka's name for the cluster.
-    "cluster": ResourceType.BROKER,
+    "cluster": ResourceType.CLUSTER,
 }
+KIND_NAMES: dict[int, Kind] = {code: kind for kind, code in KINDS.items()}
+# Operations that rules can be about; the codes of others are those of filters and of tokens.
+OPERATION_NAMES: dict[int, Operation] = {OperationCode[name.upper()]: name for name in get_args(Operation)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +70,15 @@ class AccessRule:
 class AccessAdmin(Closing):
     """The rules and users of a cluster. `Admin` has it all."""
 
-    _raw: AdminClient
-
     @abstractmethod
-    def _all(self, what: str, ask: Callable[..., Mapping[Any, Future[T]]], *wanted: Any) -> dict[Any, T]: ...
-
-    @abstractmethod
-    def _result(self, what: str, ask: Callable[..., Future[T]], *wanted: Any) -> T: ...
+    def _run(
+        self,
+        what: str,
+        operation: Callable[Concatenate[Cluster, P], ClusterOperation[T]],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T: ...
 
     def allow(self, *rules: AccessRule) -> None:
         """Add access rules; those that forbid something (`is_denied`) too.
@@ -88,8 +86,7 @@ class AccessAdmin(Closing):
         >>> with Admin() as admin:
         ...     admin.allow(AccessRule("User:ship", "read", "topic", "orders"))
         """
-        wanted = [_binding(rule) for rule in rules]
-        self._all("access rules cannot be added", self._raw.create_acls, wanted)
+        self._run("access rules cannot be added", access.add_entries, [_entry(rule) for rule in rules])
 
     def access_rules(self, principal: str | None = None) -> list[AccessRule]:
         """The access rules that there are, or those of a principal.
@@ -99,29 +96,19 @@ class AccessAdmin(Closing):
         ...     admin.access_rules("User:pack")[0].name
         'packed.'
         """
-        any_rule = AclBindingFilter(
-            ResourceType.ANY,
-            None,  # type: ignore[arg-type]  # which stands for any
-            ResourcePatternType.ANY,
-            principal,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        found = self._result("access rules cannot be read", self._raw.describe_acls, any_rule)
-        names = {kind: name for name, kind in KINDS.items()}
+        found = self._run("access rules cannot be read", access.list_entries, principal)
         return [
             AccessRule(
                 each.principal,
-                each.operation.name.lower(),
-                names[each.restype],  # type: ignore[arg-type]
-                each.name,
-                each.resource_pattern_type == ResourcePatternType.PREFIXED,
-                each.permission_type == AclPermissionType.DENY,
+                OPERATION_NAMES[each.operation],
+                KIND_NAMES[each.resource_type],
+                each.resource_name,
+                each.pattern_type == PatternType.PREFIXED,
+                each.permission == Permission.DENY,
                 each.host,
             )
             for each in found
-            if each.restype in names
+            if each.resource_type in KIND_NAMES and each.operation in OPERATION_NAMES
         ]
 
     def revoke(self, *rules: AccessRule) -> int:
@@ -133,9 +120,7 @@ class AccessAdmin(Closing):
         ...     admin.revoke(rule)
         1
         """
-        wanted = [_binding(rule, AclBindingFilter) for rule in rules]
-        found = self._all("access rules cannot be removed", self._raw.delete_acls, wanted)
-        return sum(len(each) for each in found.values())
+        return self._run("access rules cannot be removed", access.remove_entries, [_entry(rule) for rule in rules])
 
     def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
         """Let a user sign in with a password, who is created if there is none of that name.
@@ -143,9 +128,9 @@ class AccessAdmin(Closing):
         >>> with Admin() as admin:
         ...     admin.set_password("ship", "secret")
         """
-        credential = ScramCredentialInfo(_mechanism(mechanism), ITERATIONS)
-        wanted: list[Any] = [UserScramCredentialUpsertion(user, credential, password.encode())]
-        self._all(f"the password of {user} cannot be set", self._raw.alter_user_scram_credentials, wanted)
+        what = f"the password of {user} cannot be set"
+        salt = secrets.token_bytes(SALT_BYTES)
+        self._run(what, access.set_password, user, _checked(mechanism, what), password, salt)
 
     def delete_user(self, user: str, mechanism: str = "SCRAM-SHA-512") -> None:
         """Let a user sign in no more.
@@ -154,8 +139,8 @@ class AccessAdmin(Closing):
         ...     admin.set_password("gone", "secret")
         ...     admin.delete_user("gone")
         """
-        wanted: list[Any] = [UserScramCredentialDeletion(user, _mechanism(mechanism))]
-        self._all(f"the user {user} cannot be deleted", self._raw.alter_user_scram_credentials, wanted)
+        what = f"the user {user} cannot be deleted"
+        self._run(what, access.delete_user, user, _checked(mechanism, what))
 
     def list_users(self) -> dict[str, list[str]]:
         """The users with passwords, and the mechanisms that they sign in with.
@@ -165,25 +150,22 @@ class AccessAdmin(Closing):
         ...     admin.list_users()["pack"]
         ['SCRAM-SHA-256']
         """
-        ask: Any = self._raw.describe_user_scram_credentials
-        found: dict[str, Any] = self._result("users cannot be listed", ask)
-        return {
-            user: [info.mechanism.name.replace("_", "-") for info in each.scram_credential_infos]
-            for user, each in found.items()
-        }
+        return self._run("users cannot be listed", access.list_users)
 
 
-def _binding(rule: AccessRule, kind: Any = AclBinding) -> Any:
-    return kind(
+def _entry(rule: AccessRule) -> Entry:
+    return Entry(
         KINDS[rule.kind],
         rule.name,
-        ResourcePatternType.PREFIXED if rule.is_prefix else ResourcePatternType.LITERAL,
+        PatternType.PREFIXED if rule.is_prefix else PatternType.LITERAL,
         rule.principal,
         rule.host,
-        AclOperation[rule.operation.upper()],
-        AclPermissionType.DENY if rule.is_denied else AclPermissionType.ALLOW,
+        OperationCode[rule.operation.upper()],
+        Permission.DENY if rule.is_denied else Permission.ALLOW,
     )
 
 
-def _mechanism(name: str) -> Any:
-    return ScramMechanism[name.replace("-", "_")]
+def _checked(mechanism: str, what: str) -> str:
+    if mechanism not in MECHANISMS:
+        raise PenstockError(what, f"there is no mechanism {mechanism}", f"use {' or '.join(MECHANISMS)}")
+    return mechanism

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
-from typing import Any, TypeVar
-
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __init__ has no __all__
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    OffsetSpec,
-)
-from confluent_kafka.cimpl import NewPartitions, NewTopic
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.client.application.access import AccessAdmin
 from penstock.client.application.connection import Connection
@@ -26,16 +16,29 @@ from penstock.client.application.descriptions import (
     PartitionDescription,
     TopicDescription,
 )
-from penstock.client.application.errors import PenstockError, TimedOut, TopicExists, UnknownTopic, explained, explaining
-from penstock.client.application.group_offsets import read_group_positions
+from penstock.client.application.errors import TopicExists, UnknownTopic, explaining, explaining_wire
+from penstock.client.cluster import ClusterClient
+from penstock.client.operations import configs, groups
+from penstock.client.operations import offsets as offset_operations
+from penstock.client.operations import topics as topic_operations
+from penstock.client.operations.groups import CommittedOffset, Group
+from penstock.client.operations.offsets import EARLIEST, LATEST
+from penstock.client.operations.routing import Cluster, Operation, Refused
+from penstock.client.settings import ConnectionSettings, read_settings
+from penstock.model.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 Partition = tuple[str, int]
+P = ParamSpec("P")
+K = TypeVar("K")
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
-# librdkafka's stubs leave these untyped.
-EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+ENDS = {"earliest": EARLIEST, "latest": LATEST}
+# The names of states as applications know them, where they are not Kafka's in lower case.
+STATES = {"PreparingRebalance": "preparing_rebalancing", "CompletingRebalance": "completing_rebalancing"}
 
 
 class Admin(AccessAdmin):
@@ -55,19 +58,26 @@ class Admin(AccessAdmin):
         timeout_s: float = REQUEST_TIMEOUT_S,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
+        # Each thread that waits for the cluster has a client of its own, which is kept for the next one.
+        self._idle: deque[ClusterClient] = deque()
         self.connection = Connection.of(connection)
         self._timeout_s = timeout_s
-        self._said = ""
-        settings = self.connection.librdkafka() | {"error_cb": self._error} | dict(properties or {})
-        with explaining("the administration client cannot start"):
-            self._raw = AdminClient(settings)
+        self._properties = dict(properties or {})
+        self._raw: AdminClient | None = None
+        with explaining_wire("the administration client cannot start"):
+            self._settings = self._read_settings()
 
     def close(self) -> None:
         """Close the connections; they are closed with the object too.
 
         >>> Admin().close()
         """
-        self.__dict__.pop("_raw", None)
+        self._raw = None
+        while self._idle:
+            self._idle.pop().close()
+
+    def __del__(self) -> None:
+        self.close()
 
     def create_topic(
         self,
@@ -86,9 +96,9 @@ class Admin(AccessAdmin):
         True
         False
         """
-        wanted = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
         try:
-            self._one(f"the topic {name} cannot be created", self._raw.create_topics, [wanted])
+            what = f"the topic {name} cannot be created"
+            self._run(what, topic_operations.create_topic, name, partitions, replication_factor, config)
         except TopicExists:
             if exist_ok:
                 return False
@@ -103,21 +113,15 @@ class Admin(AccessAdmin):
         1
         """
         what = f"the topic {name} cannot be described"
-        found = self._one(what, self._raw.describe_topics, TopicCollection([name]))
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        config = self._one(what, self._raw.describe_configs, [resource])
+        found = self._run(what, topic_operations.describe_topic, name)
+        config = self._run(what, configs.read_configs, configs.TOPIC, name)
         partitions = tuple(
             PartitionDescription(
-                each.id,
-                each.leader.id if each.leader is not None else None,
-                tuple(node.id for node in each.replicas),
-                tuple(node.id for node in each.isr),
+                each.partition, each.leader if each.leader >= 0 else None, each.replicas, each.in_sync_replicas
             )
             for each in found.partitions
         )
-        return TopicDescription(
-            name, str(found.topic_id), partitions, {key: entry.value for key, entry in config.items()}
-        )
+        return TopicDescription(name, found.topic_id, partitions, {each.name: each.value for each in config})
 
     def list_topics(self) -> list[str]:
         """The names of all topics but internal ones.
@@ -126,8 +130,8 @@ class Admin(AccessAdmin):
         ...     "orders" in admin.list_topics()
         True
         """
-        found = self._call("topics cannot be listed", lambda s: self._raw.list_topics(timeout=s))
-        return sorted(name for name in found.topics if not name.startswith("__"))
+        found = self._run("topics cannot be listed", topic_operations.list_topics)
+        return [topic.name for topic in found if not topic.is_hidden]
 
     def delete_topic(self, name: str, *, missing_ok: bool = False) -> bool:
         """Delete a topic. Raises UnknownTopic, or returns False with `missing_ok`.
@@ -139,7 +143,7 @@ class Admin(AccessAdmin):
         True
         """
         try:
-            self._one(f"the topic {name} cannot be deleted", self._raw.delete_topics, [name])
+            self._run(f"the topic {name} cannot be deleted", topic_operations.delete_topic, name)
         except UnknownTopic:
             if missing_ok:
                 return False
@@ -154,8 +158,7 @@ class Admin(AccessAdmin):
         ...     admin.add_partitions("growing", 4)
         True
         """
-        wanted = NewPartitions(name, total)
-        self._one(f"{name} cannot get {total} partitions", self._raw.create_partitions, [wanted])
+        self._run(f"{name} cannot get {total} partitions", topic_operations.add_partitions, name, total)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         """Change some of a topic's settings; None takes the default again.
@@ -163,7 +166,7 @@ class Admin(AccessAdmin):
         >>> with Admin() as admin:
         ...     admin.alter_topic("orders", {"retention.ms": "3600000"})
         """
-        self._alter(ConfigResource.Type.TOPIC, name, config)
+        self._run(f"the settings of {name} cannot be changed", configs.alter_configs, configs.TOPIC, name, config)
 
     def alter_group(self, group: str, config: Mapping[str, str | None]) -> None:
         """Change some of a group's settings, such as those of a share group.
@@ -171,7 +174,7 @@ class Admin(AccessAdmin):
         >>> with Admin() as admin:
         ...     admin.alter_group("packers", {"share.auto.offset.reset": "earliest"})
         """
-        self._alter(ConfigResource.Type.GROUP, group, config)
+        self._run(f"the settings of {group} cannot be changed", configs.alter_configs, configs.GROUP, group, config)
 
     def group_config(self, group: str) -> dict[str, str | None]:
         """A group's settings, its own and those it takes from the cluster.
@@ -180,9 +183,8 @@ class Admin(AccessAdmin):
         ...     admin.group_config("anybody")["share.auto.offset.reset"]
         'latest'
         """
-        resource = ConfigResource(ConfigResource.Type.GROUP, group)
-        found = self._one(f"the settings of {group} cannot be read", self._raw.describe_configs, [resource])
-        return {key: entry.value for key, entry in found.items()}
+        found = self._run(f"the settings of {group} cannot be read", configs.read_configs, configs.GROUP, group)
+        return {each.name: each.value for each in found}
 
     def offsets(self, topic: str, at: int | str = "latest") -> dict[Partition, int]:
         """Each partition's offset "earliest", "latest" (its end), or of the first record at or after a time in ms.
@@ -191,9 +193,8 @@ class Admin(AccessAdmin):
         ...     admin.offsets("orders", "earliest")[("orders", 0)]
         0
         """
-        spec = OffsetSpec.for_timestamp(at) if isinstance(at, int) else {"earliest": EARLIEST, "latest": LATEST}[at]
-        partitions = [TopicPartition(topic, each.partition) for each in self.describe_topic(topic).partitions]
-        return self._offsets(dict.fromkeys(partitions, spec))
+        timestamp_ms = at if isinstance(at, int) else ENDS[at]
+        return self._offsets(dict.fromkeys(self._partitions_of(topic), timestamp_ms))
 
     def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records before these offsets, by partition.
@@ -203,8 +204,9 @@ class Admin(AccessAdmin):
         ...     admin.trim("long-log", {0: 0})
         True
         """
-        wanted = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        self._all(f"{topic} cannot be trimmed", self._raw.delete_records, wanted)
+        what = f"{topic} cannot be trimmed"
+        wanted = {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+        self._unrefused(what, self._run(what, offset_operations.delete_records, wanted))
 
     def list_groups(self) -> dict[str, str]:
         """The groups and their states.
@@ -213,10 +215,8 @@ class Admin(AccessAdmin):
         ...     isinstance(admin.list_groups(), dict)
         True
         """
-        found = self._result("groups cannot be listed", self._raw.list_consumer_groups)
-        if found.errors:
-            raise explained(found.errors[0], "the groups of some brokers cannot be listed")
-        return {each.group_id: each.state.name.lower() for each in found.valid}
+        found = self._run("groups cannot be listed", groups.list_groups)
+        return {each.group_id: _state(each) for each in found if each.type not in (groups.SHARE, groups.STREAMS)}
 
     def describe_group(self, group: str) -> GroupDescription:
         """A group's state, and its members with their partitions.
@@ -226,22 +226,13 @@ class Admin(AccessAdmin):
         ()
         """
         what = f"the group {group} cannot be described"
-        try:
-            found = self._one(what, self._raw.describe_consumer_groups, [group])
-        except PenstockError as error:
-            if error.code != "GROUP_ID_NOT_FOUND":
-                raise
+        found = self._unrefused(what, self._run(what, groups.describe_groups, [group])).get(group)
+        if found is None:
             return GroupDescription(group, "dead", ())
         members = tuple(
-            GroupMember(
-                each.member_id,
-                each.client_id,
-                each.host,
-                tuple((place.topic, place.partition) for place in each.assignment.topic_partitions),
-            )
-            for each in found.members
+            GroupMember(each.member_id, each.client_id, each.host, each.assignment) for each in found.members
         )
-        return GroupDescription(group, found.state.name.lower(), members)
+        return GroupDescription(group, _state(found), members)
 
     def group_offsets(self, group: str) -> dict[Partition, int]:
         """The offsets that a group has committed.
@@ -250,8 +241,7 @@ class Admin(AccessAdmin):
         ...     admin.group_offsets("nobody")
         {}
         """
-        positions = read_group_positions(self.connection.wire(), group, self._timeout_s)
-        return {place: offset for place, (offset, _) in positions.items()}
+        return {place: each.offset for place, each in self._committed(group).items()}
 
     def group_lag(self, group: str, topics: Iterable[str] = ()) -> dict[Partition, int]:
         """How many records the group has not committed, of partitions where it committed and of all of `topics`.
@@ -261,15 +251,11 @@ class Admin(AccessAdmin):
         True
         """
         committed = self.group_offsets(group)
-        partitions = set(committed)
+        partitions = {TopicPartition(*each) for each in committed}
         for topic in topics:
-            partitions |= {(topic, each.partition) for each in self.describe_topic(topic).partitions}
-        if not partitions:
-            return {}
-        places = [TopicPartition(*each) for each in sorted(partitions)]
-        ends = self._offsets(dict.fromkeys(places, LATEST))
-        missing = [place for place in places if (place.topic, place.partition) not in committed]
-        starts = self._offsets(dict.fromkeys(missing, EARLIEST)) if missing else {}
+            partitions.update(self._partitions_of(topic))
+        ends = self._offsets(dict.fromkeys(sorted(partitions), LATEST))
+        starts = self._offsets(dict.fromkeys(sorted(partitions.difference(committed)), EARLIEST))
         return {place: max(0, end - committed.get(place, starts.get(place, end))) for place, end in ends.items()}
 
     def set_group_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
@@ -278,9 +264,9 @@ class Admin(AccessAdmin):
         >>> with Admin() as admin:
         ...     admin.set_group_offsets("replay", {("orders", 0): 0})
         """
-        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        wanted = ConsumerGroupTopicPartitions(group, places)
-        self._one(f"the offsets of {group} cannot be changed", self._raw.alter_consumer_group_offsets, [wanted])
+        what = f"the offsets of {group} cannot be changed"
+        wanted = {TopicPartition(*place): CommittedOffset(offset) for place, offset in offsets.items()}
+        self._unrefused(what, self._run(what, groups.commit_offsets, group, wanted))
 
     def delete_group(self, group: str) -> None:
         """Delete a group without members, and its offsets.
@@ -289,7 +275,8 @@ class Admin(AccessAdmin):
         ...     admin.set_group_offsets("old", {("orders", 0): 0})
         ...     admin.delete_group("old")
         """
-        self._one(f"the group {group} cannot be deleted", self._raw.delete_consumer_groups, [group])
+        what = f"the group {group} cannot be deleted"
+        self._unrefused(what, self._run(what, groups.delete_groups, [group]))
 
     def describe_cluster(self) -> ClusterDescription:
         """The cluster's id, controller and brokers.
@@ -298,9 +285,9 @@ class Admin(AccessAdmin):
         ...     len(admin.describe_cluster().brokers)
         1
         """
-        found = self._result("the cluster cannot be described", self._raw.describe_cluster)
-        brokers = tuple(Broker(each.id, each.host, each.port, each.rack) for each in found.nodes)
-        return ClusterDescription(found.cluster_id, found.controller.id if found.controller else None, brokers)
+        found = self._run("the cluster cannot be described", topic_operations.describe_cluster)
+        brokers = tuple(Broker(each.node_id, each.host, each.port, each.rack) for each in found.brokers)
+        return ClusterDescription(found.cluster_id or None, found.controller, brokers)
 
     @property
     def librdkafka(self) -> AdminClient:
@@ -309,47 +296,55 @@ class Admin(AccessAdmin):
         >>> Admin().librdkafka.list_topics(timeout=10).cluster_id is not None
         True
         """
+        if self._raw is None:
+            from confluent_kafka.admin import AdminClient
+
+            with explaining("the administration client cannot start"):
+                self._raw = AdminClient(self.connection.librdkafka() | self._properties)
         return self._raw
 
-    def _alter(self, kind: Any, name: str, config: Mapping[str, str | None]) -> None:
-        entries = [
-            ConfigEntry(
-                key,
-                value,
-                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
-            )
-            for key, value in config.items()
-        ]
-        resource = ConfigResource(kind, name, incremental_configs=entries)
-        self._one(f"the settings of {name} cannot be changed", self._raw.incremental_alter_configs, [resource])
+    def _partitions_of(self, topic: str) -> list[TopicPartition]:
+        found = self._run(f"the topic {topic} cannot be described", topic_operations.describe_topic, topic)
+        return [TopicPartition(topic, each.partition) for each in found.partitions]
 
-    def _offsets(self, specs: Mapping[TopicPartition, OffsetSpec]) -> dict[Partition, int]:
-        found = self._all("offsets cannot be read", self._raw.list_offsets, dict(specs))
-        return {(place.topic, place.partition): each.offset for place, each in found.items()}
+    def _offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[Partition, int]:
+        found = self._run("offsets cannot be read", offset_operations.positions, timestamps) if timestamps else {}
+        return {place: each.offset for place, each in found.items()}
 
-    def _one(self, what: str, ask: Callable[..., Mapping[Any, Future[T]]], *wanted: Any) -> T:
-        (result,) = self._all(what, ask, *wanted).values()
-        return result
+    def _committed(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
+        what = f"the offsets of {group} cannot be read"
+        return self._unrefused(what, self._run(what, groups.committed_offsets, [group]))[group]
 
-    def _all(self, what: str, ask: Callable[..., Mapping[Any, Future[T]]], *wanted: Any) -> dict[Any, T]:
-        futures = self._call(what, lambda s: ask(*wanted, request_timeout=s))
-        return {name: self._call(what, future.result) for name, future in futures.items()}
-
-    def _result(self, what: str, ask: Callable[..., Future[T]], *wanted: Any) -> T:
-        return self._call(what, self._call(what, lambda s: ask(*wanted, request_timeout=s)).result)
-
-    def _call(self, what: str, ask: Callable[[float], T]) -> T:
+    def _run(
+        self,
+        what: str,
+        operation: Callable[Concatenate[Cluster, P], Operation[T]],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
         try:
-            return ask(self._timeout_s)
-        except KafkaException as error:
-            explanation = explained(error.args[0], what)
-            if self._said and explanation.code in ("_TIMED_OUT", "_TRANSPORT"):
-                explanation.why += f"; {self._said}"
-            raise explanation from error
-        except TimeoutError as error:
-            raise TimedOut(what, self._said or "no answer in time", "try again") from error
-        except ValueError as error:
-            raise PenstockError(what, str(error)) from error
+            client = self._idle.pop()
+        except IndexError:
+            client = ClusterClient(self._settings, timeout_s=self._timeout_s, patience_s=self._timeout_s)
+        try:
+            with explaining_wire(what):
+                return client.run(operation, *arguments, **named)
+        finally:
+            self._idle.append(client)
 
-    def _error(self, error: Any) -> None:
-        self._said = error.str()
+    def _unrefused(self, what: str, results: Mapping[K, T | Refused | None]) -> dict[K, T]:
+        """The results without refusals; raises the first of those."""
+        for each in results.values():
+            if isinstance(each, Refused):
+                with explaining_wire(what):
+                    raise each
+        return {key: each for key, each in results.items() if each is not None and not isinstance(each, Refused)}
+
+    def _read_settings(self) -> ConnectionSettings:
+        properties = self.connection.librdkafka() | self._properties
+        return read_settings({name: str(value) for name, value in properties.items() if not callable(value)})
+
+
+def _state(group: Group) -> str:
+    return STATES.get(group.state or "", (group.state or "unknown").lower())

@@ -170,6 +170,31 @@ def explaining(what: str) -> Iterator[None]:
         raise explained(error.args[0], what) from error
 
 
+@contextmanager
+def explaining_wire(what: str) -> Iterator[None]:
+    """The same for errors of Penstock's own client."""
+    from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed, Unreachable
+    from penstock.client.operations.routing import Refused
+
+    try:
+        yield
+    except Refused as error:
+        kind = NotAuthorized if error.name.endswith("AUTHORIZATION_FAILED") else KINDS.get(error.name, PenstockError)
+        raise kind(what, error.reason, ADVICE.get(error.name, ""), code=error.name) from error
+    except NotServed as error:
+        raise PenstockError(what, str(error), ADVICE["UNSUPPORTED_VERSION"], code="_UNSUPPORTED_FEATURE") from error
+    except AuthenticationFailed as error:
+        raise ConnectionFailed(what, str(error), SIGN_IN, code="_AUTHENTICATION") from error
+    except NoAnswer as error:
+        raise ConnectionFailed(what, str(error), UNREACHABLE, code="_TRANSPORT") from error
+    except TimeoutError as error:
+        if isinstance(error.__cause__, Unreachable):
+            raise ConnectionFailed(what, str(error), UNREACHABLE, code="_TRANSPORT") from error
+        raise TimedOut(what, str(error), ADVICE["_TIMED_OUT"], code="_TIMED_OUT") from error
+    except ValueError as error:
+        raise PenstockError(what, str(error)) from error
+
+
 def explained(error: KafkaError, what: str) -> PenstockError:
     """librdkafka's or a broker's error as the kind that applications catch."""
     name = error.name()

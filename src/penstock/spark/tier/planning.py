@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from penstock.client.cluster import EARLIEST, LATEST_TIERED, ClusterClient
+from penstock.client.cluster import ClusterClient
+from penstock.client.operations.offsets import EARLIEST, LATEST_TIERED
 from penstock.core.tier.segments import EpochStart
 from penstock.model.ids import TopicPartition
 from penstock.spark.fetching import OffsetRange, RangeFetcher

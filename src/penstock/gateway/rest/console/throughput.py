@@ -8,7 +8,7 @@ from collections import deque
 from typing import NamedTuple
 
 from penstock.client.address import Address
-from penstock.client.cluster import LATEST
+from penstock.client.operations.offsets import LATEST
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
 from penstock.gateway.rest.console.lags import PartitionKey
