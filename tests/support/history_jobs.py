@@ -132,6 +132,7 @@ class JobBook:
 
     def _two_holders(self) -> Iterator[Anomaly]:
         held: dict[int, list[Saying]] = {}
+        reported = set()
         for one in self._confirmed():
             held.setdefault(one.offset, []).append(one)
         for offset, holds in held.items():
@@ -139,8 +140,9 @@ class JobBook:
             for before, after in pairwise(holds):
                 if after.got < before.said:
                     text = f"{before.worker} and {after.worker} both held {offset} at {after.got:.3f}"
+                    reported.add(offset)
                     yield Anomaly("two-holders", text)
-        yield from self._delivered_meanwhile(held)
+        yield from self._delivered_meanwhile({offset: one for offset, one in held.items() if offset not in reported})
 
     def _delivered_meanwhile(self, held: Mapping[int, list[Saying]]) -> Iterator[Anomaly]:
         """A broker that takes what a worker says of a record has not delivered it to another one since."""

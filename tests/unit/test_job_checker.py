@@ -70,6 +70,13 @@ def test_two_holders_are_found_unless_a_lock_may_have_ended() -> None:
     assert late.kinds("v0") == []
 
 
+def test_a_record_that_its_holder_may_settle_is_delivered_to_no_other_worker() -> None:
+    book = Book()
+    book.told("a", 0, ACCEPT, iter((0, 1, 6, 7)))
+    book.told("b", 0, ACCEPT, iter((2, 3, 4, 5)), status=Status.FAIL)
+    assert book.kinds("v0") == ["two-holders"]
+
+
 def test_a_broker_that_was_replaced_may_not_have_heard_for_a_second() -> None:
     for asked, kinds in ((3.9, []), (4.1, ["after-the-end"])):
         book = Book()

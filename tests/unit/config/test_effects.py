@@ -75,7 +75,7 @@ def test_a_setting_that_can_change_while_the_node_runs_does() -> None:
     def other(row: Property) -> str:
         if row.type is PropertyType.BOOLEAN:
             return "false" if getattr(settings, row.field) else "true"
-        return others.get(row.type, "7")
+        return others.get(row.type, str(max(7, int(row.minimum or 0))))
 
     given = {synonym.name for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms}
     rows = [
