@@ -86,15 +86,16 @@ def settings() -> dict[str, str]:
 class AbusedBroker:
     """One broker in a process of its own."""
 
-    def __init__(self, steps: Path | None = None) -> None:
-        """Notes in the file `steps` how long the event loop works at a stretch; see `observed`."""
+    def __init__(self, steps: Path | None = None, mutation: str = "") -> None:
+        """Notes in the file `steps` how long the loop works at a stretch; `mutation` drops a bound; see `observed`."""
         self._steps = steps
+        self._mutation = mutation
         # Only asyncio's own loop can be observed.
         self._cluster = Cluster(settings() if steps is None else {**settings(), "penstock.loop": "asyncio"})
 
     def __enter__(self) -> Self:
         # Its own way to wait for a broker signs in as nobody.
-        with _observing(self._steps):
+        with _observing(self._steps, self._mutation):
             self._cluster.__enter__()
         self.pid = self._cluster.pid
         self.address = self._cluster.bootstrap_servers
@@ -194,15 +195,17 @@ class AbusedBroker:
 
 
 @contextmanager
-def _observing(steps: Path | None) -> Iterator[None]:
-    """Have the processes that are started meanwhile note their steps."""
-    if steps is None:
+def _observing(steps: Path | None, mutation: str) -> Iterator[None]:
+    """Have the processes that are started meanwhile note their steps, or mutate themselves."""
+    if steps is None and not mutation:
         yield
         return
     before = dict(os.environ)
-    steps.write_text("")
     folder = str(Path(__file__).parent / "observed")
-    os.environ |= {"PENSTOCK_STEPS": str(steps), "PYTHONPATH": f"{folder}:{before.get('PYTHONPATH', '')}"}
+    os.environ |= {"PENSTOCK_MUTATION": mutation, "PYTHONPATH": f"{folder}:{before.get('PYTHONPATH', '')}"}
+    if steps is not None:
+        steps.write_text("")
+        os.environ["PENSTOCK_STEPS"] = str(steps)
     try:
         yield
     finally:
