@@ -141,7 +141,7 @@ class Route(NamedTuple):
 class RequestLimits(NamedTuple):
     """The largest requests of clients: in bytes, except Produce, and in elements of all arrays together."""
 
-    bytes_max: int = 4 * 1024 * 1024
+    bytes_max: int = 1024 * 1024
     entries_max: int = 30_000
 
 
