@@ -24,6 +24,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # What ListOffsets is asked for.
 LATEST, EARLIEST = -1, -2
 FETCH_WAIT_MS = 300
+REFUSALS_MAX = 5
 PAUSE_S = 0.05
 
 
@@ -80,6 +81,8 @@ class Consumer:
         self.cluster = cluster
         self.history = history
         self.positions: dict[int, int] = {}
+        # How often in a row a position was refused that the start of the log is not past.
+        self._refusals: dict[tuple[int, int], int] = {}
         for partition in partitions:
             self.assign(partition, 0)
 
@@ -158,7 +161,12 @@ class Consumer:
             return
         if starts[partition] > asked:
             self.assign(partition, starts[partition])
-        else:
+            return
+        # Each replica deletes what is too old by itself: the leader of before may have deleted more than its successor,
+        # from which the start is. A leader that refuses what it has refuses it again.
+        refusals = self._refusals.get((partition, asked), 0) + 1
+        self._refusals = {(partition, asked): refusals}
+        if not self.follows_start or refusals == REFUSALS_MAX:
             name = f"{self.topic}-{partition}"
             self.history.notice(
                 "fetch-refused", f"{self.name} {name} at {asked}: OFFSET_OUT_OF_RANGE, the start is {starts[partition]}"
