@@ -43,7 +43,7 @@ def decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int], tuple[
 def request_decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int, int], tuple[MessageT, int]]:
     """As `decoder`, for a request: the function's third argument is how many elements its arrays may have in all.
 
-    With more it raises TooManyEntries, before it reads them.
+    Tagged fields count like elements. With more it raises TooManyEntries, before it reads them.
     """
     decoder(cls, version)
     return _decoders[cls, version]

@@ -13,6 +13,8 @@ from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
 # Messages that are read back from a log, as opposed to what a peer sends.
 STORED_KINDS = frozenset({"record", "key", "value"})
 ENTRIES_UNLIMITED = 2**31 - 1
+# A tag and a size.
+SMALLEST_TAGGED_FIELD = 2
 
 
 def compile_decoder(
@@ -20,8 +22,8 @@ def compile_decoder(
 ) -> Callable[..., Any]:
     """A function that reads the message at a position, and returns it with the position behind it.
 
-    A request's takes a third argument: how many elements all its arrays may have together. With `in_steps` the function
-    is a generator that yields after every `STEP_ELEMENTS` elements, and returns the same.
+    A request's takes a third argument: how many elements all its arrays may have together, tagged fields included. With
+    `in_steps` the function is a generator that yields after every `STEP_ELEMENTS` of them, and returns the same.
     """
     return _DecoderWriter(message, version, classes, in_steps=in_steps).write(message.struct)
 
@@ -34,7 +36,7 @@ class _DecoderWriter(FunctionWriter):
         self._run: list[tuple[str, str]] = []
         # What is stored was checked when it was written, and must stay readable.
         self._limits_strings = message.kind not in STORED_KINDS
-        self._limits_entries = message.kind == "request"
+        self._limits_entries = message.kind in ("request", "header")
 
     def write(self, root: Struct) -> Callable[..., Any]:
         with self.block(f"def decode(data, at=0, left={ENTRIES_UNLIMITED}):"):
@@ -158,10 +160,7 @@ class _DecoderWriter(FunctionWriter):
         smallest = self.smallest_element(field)
         needed = count if smallest == 1 else f"{count} * {smallest}"
         self._refuse(f"{needed} > end - at", f"{field.name} has more elements than what is left can hold")
-        if self._limits_entries:
-            self.line(f"left -= {count}")
-            with self.block("if left < 0:"):
-                self.line(f"raise TooManyEntries('{self.label}')")
+        self._count_entries(count)
         if field.type == "uuid":
             self.line(f"to = at + {needed}")
             self.line(f"{target} = tuple([bytes(view[i:i + 16]) for i in range(at, to, 16)])")
@@ -171,6 +170,14 @@ class _DecoderWriter(FunctionWriter):
             self.line(f"at += {count} * {FIXED_SIZES[field.type]}")
         else:
             self._element_loop(field, target, count)
+
+    def _count_entries(self, count: str) -> None:
+        """Written before so many elements are read: refuses more than the caller accepts."""
+        if not self._limits_entries:
+            return
+        self.line(f"left -= {count}")
+        with self.block("if left < 0:"):
+            self.line(f"raise TooManyEntries('{self.label}')")
 
     def _element_loop(self, field: Field, target: str, count: str) -> None:
         items = self.name("items")
@@ -205,7 +212,10 @@ class _DecoderWriter(FunctionWriter):
         with self.block(f"if {count}:"):
             with self.block(f"if {count} > 127:"):
                 self.line(f"{count}, at = finish_varint(view, at, {count})")
+            self._refuse(f"{count} * {SMALLEST_TAGGED_FIELD} > end - at", "has more tagged fields than what is left")
+            self._count_entries(count)
             with self.block(f"for _ in range({count}):"):
+                self.step()
                 tag, size, stop = self.name("tag"), self.name("size"), self.name("stop")
                 self._varint(tag)
                 self._varint(size)

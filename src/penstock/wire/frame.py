@@ -11,13 +11,15 @@ import struct
 from typing import Any, NamedTuple
 
 from penstock.wire.apis import APIS, CoordinatorRecord, coordinator_record, metadata_record
-from penstock.wire.codec import decode, decoder, definition_of, encode, encoder
+from penstock.wire.codec import decode, decoder, definition_of, encode, encoder, request_decoder
 from penstock.wire.messages import headers
 from penstock.wire.primitives import Buffer, MalformedMessage, read_unsigned_varint, unsigned_varint
 
 METADATA_FRAME_VERSION = 1
 # Up to this size, copying into one buffer costs less than handing several to the socket.
 JOINED_BYTES_MAX = 16 * 1024
+# No client sends any so far.
+HEADER_TAGGED_FIELDS_MAX = 100
 
 _NUMBERS = struct.Struct(">hhi")
 _SIZE = struct.Struct(">i")
@@ -55,7 +57,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     if position < len(frame) and frame[position] == 0:
         # No tagged fields, as ever so far.
         return RequestHeader(api_key, api_version, correlation_id, client_id), position + 1
-    header, position = decoder(headers.RequestHeader, 2)(frame, 0)
+    header, position = request_decoder(headers.RequestHeader, 2)(frame, 0, HEADER_TAGGED_FIELDS_MAX)
     return RequestHeader(*header), position
 
 

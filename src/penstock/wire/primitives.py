@@ -24,10 +24,10 @@ class MalformedMessage(ProtocolError):
 
 
 class TooManyEntries(MalformedMessage):
-    """A request whose arrays have more elements than the reader accepts."""
+    """A request with more elements of arrays and tagged fields than the reader accepts."""
 
     def __init__(self, label: str) -> None:
-        super().__init__(f"{label}: its arrays have too many elements")
+        super().__init__(f"{label}: it has too many elements")
 
 
 class UnsupportedVersion(ProtocolError):

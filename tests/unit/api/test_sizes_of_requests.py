@@ -14,7 +14,7 @@ from penstock.api.dispatch import SMALL_ENTRIES_MAX, Dispatcher, RequestLimits
 from penstock.api.pieces import PIECES, ROWS_READ_MAX, ROWS_WRITTEN_MAX, in_pieces
 from penstock.model.errors import ProtocolError, Throttled
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class
-from penstock.wire.codec import decode, encode, request_decoder
+from penstock.wire.codec import decode, encode, request_decoder, stepwise_decoder
 from penstock.wire.compiler import STEP_ELEMENTS
 from penstock.wire.frame import RequestHeader, encode_request
 from penstock.wire.messages.describe_configs import (
@@ -45,7 +45,7 @@ from penstock.wire.messages.read_share_group_state import (
     ReadShareGroupStateResponse,
     ReadStateData,
 )
-from penstock.wire.primitives import TooManyEntries
+from penstock.wire.primitives import TooManyEntries, unsigned_varint
 
 LIMITS = RequestLimits(bytes_max=10_000, entries_max=100)
 VERSIONS = {ApiKey.METADATA: (12, 12), ApiKey.FETCH: (12, 12)}
@@ -129,6 +129,22 @@ def test_elements_are_counted_over_all_arrays_before_they_are_read() -> None:
     assert read(data, 0, 100)[0] == decode(FetchRequest, 12, data)
     with pytest.raises(TooManyEntries):
         read(data, 0, 99)
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    data = encode(metadata_of(["x"]), 12)
+    assert data.endswith(b"\0")
+    read = request_decoder(MetadataRequest, 12)
+    tagged = data[:-1] + bytes([99]) + b"\x63\x00" * 99
+    assert read(tagged, 0, 100)[0] == decode(MetadataRequest, 12, data)
+    with pytest.raises(TooManyEntries):
+        read(tagged, 0, 99)
+
+
+def test_tagged_fields_are_read_in_turns() -> None:
+    data = encode(metadata_of(["x"]), 12)[:-1] + unsigned_varint(5_000) + b"\x63\x00" * 5_000
+    steps = stepwise_decoder(MetadataRequest, 12)(data, 0, 5_001)
+    assert sum(1 for _ in steps) >= 5_000 // STEP_ELEMENTS
 
 
 @pytest.mark.parametrize("key", PIECES)

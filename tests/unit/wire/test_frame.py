@@ -7,6 +7,7 @@ import pytest
 from penstock.wire.apis import APIS, ApiKey, response_header_version
 from penstock.wire.codec import encode
 from penstock.wire.frame import (
+    HEADER_TAGGED_FIELDS_MAX,
     RequestHeader,
     decode_coordinator_key,
     decode_metadata_record,
@@ -45,6 +46,13 @@ def test_tags_in_a_header_are_skipped() -> None:
     header, position = decode_request_header(FLEXIBLE[:-1] + b"\x01\x05\x02xy" + b"body")
     assert header.client_id == "abc"
     assert position == len(FLEXIBLE) + 4
+
+
+def test_a_header_of_many_tags_is_refused() -> None:
+    tags = b"\x05\x00" * HEADER_TAGGED_FIELDS_MAX
+    assert decode_request_header(FLEXIBLE[:-1] + bytes([HEADER_TAGGED_FIELDS_MAX]) + tags)[0].client_id == "abc"
+    with pytest.raises(MalformedMessage):
+        decode_request_header(FLEXIBLE[:-1] + bytes([HEADER_TAGGED_FIELDS_MAX + 1]) + tags + b"\x05\x00")
 
 
 def test_a_client_need_not_name_itself() -> None:
