@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.api.context import NO_HEADER, Client, Handler, RepeatedHeader, Reply, RequestContext, settled
-from penstock.api.forwarding import Forwarding, decoded
+from penstock.api.forwarding import Forwarding, decoded_in_steps
 from penstock.api.pieces import ROWS_READ_MAX, by_turns, has_many_rows
 from penstock.api.response_errors import Finder, error_finder
 from penstock.api.table import FORWARDED_KEYS
@@ -469,8 +469,9 @@ class Dispatcher:
                 answer = await forwarding.forward(frame, request, context.client)
                 route.counters.answered(self._clock() - started)
                 _mute(context.client, forwarded_throttle_ms(answer, route))
-                if self._audit is not None and api_key in AUDITED:
-                    self._audit.changed(context.client, api_key, request, decoded(answer, api_key, route.version))
+                if self._audit is not None and api_key in AUDITED and is_change(api_key, request):
+                    told = await by_turns(decoded_in_steps(answer, api_key, route.version))
+                    self._audit.changed(context.client, api_key, request, told)
                 return [_SIZE.pack(len(answer)) + answer]
             except ApiError:
                 if response is None:

@@ -14,7 +14,8 @@ from penstock.api.context import Client, Handler, RequestContext, settled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.controller.client import ControllerClient
 from penstock.wire.apis import response_class, response_header_version
-from penstock.wire.codec import decoder, encode
+from penstock.wire.codec import Steps, decoder, encode, stepwise_decoder
+from penstock.wire.decoding import ENTRIES_UNLIMITED
 from penstock.wire.frame import RequestHeader, decode_response_header, encode_request, encode_versioned
 from penstock.wire.messages.default_principal import DefaultPrincipalData
 from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -66,6 +67,14 @@ def decoded(answer: bytes, api_key: int, version: int) -> Any:
     """The message in a response, header included, that the controller wrote."""
     _, position = decode_response_header(answer, response_header_version(api_key, version))
     response, _ = decoder(response_class(api_key), version)(answer, position)
+    return response
+
+
+def decoded_in_steps(answer: bytes, api_key: int, version: int) -> Steps[Any]:
+    """As `decoded`, for a response that may be large."""
+    _, position = decode_response_header(answer, response_header_version(api_key, version))
+    decode = stepwise_decoder(response_class(api_key), version)
+    response, _ = yield from decode(answer, position, ENTRIES_UNLIMITED)
     return response
 
 

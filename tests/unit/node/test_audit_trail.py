@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from penstock.core.security.audit import AuditEvent, EventType
+from penstock.core.security.audited_requests import CHANGES_MAX
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.security.audit import CHANGES_PER_REQUEST_MAX, AuditTrail
+from penstock.runtime.security.audit import AuditTrail
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.create_topics import (
     CreatableTopic,
@@ -150,7 +151,7 @@ def test_what_cannot_be_written_waits_and_what_is_dropped_is_told() -> None:
 
 def test_what_a_broker_forwarded_is_told_by_that_broker() -> None:
     audit = AuditTrail(SystemEnv(), 1, 1000, is_on=True, logs=False)
-    names = [f"t{number}" for number in range(CHANGES_PER_REQUEST_MAX + 7)]
+    names = [f"t{number}" for number in range(CHANGES_MAX + 7)]
     request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])
     response = CreateTopicsResponse(topics=[CreatableTopicResult(name) for name in names])
     forwarded = Somebody()
@@ -160,12 +161,12 @@ def test_what_a_broker_forwarded_is_told_by_that_broker() -> None:
     assert audit.waiting == 0
     # One request does not fill the trail.
     audit.changed(Somebody(), ApiKey.CREATE_TOPICS, request, response)
-    assert audit.waiting == CHANGES_PER_REQUEST_MAX + 1
+    assert audit.waiting == CHANGES_MAX + 1
     # Denied changes are told by their responses, which know what they were about.
     changing = Somebody()
     changing.api_key = ApiKey.CREATE_TOPICS
     audit.denied(changing, Operation.CREATE, ResourceType.TOPIC, "t")
-    assert audit.waiting == CHANGES_PER_REQUEST_MAX + 1
+    assert audit.waiting == CHANGES_MAX + 1
 
 
 def test_on_request_the_trail_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,21 +2,30 @@
 
 A row never has a secret: of credentials the mechanism is told, of tokens the id, and of settings neither passwords nor
 settings that nobody knows. Requests that only validate change nothing and have no rows.
+
+Of a large request only the first `CHANGES_MAX` rows are described, each with few details: the work is done before other
+clients are served, and a request may name the same large resource in each of its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.config.names import find_property
 from penstock.config.properties import PropertyType
 from penstock.config.tables import CLIENT_METRICS_PROPERTIES, GROUP_PROPERTIES, TOPIC_PROPERTIES
+from penstock.core.security.audit import DETAILS_MAX
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 from penstock.model.ids import format_uuid
 from penstock.wire.apis import ApiKey
 
 HIDDEN = "(hidden)"
+CHANGES_MAX = 200
+# How many principals or replicas of a row are named.
+NAMED_MAX = 20
 _CONFIG_KINDS = {2: "topic", 4: "broker", 8: "broker_logger", 16: "client_metrics", 32: "group"}
 _CONFIG_OPERATIONS = ("set", "delete", "append", "subtract")
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -32,18 +41,65 @@ class Change(NamedTuple):
     details: Mapping[str, object] = {}
 
 
+class Changes(NamedTuple):
+    """What a request did: the first rows, and how many there are besides."""
+
+    rows: list[Change]
+    left_out: int = 0
+
+
 Rows = Iterable[Change]
+T = TypeVar("T")
 
 
-def changes_of(api_key: int, request: Any, response: Any) -> list[Change]:
+def changes_of(api_key: int, request: Any, response: Any) -> Changes:
     """What a request of one of the `AUDITED` APIs changed, or did not."""
     if response is None or not is_change(api_key, request):
-        return []
-    rows = [*_ROWS[api_key](request, response)]
+        return Changes([])
+    first, left_out = _first_answers(response, *_ANSWERED.get(api_key, ("", "")))
+    rows = [*islice(_ROWS[api_key](request, first), CHANGES_MAX)]
     code = getattr(response, "error_code", 0)
     if code and not rows:
         rows = [Change("cluster", "", code, getattr(response, "error_message", None))]
-    return rows
+    return Changes(rows, left_out)
+
+
+def _first_answers(response: Any, outer: str, inner: str) -> tuple[Any, int]:
+    """The response with `CHANGES_MAX` rows at most, and how many it has besides."""
+    if not outer:
+        return response, 0
+    answers = getattr(response, outer)
+    if not inner:
+        return response._replace(**{outer: answers[:CHANGES_MAX]}), max(0, len(answers) - CHANGES_MAX)
+    sizes = [len(getattr(answer, inner)) + bool(getattr(answer, "error_code", 0)) for answer in answers]
+    total = sum(sizes)
+    if total <= CHANGES_MAX:
+        return response, 0
+    first = []
+    left = CHANGES_MAX
+    for answer, size in zip(answers, sizes, strict=True):
+        if size > left:
+            first.append(answer._replace(**{inner: getattr(answer, inner)[:left]}))
+        elif left:
+            first.append(answer)
+        left -= min(size, left)
+        if not left:
+            break
+    return response._replace(**{outer: first}), total - CHANGES_MAX
+
+
+def _few(rows: Collection[T], describe: Callable[[T], tuple[str, object]]) -> dict[str, object]:
+    """The details that describe the first rows, and the number of the others."""
+    if len(rows) <= DETAILS_MAX:
+        return dict(map(describe, rows))
+    details = dict(map(describe, islice(rows, DETAILS_MAX - 1)))
+    details["…"] = f"{len(rows) - DETAILS_MAX + 1} more"
+    return details
+
+
+def _named(names: Collection[object]) -> str:
+    shown = ", ".join(map(str, islice(names, NAMED_MAX)))
+    return shown if len(names) <= NAMED_MAX else f"{shown}, and {len(names) - NAMED_MAX} more"
 
 
 def is_change(api_key: int, request: Any) -> bool:
@@ -54,10 +110,14 @@ def is_change(api_key: int, request: Any) -> bool:
 
 
 def _create_topics(request: Any, response: Any) -> Rows:
-    wanted = {topic.name: topic for topic in request.topics}
+    named = {row.name for row in response.topics}
+    configs_of = {
+        topic.name: _few(topic.configs, lambda config: (config.name, config.value))
+        for topic in request.topics
+        if topic.name in named
+    }
     for row in response.topics:
-        topic = wanted.get(row.name)
-        configs = {} if topic is None else {config.name: config.value for config in topic.configs}
+        configs = configs_of.get(row.name, {})
         shape: dict[str, object] = {}
         if row.num_partitions > 0:
             shape = {"partitions": row.num_partitions, "replication_factor": row.replication_factor}
@@ -75,8 +135,19 @@ def _create_partitions(request: Any, response: Any) -> Rows:
         yield Change("topic", row.name, row.error_code, row.error_message, {"partitions": counts.get(row.name, "")})
 
 
+def _partitions(topics: Iterable[Any], name: str = "name") -> set[tuple[str, int]]:
+    """The partitions of a response."""
+    return {(getattr(topic, name), row.partition_index) for topic in topics for row in topic.partitions}
+
+
 def _delete_records(request: Any, response: Any) -> Rows:
-    wanted = {(topic.name, row.partition_index): row.offset for topic in request.topics for row in topic.partitions}
+    named = _partitions(response.topics)
+    wanted = {
+        (topic.name, row.partition_index): row.offset
+        for topic in request.topics
+        for row in topic.partitions
+        if (topic.name, row.partition_index) in named
+    }
     for topic in response.topics:
         for row in topic.partitions:
             details = {"before_offset": wanted.get((topic.name, row.partition_index), "")}
@@ -84,17 +155,20 @@ def _delete_records(request: Any, response: Any) -> Rows:
 
 
 def _restore_topics(request: Any, response: Any) -> Rows:
-    ids = {topic.name: format_uuid(topic.topic_id) for topic in request.topics}
+    named = {row.name for row in response.topics}
+    ids = {topic.name: format_uuid(topic.topic_id) for topic in request.topics if topic.name in named}
     for row in response.topics:
         yield Change("topic", row.name, row.error_code, row.error_message, {"restored": ids.get(row.name, "")})
 
 
 def _alter_replica_log_dirs(request: Any, response: Any) -> Rows:
+    named = _partitions(response.results, "topic_name")
     wanted = {
         (topic.name, index): directory.path
         for directory in request.dirs
         for topic in directory.topics
         for index in topic.partitions
+        if (topic.name, index) in named
     }
     for topic in response.results:
         for row in topic.partitions:
@@ -128,14 +202,27 @@ def _delete_acls(_: Any, response: Any) -> Rows:
 
 
 def _alter_configs(request: Any, response: Any) -> Rows:
-    wanted = {(one.resource_type, one.resource_name): one.configs for one in request.resources}
+    named = {(row.resource_type, row.resource_name) for row in response.responses}
+    wanted = {
+        (one.resource_type, one.resource_name): one.configs
+        for one in request.resources
+        if (one.resource_type, one.resource_name) in named
+    }
+    described: dict[tuple[int, str], Mapping[str, object]] = {}
     for row in response.responses:
         kind = _CONFIG_KINDS.get(row.resource_type, str(row.resource_type))
-        configs = wanted.get((row.resource_type, row.resource_name), ())
-        details = {config.name: _shown(kind, config) for config in configs}
+        resource = row.resource_type, row.resource_name
+        configs = wanted.get(resource, ())
+        details = described.get(resource)
+        if details is None:
+            details = described[resource] = _few(configs, partial(_setting, kind))
         # A refusal may quote the value.
-        message = None if HIDDEN in details.values() else row.error_message
-        yield Change(kind, row.resource_name, row.error_code, message, details)
+        may_quote = HIDDEN in details.values() or len(configs) > DETAILS_MAX
+        yield Change(kind, row.resource_name, row.error_code, None if may_quote else row.error_message, details)
+
+
+def _setting(kind: str, config: Any) -> tuple[str, object]:
+    return config.name, _shown(kind, config)
 
 
 def _shown(kind: str, config: Any) -> str:
@@ -153,8 +240,8 @@ def _shown(kind: str, config: Any) -> str:
 
 def _create_token(request: Any, response: Any) -> Rows:
     owner = f"{response.principal_type}:{response.principal_name}"
-    renewers = ", ".join(f"{row.principal_type}:{row.principal_name}" for row in request.renewers)
-    details = {"owner": owner, "renewers": renewers, "expires_ms": response.expiry_timestamp_ms}
+    renewers = [f"{row.principal_type}:{row.principal_name}" for row in request.renewers]
+    details = {"owner": owner, "renewers": _named(renewers), "expires_ms": response.expiry_timestamp_ms}
     yield Change("delegation_token", response.token_id, response.error_code, None, details)
 
 
@@ -169,39 +256,39 @@ def _delete_groups(_: Any, response: Any) -> Rows:
 
 
 def _offset_delete(request: Any, response: Any) -> Rows:
-    codes = {
-        f"{topic.name}-{row.partition_index}": row.error_code for topic in response.topics for row in topic.partitions
-    }
-    details = {name: f"error {code}" if code else "offset deleted" for name, code in codes.items()}
-    code = response.error_code or max(codes.values(), default=0)
+    rows = [(topic.name, row) for topic in response.topics for row in topic.partitions]
+    details = _few(rows, lambda each: (f"{each[0]}-{each[1].partition_index}", _outcome(each[1], "offset deleted")))
+    code = response.error_code or max((row.error_code for _, row in rows), default=0)
     yield Change("group", request.group_id, code, None, details)
 
 
 def _offset_commit(request: Any, response: Any) -> Rows:
-    details = {
-        f"{topic.name or format_uuid(topic.topic_id)}-{row.partition_index}": row.committed_offset
-        for topic in request.topics
-        for row in topic.partitions
-    }
+    rows = [(topic, row) for topic in request.topics for row in topic.partitions]
+    details = _few(rows, _committed)
     codes = {row.error_code for topic in response.topics for row in topic.partitions}
     yield Change("group", request.group_id, max(codes, default=0), None, details)
 
 
+def _committed(named: tuple[Any, Any]) -> tuple[str, object]:
+    topic, row = named
+    return f"{topic.name or format_uuid(topic.topic_id)}-{row.partition_index}", row.committed_offset
+
+
+def _outcome(row: Any, done: str) -> str:
+    return f"error {row.error_code}" if row.error_code else done
+
+
 def _alter_share_offsets(request: Any, response: Any) -> Rows:
-    details = {
-        f"{topic.topic_name}-{row.partition_index}": row.start_offset
-        for topic in request.topics
-        for row in topic.partitions
-    }
+    rows = [(topic.topic_name, row) for topic in request.topics for row in topic.partitions]
+    details = _few(rows, lambda each: (f"{each[0]}-{each[1].partition_index}", each[1].start_offset))
     codes = {row.error_code for topic in response.responses for row in topic.partitions}
     code = response.error_code or max(codes, default=0)
     yield Change("group", request.group_id, code, response.error_message, details)
 
 
 def _delete_share_offsets(request: Any, response: Any) -> Rows:
-    codes = {row.topic_name: row.error_code for row in response.responses}
-    details = {name: f"error {code}" if code else "offsets deleted" for name, code in codes.items()}
-    code = response.error_code or max(codes.values(), default=0)
+    details = _few(response.responses, lambda row: (row.topic_name, _outcome(row, "offsets deleted")))
+    code = response.error_code or max((row.error_code for row in response.responses), default=0)
     yield Change("group", request.group_id, code, response.error_message, details)
 
 
@@ -214,28 +301,37 @@ def _elect_leaders(request: Any, response: Any) -> Rows:
 
 
 def _alter_reassignments(request: Any, response: Any) -> Rows:
-    wanted = {(topic.name, row.partition_index): row.replicas for topic in request.topics for row in topic.partitions}
+    named = _partitions(response.responses)
+    wanted = {
+        (topic.name, row.partition_index): row.replicas
+        for topic in request.topics
+        for row in topic.partitions
+        if (topic.name, row.partition_index) in named
+    }
     for topic in response.responses:
         for row in topic.partitions:
             replicas = wanted.get((topic.name, row.partition_index))
-            details = {"replicas": "cancelled" if replicas is None else ", ".join(map(str, replicas))}
+            details = {"replicas": "cancelled" if replicas is None else _named(replicas)}
             name = f"{topic.name}-{row.partition_index}"
             yield Change("partition", name, row.error_code, row.error_message, details)
 
 
 def _alter_quotas(request: Any, response: Any) -> Rows:
     for wanted, row in zip(request.entries, response.entries, strict=False):
-        name = ", ".join(f"{one.entity_type}={one.entity_name or '<default>'}" for one in wanted.entity)
-        details = {one.key: "(removed)" if one.remove else one.value for one in wanted.ops}
+        name = _named([f"{one.entity_type}={one.entity_name or '<default>'}" for one in wanted.entity])
+        details = _few(wanted.ops, lambda one: (one.key, "(removed)" if one.remove else one.value))
         yield Change("quota", name, row.error_code, row.error_message, details)
 
 
 def _alter_credentials(request: Any, response: Any) -> Rows:
+    named = {row.user for row in response.results}
     details: dict[str, dict[str, object]] = {}
     for row in request.deletions:
-        details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "deleted"
+        if row.name in named:
+            details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "deleted"
     for row in request.upsertions:
-        details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "set"
+        if row.name in named:
+            details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "set"
     for row in response.results:
         yield Change("user", row.user, row.error_code, row.error_message, details.get(row.user, {}))
 
@@ -292,3 +388,21 @@ _ROWS: Mapping[int, Callable[[Any, Any], Rows | Iterator[Change]]] = {
     ApiKey.REMOVE_RAFT_VOTER: _voter,
 }
 AUDITED = frozenset(_ROWS)
+# The array of a response that has a row of the trail for each element, or for each element of an array in these.
+_ANSWERED: Mapping[int, tuple[str, str]] = {
+    ApiKey.CREATE_TOPICS: ("topics", ""),
+    ApiKey.DELETE_TOPICS: ("responses", ""),
+    ApiKey.CREATE_PARTITIONS: ("results", ""),
+    ApiKey.DELETE_RECORDS: ("topics", "partitions"),
+    ApiKey.CREATE_ACLS: ("results", ""),
+    ApiKey.DELETE_ACLS: ("filter_results", "matching_acls"),
+    ApiKey.ALTER_CONFIGS: ("responses", ""),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("responses", ""),
+    ApiKey.DELETE_GROUPS: ("results", ""),
+    ApiKey.ELECT_LEADERS: ("replica_election_results", "partition_result"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("responses", "partitions"),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ("results", "partitions"),
+    ApiKey.RESTORE_TOPICS: ("topics", ""),
+    ApiKey.ALTER_CLIENT_QUOTAS: ("entries", ""),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: ("results", ""),
+}

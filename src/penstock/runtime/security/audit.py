@@ -27,8 +27,6 @@ RETRY_MIN_S = 0.5
 RETRY_MAX_S = 30.0
 # How often it is checked whether repeated events are due.
 REPEATS_CHECK_S = 2.0
-# A request that changes more than this is told in part.
-CHANGES_PER_REQUEST_MAX = 200
 # What is left is given this long when a node stops.
 FLUSH_S = 2.0
 
@@ -91,9 +89,9 @@ class AuditTrail:
         if client.is_forwarded:
             # The broker that serves the client tells it.
             return
-        rows = changes_of(api_key, request, response)
+        changes = changes_of(api_key, request, response)
         who = _who(client)
-        for row in rows[:CHANGES_PER_REQUEST_MAX]:
+        for row in changes.rows:
             is_denied = row.code in DENIALS
             if is_denied and api_key not in TOLD_BY_RESPONSES:
                 continue
@@ -109,8 +107,8 @@ class AuditTrail:
                 details_of(row.details),
             )
             self._add(event, may_repeat=is_denied or api_key == ApiKey.OFFSET_COMMIT)
-        if len(rows) > CHANGES_PER_REQUEST_MAX:
-            more = {"more": len(rows) - CHANGES_PER_REQUEST_MAX}
+        if changes.left_out:
+            more = {"more": changes.left_out}
             self._add(AuditEvent(EventType.CHANGE, who, APIS[api_key].name, details=details_of(more)))
 
     def denied(self, asker: Any, operation: Operation, kind: ResourceType, name: str) -> None:

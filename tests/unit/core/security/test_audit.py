@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from penstock.core.security.audit import (
     details_of,
     shortened,
 )
-from penstock.core.security.audited_requests import AUDITED, Change, changes_of
+from penstock.core.security.audited_requests import AUDITED, CHANGES_MAX, Change, changes_of
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages import alter_configs as whole
@@ -49,6 +50,14 @@ from penstock.wire.messages.create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from penstock.wire.messages.offset_commit import (
@@ -66,6 +75,10 @@ from penstock.wire.messages.restore_topics import (
 
 CHANGE = AuditEvent(EventType.CHANGE, api="CreateTopics", resource_type="topic", resource="orders")
 DENIED = AuditEvent(EventType.DENIED, Who("User:eve"), "Produce", "WRITE", "topic", "orders", "DENIED")
+
+
+def rows_of(key: ApiKey, request: Any, response: Any) -> list[Change]:
+    return changes_of(key, request, response).rows
 
 
 def shown(rows: list[Any]) -> list[tuple[str, int]]:
@@ -196,7 +209,7 @@ def test_a_move_between_directories_says_where_to() -> None:
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/data/2", [AlterReplicaLogDirTopic("orders", [3])])])
     row = AlterReplicaLogDirPartitionResult(3, ErrorCode.LOG_DIR_NOT_FOUND)
     response = AlterReplicaLogDirsResponse(results=[AlterReplicaLogDirTopicResult("orders", [row])])
-    assert changes_of(ApiKey.ALTER_REPLICA_LOG_DIRS, request, response) == [
+    assert rows_of(ApiKey.ALTER_REPLICA_LOG_DIRS, request, response) == [
         Change("partition", "orders-3", ErrorCode.LOG_DIR_NOT_FOUND, None, {"directory": "/data/2"})
     ]
 
@@ -204,7 +217,7 @@ def test_a_move_between_directories_says_where_to() -> None:
 def test_a_restored_topic_says_its_id() -> None:
     request = RestoreTopicsRequest([RestorableTopic("orders", bytes(15) + b"\7")])
     response = RestoreTopicsResponse(topics=[RestoredTopicResult("orders", error_message=None)])
-    assert changes_of(ApiKey.RESTORE_TOPICS, request, response) == [
+    assert rows_of(ApiKey.RESTORE_TOPICS, request, response) == [
         Change("topic", "orders", 0, None, {"restored": "AAAAAAAAAAAAAAAAAAAABw"})
     ]
 
@@ -227,10 +240,48 @@ def test_no_secret_setting_is_told(messages: Any, requested: Any, answered: Any)
     configs = [messages.AlterableConfig(name=name, value=value) for name, value in names.items()]
     kind = type(messages.AlterConfigsResource())
     row = messages.AlterConfigsResourceResponse(42, "ssl.keystore.key=hunter2 is wrong", 4, "1")
-    (change,) = changes_of(ApiKey.ALTER_CONFIGS, requested([kind(4, "1", configs)]), answered(0, [row]))
+    (change,) = rows_of(ApiKey.ALTER_CONFIGS, requested([kind(4, "1", configs)]), answered(0, [row]))
     assert change.details["max.connections"] == "5"
     assert "hunter2" not in str(change)
-    assert changes_of(ApiKey.ALTER_CONFIGS, requested([kind(4, "1", configs)], True), answered(0, [row])) == []
+    assert rows_of(ApiKey.ALTER_CONFIGS, requested([kind(4, "1", configs)], True), answered(0, [row])) == []
+
+
+def test_of_a_large_request_the_first_rows_are_described() -> None:
+    request = DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(n, 5) for n in range(300)])])
+    rows = [DeleteRecordsPartitionResult(n, 5, 3) for n in range(300)]
+    topics = [DeleteRecordsTopicResult("t", rows), DeleteRecordsTopicResult("u", rows)]
+    found = changes_of(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse(0, topics))
+    assert found.rows == [Change("partition", f"t-{n}", 3, None, {"before_offset": 5}) for n in range(CHANGES_MAX)]
+    assert found.left_out == 600 - CHANGES_MAX
+
+
+def test_a_resource_that_a_request_names_many_times_is_described_once() -> None:
+    configs = CountedRows([incremental.AlterableConfig(f"name{n}", 0, "v") for n in range(1_000)])
+    resources = [incremental.AlterConfigsResource(2, "t", configs) for _ in range(500)]
+    answered = [incremental.AlterConfigsResourceResponse(40, "twice", 2, "t") for _ in range(500)]
+    found = changes_of(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        incremental.IncrementalAlterConfigsRequest(resources),
+        incremental.IncrementalAlterConfigsResponse(0, answered),
+    )
+    assert len(found.rows) == CHANGES_MAX
+    assert found.left_out == 500 - CHANGES_MAX
+    assert configs.read <= DETAILS_MAX
+    assert len(found.rows[0].details) == DETAILS_MAX
+    assert found.rows[0].details["…"] == f"{1_000 - DETAILS_MAX + 1} more"
+    # What the message quotes may be a secret that is not among the details.
+    assert found.rows[0].message is None
+
+
+class CountedRows(list[Any]):
+    """Counts how many of its elements are read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for row in super().__iter__():
+            self.read += 1
+            yield row
 
 
 def test_no_secret_of_users_and_tokens_is_told() -> None:
@@ -238,16 +289,16 @@ def test_no_secret_of_users_and_tokens_is_told() -> None:
         [ScramCredentialDeletion("ann", 1)], [ScramCredentialUpsertion("bob", 2, 8192, b"hunter2", b"hunter2")]
     )
     rows = [AlterUserScramCredentialsResult("ann"), AlterUserScramCredentialsResult("bob")]
-    changes = changes_of(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse(results=rows))
+    changes = rows_of(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, request, AlterUserScramCredentialsResponse(results=rows))
     assert [(row.name, dict(row.details)) for row in changes] == [
         ("ann", {"SCRAM-SHA-256": "deleted"}),
         ("bob", {"SCRAM-SHA-512": "set"}),
     ]
     made = CreateDelegationTokenResponse(0, "User", "ann", token_id="id", hmac=b"hunter2")
-    created = changes_of(
+    created = rows_of(
         ApiKey.CREATE_DELEGATION_TOKEN, CreateDelegationTokenRequest(renewers=[CreatableRenewers("User", "bob")]), made
     )
-    expired = changes_of(
+    expired = rows_of(
         ApiKey.EXPIRE_DELEGATION_TOKEN, ExpireDelegationTokenRequest(b"hunter2"), ExpireDelegationTokenResponse()
     )
     assert "hunter2" not in str([changes, created, expired])
@@ -257,18 +308,18 @@ def test_no_secret_of_users_and_tokens_is_told() -> None:
 def test_offsets_are_a_change_only_if_no_member_commits_them() -> None:
     topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(3, 17)])]
     request = OffsetCommitRequest("readers", -1, "", topics=topics)
-    (change,) = changes_of(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse())
+    (change,) = rows_of(ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse())
     assert (change.kind, change.name, change.details) == ("group", "readers", {"t-3": 17})
     member = request._replace(generation_id_or_member_epoch=5, member_id="m")
-    assert changes_of(ApiKey.OFFSET_COMMIT, member, OffsetCommitResponse()) == []
+    assert rows_of(ApiKey.OFFSET_COMMIT, member, OffsetCommitResponse()) == []
 
 
 def test_an_error_of_the_whole_request_is_told() -> None:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    (change,) = changes_of(ApiKey.ELECT_LEADERS, ElectLeadersRequest(), ElectLeadersResponse(error_code=code))
+    (change,) = rows_of(ApiKey.ELECT_LEADERS, ElectLeadersRequest(), ElectLeadersResponse(error_code=code))
     assert (change.kind, change.code) == ("cluster", code)
     only_checked = CreateTopicsRequest([CreatableTopic("t", 1, 1)], validate_only=True)
-    assert changes_of(ApiKey.CREATE_TOPICS, only_checked, CreateTopicsResponse()) == []
+    assert rows_of(ApiKey.CREATE_TOPICS, only_checked, CreateTopicsResponse()) == []
 
 
 def test_offsets_of_share_groups_are_changed_by_administrators() -> None:
@@ -276,7 +327,7 @@ def test_offsets_of_share_groups_are_changed_by_administrators() -> None:
         altering.AlterShareGroupOffsetsRequestTopic("t", [altering.AlterShareGroupOffsetsRequestPartition(3, 17)])
     ]
     refused = altering.AlterShareGroupOffsetsResponse(error_code=68, error_message="not empty")
-    (change,) = changes_of(
+    (change,) = rows_of(
         ApiKey.ALTER_SHARE_GROUP_OFFSETS, altering.AlterShareGroupOffsetsRequest("sharers", topics), refused
     )
     assert (change.name, change.code, change.message, change.details) == ("sharers", 68, "not empty", {"t-3": 17})
@@ -284,7 +335,7 @@ def test_offsets_of_share_groups_are_changed_by_administrators() -> None:
         deleting.DeleteShareGroupOffsetsResponseTopic("t"),
         deleting.DeleteShareGroupOffsetsResponseTopic("u", error_code=3),
     ]
-    (change,) = changes_of(
+    (change,) = rows_of(
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
         deleting.DeleteShareGroupOffsetsRequest("sharers"),
         deleting.DeleteShareGroupOffsetsResponse(responses=rows),
