@@ -246,7 +246,7 @@ class Produce:
                 size_bytes = len(rest.topics[0].partition_data[0].records or b"")
                 prepared = await self._work.run(rest.context.client.principal, rest.prepare, size_bytes)
             except ApiError as error:
-                prepared = error
+                prepared = error.with_traceback(None)
         request, context, admission, answers, waiting, refused, topics, _ = rest
         return self._append_topics(request, context, admission, answers, waiting, refused, topics, prepared)
 
@@ -323,7 +323,7 @@ class Produce:
                     try:
                         partition = self._partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
                     except ApiError as error:
-                        absent[place] = error
+                        absent[place] = error.with_traceback(None)
                         continue
                     found.append(Produced(place, partition, memoryview(data.records)))
         return found, absent
@@ -400,6 +400,8 @@ class Produce:
                     if error.code in FOR_NOW and records and len(records) >= HEADER_SIZE:
                         with suppress(BatchError):
                             self._postpone((topic.name, topic.topic_id, data.index), read_header(records), error)
+                    # Frames that have the error in a variable would keep the request until cycles are collected.
+                    error.__traceback__ = None
                     if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
                         error = self._as_sure(partition, error)
                     rows.append(_refused(data.index, error))
@@ -450,12 +452,11 @@ class Produce:
             if acks == ALL:
                 await partition.committed(appended.next_offset, sync=self._sync_on_ack)
         except ApiError as error:
-            refused = error
+            error.__traceback__ = None
             if error.code in FOR_NOW:
                 self._postpone(place, unsearched.header, error)
-            if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-                refused = self._as_sure(partition, error)
-            rows[row] = _refused(index, refused)
+            is_gap = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            rows[row] = _refused(index, self._as_sure(partition, error) if is_gap else error)
             return
         start_offset = partition.log.start_offset
         rows[row] = PartitionProduceResponse(index, 0, appended.base_offset, appended.log_append_time_ms, start_offset)

@@ -42,7 +42,9 @@ class Postponed(NamedTuple):
     producer_epoch: int
     first_sequence: int
     last_sequence: int
-    error: ApiError
+    # Not the error itself: its traceback holds the request.
+    code: ErrorCode
+    reason: str
     until_ms: int
 
 
@@ -70,7 +72,9 @@ class PostponedBatches:
                 self._batches[key] = known._replace(last_sequence=last)
                 return
         self._batches.pop(key, None)
-        self._batches[key] = Postponed(header.producer_epoch, sequence, last, error, now_ms + PATIENCE_MS)
+        self._batches[key] = Postponed(
+            header.producer_epoch, sequence, last, error.code, error.message, now_ms + PATIENCE_MS
+        )
         if len(self._batches) > BATCHES_MAX:
             del self._batches[next(iter(self._batches))]
 
@@ -94,8 +98,8 @@ class PostponedBatches:
         if not _is_later(header.base_sequence, first):
             return None
         return ApiError(
-            known.error.code,
-            f"the batch with sequence {first} comes first, and was refused: {known.error.message}",
+            known.code,
+            f"the batch with sequence {first} comes first, and was refused: {known.reason}",
         )
 
 

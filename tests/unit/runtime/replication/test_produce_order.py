@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.api.context import Client
+from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
 from penstock.api.records.produce import Produce
 from penstock.core.metadata.topics import NewTopic
@@ -48,6 +50,10 @@ class Registry:
         return await asyncio.shield(self.answer)
 
 
+class Held(bytearray):
+    """A buffer of which a test can find out whether it is still in use."""
+
+
 class Heard:
     """Whether this broker has heard of late that it leads."""
 
@@ -76,7 +82,7 @@ class World:
             OPEN,
             sync_on_ack=False,
         )
-        produce = handler.produce
+        produce = self.produce = handler.produce
         self.dispatcher = Dispatcher({ApiKey.PRODUCE: produce}, {ApiKey.PRODUCE: (3, 13)})
 
     async def _verify(self, *_: object) -> ErrorCode:
@@ -382,5 +388,39 @@ def test_what_waits_is_stored_though_its_connection_closes(tmp_path: Path) -> No
         world.registry.answer.set_result(GOOD)
         await settled()
         assert (world.values(CHECKED), world.values(DATA.topic)) == ([b"first"], [b"second"])
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
+def test_a_refused_batch_is_not_kept_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    """Thousands of producers may be refused while replicas are missing, each with a request of a megabyte."""
+
+    def check(_: Partition) -> None:
+        if code is ErrorCode.NOT_ENOUGH_REPLICAS:
+            raise ApiError(code, "alone")
+
+    monkeypatch.setattr(Partition, "check_enough_replicas", check)
+
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+
+        def refused(sequence: int) -> weakref.ref[Held]:
+            rows = [Record(0, shell.env.now_ms(), None, b"value")]
+            records = Held(build_batch(rows, producer_id=7, producer_epoch=0, base_sequence=sequence))
+            data = PartitionProduceData(0, memoryview(records))
+            request = ProduceRequest(None, -1, 30_000, [TopicProduceData(DATA.topic, partition_data=[data])])
+            response: Any = world.produce(request, RequestContext(VERSION, None, connection()))
+            assert response.responses[0].partition_responses[0].error_code in (code, ErrorCode.NONE)
+            return weakref.ref(records)
+
+        gc.disable()
+        try:
+            kept = [refused(sequence) for sequence in (0, 2, 5)]
+        finally:
+            gc.enable()
+        assert [found() for found in kept] == [None] * 3
 
     play(tmp_path, story)
