@@ -66,12 +66,15 @@ class Coordinator(Generic[ShardT]):
         self._postponed: dict[int, list[Callable[[ShardT], Effects]]] = {}
         # By partition, the last pause before its shard was loaded again after a failed append, and when that was.
         self._reloads: dict[int, tuple[float, int]] = {}
+        self._is_closed = False
         # Finds out whether this broker leads a partition still.
         self.confirm: Confirm = always
 
     def take(self, partition: Partition, *, pause_s: float = 0.0) -> None:
         """This broker now leads a partition; load its shard."""
         if partition.name.topic != self.topic or partition.name.partition in self._hosts or not partition.is_leader:
+            return
+        if self._is_closed:
             return
         index = partition.name.partition
         host = self._hosts[index] = self._make_host(partition)
@@ -103,8 +106,10 @@ class Coordinator(Generic[ShardT]):
                 host.leave()
 
     def close(self) -> None:
-        """Stop hosting every shard; pending records are still written."""
-        for host in self._hosts.values():
+        """Stop hosting every shard, for good; pending records are still written."""
+        self._is_closed = True
+        # A shard that cannot be written is left at once.
+        for host in [*self._hosts.values()]:
             host.flush()
             host.leave()
         self._hosts.clear()
