@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -40,9 +41,13 @@ def make_offset_fetch(services: BrokerServices) -> Handler:
     async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
         if context.api_version >= MANY_SINCE:
             ask = fetch_by_id if context.api_version >= TOPIC_IDS_SINCE else fetch
-            return OffsetFetchResponse(
-                groups=[await ask(group, request, context) async for group in in_turns(request.groups, GROUPS_MAX)]
-            )
+            # Together: a coordinator that has to find out whether it still leads does so once for all of them.
+            async with asyncio.TaskGroup() as tasks:
+                fetches = [
+                    tasks.create_task(ask(group, request, context))
+                    async for group in in_turns(request.groups, GROUPS_MAX)
+                ]
+            return OffsetFetchResponse(groups=[one.result() for one in fetches])
         topics = None
         if request.topics is not None:
             topics = [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from penstock.core.contract import Effects, Token
 from penstock.core.metadata.image import PartitionState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.internal_topic import InternalTopic
-from penstock.runtime.coordinator.shard_host import FINAL, ShardHost, ShardT, as_coordinator_error
+from penstock.runtime.coordinator.shard_host import FINAL, ShardHost, ShardT, as_coordinator_error, is_final
 from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
@@ -82,7 +82,7 @@ class CoordinatedTopic(Generic[ShardT]):
                 await settled
             except ApiError as error:
                 raise as_coordinator_error(error) from error
-        if _is_final(result):
+        if is_final(result):
             await host.confirm()
         return result
 
@@ -103,9 +103,3 @@ class CoordinatedTopic(Generic[ShardT]):
             for host in self.coordinator.hosts():
                 host.perform(work(host.shard, self._env.now_ms()))
                 await asyncio.sleep(0)
-
-
-def _is_final(result: object) -> bool:
-    if isinstance(result, Mapping):
-        return any(isinstance(error, ErrorCode) and error in FINAL for error in result.values())
-    return getattr(result, "error_code", ErrorCode.NONE) in FINAL

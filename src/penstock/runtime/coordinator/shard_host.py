@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.core.contract import Effects, ProducerIdentity, Reply, Timer, TimerKey
@@ -238,11 +238,13 @@ class ShardHost(Generic[ShardT]):
 
     def _without_final(self, replies: list[Reply]) -> list[Reply]:
         """The replies but those that make clients give up, which are sent once this broker surely leads."""
-        final = [reply for reply in replies if _error_of(reply) in FINAL]
-        if not final:
-            return replies
-        self._env.spawn(self._send_final(final), f"final answers of {self._partition.name}")
-        return [reply for reply in replies if reply not in final]
+        final: list[Reply] = []
+        others: list[Reply] = []
+        for reply in replies:
+            (final if is_final(reply.response) else others).append(reply)
+        if final:
+            self._env.spawn(self._send_final(final), f"final answers of {self._partition.name}")
+        return others
 
     async def _send_final(self, replies: list[Reply]) -> None:
         try:
@@ -464,9 +466,27 @@ def _portions(decisions: list[list[Encoded]], size_max: int) -> Iterator[list[En
         yield portion
 
 
-def _error_of(reply: Reply) -> ErrorCode | int:
-    response = reply.response
-    return response if isinstance(response, ErrorCode) else getattr(response, "error_code", ErrorCode.NONE)
+def is_final(answer: object) -> bool:
+    """Whether an answer makes its client give up: with its error, or with that of a member or a partition in it."""
+    if isinstance(answer, ErrorCode):
+        return answer in FINAL
+    if isinstance(answer, ApiError):
+        return answer.code in FINAL
+    if isinstance(answer, Mapping):
+        return any(isinstance(error, ErrorCode) and error in FINAL for error in answer.values())
+    if _has_final_error(answer):
+        return True
+    # Heartbeats of share and streams groups are answered together with what is to be done for them.
+    response = getattr(answer, "response", None)
+    if response is not None:
+        return is_final(response)
+    # Members that leave, and partitions whose offsets are committed, by topic.
+    rows = [*getattr(answer, "members", ()), *getattr(answer, "topics", ())]
+    return any(_has_final_error(row) or any(map(_has_final_error, getattr(row, "partitions", ()))) for row in rows)
+
+
+def _has_final_error(row: object) -> bool:
+    return getattr(row, "error_code", ErrorCode.NONE) in FINAL
 
 
 def _send(replies: list[Reply]) -> None:

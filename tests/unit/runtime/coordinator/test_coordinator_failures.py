@@ -6,11 +6,14 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.core.contract import Caller, Effects, ProducerIdentity
+from penstock.api.groups.offset_fetch import make_offset_fetch
+from penstock.core.contract import Caller, Effects, ProducerIdentity, Token
+from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.share.runs import RecordState, StateBatch
 from penstock.core.share.state import Change, ShareKey
@@ -19,18 +22,28 @@ from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator import shards
 from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.replication.partition import Partition
+from penstock.runtime.security.access_control import OPEN
 from penstock.runtime.share.states import ShareStates
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSlice
+from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.end_txn import EndTxnResponse
+from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.wire.messages.metadata_records import RemoveTopicRecord
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
+from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from penstock.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from support.worlds.transaction_shell import DATA, ID, TransactionShell, call, play
 
 CALLER = Caller("client", "/127.0.0.1", 1)
 SHARE_SETTINGS = {
@@ -219,6 +232,115 @@ def test_nobody_gives_up_because_of_what_such_a_coordinator_looks_up(tmp_path: P
             asked.answer = False
             assert await outcome(ask()) is ErrorCode.NOT_COORDINATOR
         assert await verify(producer) is ErrorCode.NONE
+
+    play(tmp_path, story)
+
+
+async def groups_of(shell: TransactionShell) -> Groups:
+    groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+    await groups.leader_of("readers")
+    await shell.until(lambda: groups.coordinator.hosts())
+    return groups
+
+
+SHARE_HEARTBEAT = ShareGroupHeartbeatRequest("workers", "gone", 3)
+STREAMS_HEARTBEAT = StreamsGroupHeartbeatRequest("flow", "gone", 3)
+LEAVING = LeaveGroupRequest("readers", "", [MemberIdentity("gone")])
+LATE_COMMIT = OffsetCommitRequest(
+    "readers", 3, "gone", topics=[OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, 9)])]
+)
+LATE_TRANSACTION = TxnOffsetCommitRequest(
+    ID,
+    "readers",
+    100,
+    0,
+    3,
+    "gone",
+    topics=[TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 9)])],
+)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda shard, token, now_ms: shard.share.heartbeat(SHARE_HEARTBEAT, CALLER, token, now_ms),
+        lambda shard, token, now_ms: shard.streams.heartbeat(STREAMS_HEARTBEAT, CALLER, token, now_ms),
+        lambda shard, token, now_ms: shard.leave_group(LEAVING, CALLER._replace(api_version=3), token, now_ms),
+        lambda shard, token, now_ms: shard.offset_commit(LATE_COMMIT, CALLER, token, now_ms),
+        lambda shard, token, now_ms: shard.txn_offset_commit(LATE_TRANSACTION, CALLER, token, now_ms),
+    ],
+    ids=["share heartbeat", "streams heartbeat", "leave", "commit", "transactional commit"],
+)
+def test_errors_within_an_answer_make_nobody_give_up_either(
+    tmp_path: Path, question: Callable[[GroupShard, Token, int], Effects]
+) -> None:
+    """Of a commit each partition has the error, of members that leave each one, and some heartbeats come with more."""
+
+    async def story(shell: TransactionShell) -> None:
+        asked = shell.partitions.leadership = Asked()  # type: ignore[assignment]
+        groups = await groups_of(shell)
+        await commit(groups, 5)
+        sharing = ShareGroupHeartbeatRequest("workers", "member", 0, None, ["t"])
+        await groups.ask("workers", lambda shard, *rest: shard.share.heartbeat(sharing, CALLER, *rest))
+        streaming = StreamsGroupHeartbeatRequest(
+            "flow",
+            "member",
+            rebalance_timeout_ms=1_000,
+            topology=Topology(0, [Subtopology("0", ["t"])]),
+            active_tasks=[],
+            standby_tasks=[],
+            warmup_tasks=[],
+            process_id="process",
+        )
+        await groups.ask("flow", lambda shard, *rest: shard.streams.heartbeat(streaming, CALLER, *rest))
+        assert asked.questions == 0
+        await groups.ask("readers", question)
+        assert asked.questions == 1
+        asked.answer = False
+        with pytest.raises(ApiError) as error:
+            await groups.ask("readers", question)
+        assert error.value.code is ErrorCode.NOT_COORDINATOR
+        groups.close()
+
+    play(tmp_path, story, {"offsets.topic.num.partitions": "1"})
+
+
+def test_the_groups_of_a_request_are_confirmed_together(tmp_path: Path) -> None:
+    """A coordinator that is cut off takes a second to find out: for each of hundreds of groups that were minutes."""
+
+    async def story(shell: TransactionShell) -> None:
+        asked = shell.partitions.leadership = Asked()  # type: ignore[assignment]
+        groups = await groups_of(shell)
+        names = [f"readers-{number}" for number in range(50)]
+        joining = ConsumerGroupHeartbeatRequest(
+            "", "member", 0, rebalance_timeout_ms=10_000, subscribed_topic_names=["t"], topic_partitions=[]
+        )
+
+        async def join(name: str) -> None:
+            request = joining._replace(group_id=name)
+            await groups.ask(name, lambda shard, *rest: shard.consumer.heartbeat(request, CALLER, *rest))
+
+        for name in names:
+            await join(name)
+        assert asked.questions == 0
+        found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        confirm = asked.confirm
+
+        async def confirm_later(partition: Partition) -> bool:
+            answer = await confirm(partition)
+            await found
+            return answer
+
+        asked.confirm = confirm_later  # type: ignore[method-assign]
+        services: Any = SimpleNamespace(access=OPEN, groups=groups, image=shell.image)
+        wanted = [OffsetFetchRequestGroup(name, "gone", 3, None) for name in names]
+        fetching = asyncio.ensure_future(call(make_offset_fetch(services), OffsetFetchRequest(groups=wanted), 9))
+        await shell.until(lambda: asked.questions == len(names))
+        found.set_result(None)
+        response = await fetching
+        found_errors = [(group.group_id, group.error_code) for group in response.groups]
+        assert found_errors == [(name, ErrorCode.UNKNOWN_MEMBER_ID) for name in names]
+        groups.close()
 
     play(tmp_path, story)
 
