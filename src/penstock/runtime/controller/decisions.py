@@ -56,8 +56,9 @@ class Decisions:
         self._clock = clock
         self._pending: deque[Pending] = deque()
         self._is_deciding = False
-        # A new active controller decides nothing before `begin`.
+        # A new active controller decides nothing before its first decision is committed.
         self._has_begun = True
+        self._first: Pending | None = None
         self.counters = DecisionCounters()
 
     @property
@@ -82,31 +83,48 @@ class Decisions:
         return answer
 
     def begin(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
-        """Decide on this before everything that was asked for since this node became the active controller.
+        """Decide on this before everything that was requested since this node became the active controller.
 
-        Other controllers cannot read records of a new cluster whose feature levels they do not know.
+        Other controllers cannot read records of a new cluster whose feature levels they do not know. If it fails,
+        everything else keeps waiting, and this is to be called again.
         """
-        self._has_begun = True
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         refusal = self._quorum.refusal
         if refusal is not None:
             answer.set_exception(refusal)
         else:
-            self._pending.appendleft(Pending(decision, answer, self._clock()))
+            self._first = Pending(decision, answer, self._clock())
+            answer.add_done_callback(self._begun)
             self._decide_next()
         return answer
+
+    def _begun(self, answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled() and answer.exception() is None and self._quorum.refusal is None:
+            self._has_begun = True
+            self._decide_next()
 
     def on_leadership(self, is_leader: bool) -> None:
         """Without leadership, everything pending fails."""
         self._has_begun = not is_leader
         refusal = self._quorum.refusal
         if not is_leader and refusal is not None:
+            if self._first is not None:
+                fail_quietly(self._first.answer, refusal)
+                self._first = None
             while self._pending:
                 fail_quietly(self._pending.popleft().answer, refusal)
 
+    def _next(self) -> Pending | None:
+        """The decision whose turn it is."""
+        if self._is_deciding or self._quorum.refusal is not None:
+            return None
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        return self._pending.popleft() if self._pending and self._has_begun else None
+
     def _decide_next(self) -> None:
-        while self._pending and not self._is_deciding and self._has_begun and self._quorum.refusal is None:
-            pending = self._pending.popleft()
+        while (pending := self._next()) is not None:
             if pending.answer.done():
                 continue
             self._is_deciding = True

@@ -34,7 +34,8 @@ RECORDS_PER_DECISION = 2_000
 PARTITIONS_PER_TURN = 20_000
 # A timer that is this late means that this process was suspended, and could not receive any heartbeats meanwhile.
 STANDSTILL_MS = 250
-FENCE_RETRY_MS = 500
+# The pause before work is repeated that the metadata log did not take, as on a full disk.
+RETRY_MS = 500
 
 Response = TypeVar("Response")
 
@@ -177,7 +178,7 @@ class Duties:
                 self.heartbeats.note(broker_id, True, -1)
         except ApiError:
             # Whatever blocks the log may pass; until then there is no point in retrying quickly.
-            await asyncio.sleep(FENCE_RETRY_MS / 1000)
+            await asyncio.sleep(RETRY_MS / 1000)
             raise
         finally:
             self.heartbeats.fencing(broker_id, False)
@@ -269,7 +270,8 @@ class Duties:
             self._sweep_again = False
             leaderless = list(self._quorum.image.leaderless)
             for start in range(0, len(leaderless), RECORDS_PER_DECISION):
-                await self._decide(partial(self._leaders_for, leaderless[start : start + RECORDS_PER_DECISION]))
+                some = leaderless[start : start + RECORDS_PER_DECISION]
+                await self._persistently(partial(self._decide, partial(self._leaders_for, some)))
 
     def _leaders_for(self, partitions: Sequence[PartitionKey], image: Image) -> Iterable[Any]:
         return leader_and_isr_updates(image, partitions, self._rules())
@@ -277,7 +279,11 @@ class Duties:
     async def _begin(self) -> None:
         minimum = self._rules().min_insync_replicas
         first = self._settings.first_records
-        await self._quorum.begin(lambda image: Result(features.first_records(image, minimum, first), None))
+
+        async def begin() -> None:
+            await self._quorum.begin(lambda image: Result(features.first_records(image, minimum, first), None))
+
+        await self._persistently(begin)
         self.begun.set()
         self.sweep()
 
@@ -312,6 +318,22 @@ class Duties:
             return Result(made, len(made))
 
         return await self._quorum.decide(decision)
+
+    async def _persistently(self, work: Callable[[], Awaitable[object]]) -> None:
+        """Repeat a decision until the metadata log takes it, or this node is no longer the active controller."""
+        has_failed = False
+        while True:
+            try:
+                await work()
+            except ApiError as error:
+                if error.code is ErrorCode.NOT_CONTROLLER:
+                    raise
+                if not has_failed:
+                    logger.error("a duty of the controller failed and is repeated: %s", error.message)
+                has_failed = True
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                return
 
     async def _every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:

@@ -39,6 +39,7 @@ class ImageQuorum:
         self.log = SimpleNamespace(end_offset=0)
         self.batches: list[int] = []
         self.leads = True
+        self.is_full = False
 
     def decide(self, decision: Callable[[Image], Result[Response]]) -> asyncio.Future[Response]:
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
@@ -46,6 +47,8 @@ class ImageQuorum:
             if not self.leads:
                 raise ApiError(ErrorCode.NOT_CONTROLLER, "another node leads")
             records, response = decision(self.image)
+            if self.is_full:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
         except ApiError as error:
             answer.set_exception(error)
             return answer

@@ -22,6 +22,7 @@ from penstock.wire.messages.alter_partition import (
 )
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.elect_leaders import TopicPartitions
+from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
 CALM = replace(QUICK, session_timeout_ms=60_000, leader_imbalance_check_interval_ms=60_000)
 
@@ -40,6 +41,33 @@ def test_a_new_cluster_begins_with_its_features() -> None:
         assert world.image.overrides(ResourceType.BROKER, "") == {"min.insync.replicas": "2"}
 
     play(scene, min_insync_replicas=2)
+
+
+def test_a_controller_begins_and_elects_once_the_log_takes_records_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_duties, "RETRY_MS", 10)
+
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1)
+        await world.create("t", (1,))
+        world.quorum.commit([PartitionChangeRecord(0, world.image.topics["t"].topic_id, leader=-1)])
+        world.quorum.is_full = True
+        world.controller.on_leadership(True)
+        registered = asyncio.ensure_future(world.controller.register_broker(world.registration(2)))
+        await asyncio.sleep(0.03)
+        assert not registered.done()
+        world.quorum.is_full = False
+        await registered
+        await world.until(lambda: world.state().leader == 1)
+        # A sweep that fails later is repeated as well.
+        world.quorum.commit([PartitionChangeRecord(0, world.image.topics["t"].topic_id, leader=-1)])
+        world.quorum.is_full = True
+        active = world.controller._active()
+        active.sweep()
+        await asyncio.sleep(0.03)
+        world.quorum.is_full = False
+        await world.until(lambda: world.state().leader == 1)
+
+    play(scene, settings=CALM)
 
 
 def test_a_silent_broker_is_fenced_and_its_partitions_move() -> None:

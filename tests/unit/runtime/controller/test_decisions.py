@@ -79,6 +79,25 @@ def test_a_new_active_controller_decides_nothing_before_it_has_begun() -> None:
     play(story)
 
 
+def test_nothing_is_decided_while_the_first_decision_fails() -> None:
+    async def story(quorum: Quorum, made: Decisions, _: list[float]) -> None:
+        made.on_leadership(True)
+        early, first = made.decide(decision(TOPIC)), made.begin(decision(TOPIC, TOPIC))
+        quorum.commits[0].set_exception(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full"))
+        with pytest.raises(ApiError, match="the disk is full"):
+            await first
+        await asyncio.sleep(0)
+        assert len(quorum.appended) == 1
+        again = made.begin(decision(TOPIC, TOPIC))
+        quorum.commits[1].set_result(None)
+        assert await again == "done"
+        await asyncio.sleep(0)
+        quorum.commits[2].set_result(None)
+        assert await early == "done"
+
+    play(story)
+
+
 def test_who_has_not_begun_and_is_replaced_decides_nothing() -> None:
     async def story(quorum: Quorum, made: Decisions, _: list[float]) -> None:
         made.on_leadership(True)
