@@ -90,6 +90,49 @@ def test_cancelling_leaves_no_single_replica_that_may_not_have_synced_its_log() 
     assert (world.state().replicas, world.show()) == ((1, 2), "leader=1@1 isr=1,2")
 
 
+def test_cancelling_leaves_no_single_eligible_replica_that_may_not_have_synced_its_log() -> None:
+    world = ClusterWorld(4, min_insync_replicas=2)
+    world.create("t", (1, 2))
+    world.reassign((3, 4))
+    world.alter_isr([1, 2, 3])
+    world.fence(2, 1, 3)
+    world.start(2)
+    assert world.show() == "leader=-1@2 isr=- elr=1,3 last=3 replicas=3,4,1,2 adding=3,4 removing=1,2"
+    assert world.reassign(None) is ErrorCode.NONE
+    assert world.state().eligible_leader_replicas == (1, 3)
+    world.unfence(3)
+    assert world.state().leader == 3
+    world.unfence(1)
+    world.alter_isr([1, 2, 3])
+    assert (set(world.state().replicas), world.state().in_sync_replicas) == ({1, 2}, (1, 2))
+
+
+def test_cancelling_to_an_eligible_replica_waits_until_it_has_confirmed_that_it_is_alone() -> None:
+    world = ClusterWorld(2, min_insync_replicas=2)
+    world.create("t", (1,))
+    world.reassign((1, 2))
+    world.fence(1)
+    assert world.state().eligible_leader_replicas == (1,)
+    assert world.reassign(None) is ErrorCode.NONE
+    assert world.state().replicas == (1, 2)
+    world.unfence(1)
+    world.alter_isr([1])
+    assert (world.state().replicas, world.state().in_sync_replicas) == ((1,), (1,))
+
+
+def test_cancelling_uncleanly_goes_back_to_a_replica_that_has_every_record() -> None:
+    world = ClusterWorld(4, min_insync_replicas=2)
+    world.create("t", (1, 2), unclean_leader_election_enable="true")
+    world.reassign((3, 4))
+    world.alter_isr([1, 2, 3])
+    world.start(1)
+    world.fence(2)
+    world.unfence(2)
+    assert world.show().startswith("leader=3@1 isr=3 elr=2 ")
+    assert world.reassign(None) is ErrorCode.NONE
+    assert world.state().in_sync_replicas == (2,)
+
+
 def test_cancelling_before_another_replica_was_in_sync_goes_back_at_once() -> None:
     world = ClusterWorld(2)
     world.create("t", (1,))

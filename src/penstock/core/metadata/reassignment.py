@@ -2,9 +2,9 @@
 
 A reassignment adds the replicas of its target, lists those that will be removed in `removing_replicas`, and completes
 by itself once every replica of the target is in sync. Cancelling it removes the added ones again. Where that would
-leave a single replica in sync although an added one has everything too, what both acknowledged may be on no disk yet:
-then the added ones are removed like any others, once the earlier ones are in sync, or the only one has confirmed that
-it holds everything.
+leave a single replica in sync, or eligible where none is in sync, although an added one has everything too, what both
+acknowledged may be on no disk yet: then the added ones are removed like any others, once the earlier ones are in sync,
+or the only one has confirmed that it holds everything.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica would be left")
     whole = {*state.in_sync_replicas, *state.eligible_leader_replicas}
     is_relied_on = not whole.isdisjoint(state.adding_replicas)
-    if len(change.in_sync_replicas) == 1 and (is_relied_on or len(change.replicas) == 1):
+    left = change.in_sync_replicas
+    if not state.in_sync_replicas:
+        left = tuple(one for one in state.eligible_leader_replicas if one not in state.adding_replicas)
+    if len(left) == 1 and (is_relied_on or len(change.replicas) == 1):
         change.in_sync_replicas = state.in_sync_replicas
         change.removing_replicas = tuple(sorted(set(state.replicas) - set(change.replicas)))
         change.replicas += change.removing_replicas
@@ -118,7 +121,8 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"no replica that {topic.name}-{partition} had before is in sync; going back would lose records",
             )
-        change.in_sync_replicas = change.replicas[:1]
+        eligible = [replica for replica in change.replicas if replica in state.eligible_leader_replicas]
+        change.in_sync_replicas = (*eligible, *change.replicas)[:1]
 
 
 def check_target(image: Image, target: Sequence[int]) -> None:
