@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 
 from penstock.core.fairness import FairCache
 from penstock.gateway.callers.credentials import Presented
@@ -17,6 +17,12 @@ SECURE_COOKIE, PLAIN_COOKIE = "__Host-penstock", "penstock-session"
 TOKEN_HEADER = b"x-csrf-token"
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 NO_TOKEN = 40303
+# The standard library's parser builds an object for each cookie, and unquotes in quadratic time: a header of a client
+# that has not signed in would take a sixth of a second.
+_COOKIES = {
+    name: re.compile(rb"(?:^|;)[ \t]*" + name.encode() + rb"=([A-Za-z0-9_-]{1,128})[ \t]*(?:;|$)")
+    for name in (SECURE_COOKIE, PLAIN_COOKIE)
+}
 _KEY = secrets.token_bytes(32)
 
 
@@ -82,12 +88,8 @@ def check_no_change(method: str) -> None:
 
 def cookie_of(headers: dict[bytes, bytes], *, tls: bool) -> str | None:
     """The session's id in a request's cookies."""
-    try:
-        cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-    except CookieError:
-        return None
-    found = cookies.get(SECURE_COOKIE if tls else PLAIN_COOKIE)
-    return found.value if found is not None and found.value else None
+    found = _COOKIES[SECURE_COOKIE if tls else PLAIN_COOKIE].search(headers.get(b"cookie", b""))
+    return found[1].decode() if found is not None else None
 
 
 def set_cookie(name: str | None, *, tls: bool) -> str:

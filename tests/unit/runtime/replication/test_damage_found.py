@@ -262,3 +262,17 @@ def test_a_compaction_that_meets_damage_has_the_replica_begin_anew(tmp_path: Pat
         assert cleaner.uncleanable == {}, "it can be cleaned again"
 
     play(tmp_path, story)
+
+
+def test_coordinators_learn_of_a_leader_that_begins_anew_before_it_follows(tmp_path: Path) -> None:
+    """The metadata may have another leader already, which is only applied once the new log is open."""
+
+    async def story(cluster: DecidedCluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        former, resigned = one.partition, []
+        one.partitions.on_resigned(resigned.append)
+        one.partitions.begin_anew(former.name, TOPIC_ID, CorruptLogError("a bit has changed"))
+        assert resigned == [former]
+
+    play(tmp_path, story)
