@@ -270,9 +270,11 @@ def test_coordinators_learn_of_a_leader_that_begins_anew_before_it_follows(tmp_p
     async def story(cluster: DecidedCluster) -> None:
         one = await cluster.start(1)
         cluster.create((1,))
-        former, resigned = one.partition, []
+        former = one.partition
+        resigned: list[Any] = []
         one.partitions.on_resigned(resigned.append)
-        one.partitions.begin_anew(former.name, TOPIC_ID, CorruptLogError("a bit has changed"))
+        damage = CorruptLogError(segment(one), 0, "a bit has changed")
+        one.partitions.begin_anew(former.name, TOPIC_ID, damage)
         assert resigned == [former]
 
     play(tmp_path, story)
