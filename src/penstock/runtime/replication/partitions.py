@@ -337,11 +337,12 @@ class Partitions(PartitionEvents):
             raise StorageError(f"{name} is in no data directory that works")
         partition = self._by_name.get(name)
         if partition is not None:
-            self._detach(partition)
+            # The metadata has another leader, which may not have been applied here yet.
+            was_leader = self._detach(partition)
             partition.log.close(clean=False)
             home.found.add(name)
             self._unopened[name] = topic_id, damage
-            self._tell_detached(partition)
+            self._tell_detached(partition, was_leader=was_leader)
         aside = self._store.set_damaged_aside(name, home)
         del self._unopened[name]
         self._changed[topic_id, name.partition] = None
