@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from typing import Any
 
 import pytest
@@ -221,6 +222,16 @@ def test_cookies_are_http_only_and_host_only() -> None:
     assert cookie_of(header, tls=False) == "two"
     assert cookie_of({}, tls=True) is None
     assert cookie_of({b"cookie": b"\xff;;==;"}, tls=True) is None
+    for other in (f"x{PLAIN_COOKIE}=one", f"a={PLAIN_COOKIE}=one", f"{PLAIN_COOKIE}=", f"{PLAIN_COOKIE}={'x' * 129}"):
+        assert cookie_of({b"cookie": other.encode()}, tls=False) is None
+
+
+@pytest.mark.parametrize("part", [b"a=1;", b"; ", b"\\1", b'\\"', b" ", PLAIN_COOKIE.encode()])
+def test_long_cookies_are_searched_in_linear_time(part: bytes) -> None:
+    header = b'a="' + part * (1_000_000 // len(part)) + f";{PLAIN_COOKIE}=one".encode()
+    began = time.process_time()
+    assert cookie_of({b"cookie": header}, tls=False) == "one"
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize(
