@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from penstock.core.replica.directory_move import Step, next_step
@@ -25,7 +26,7 @@ from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import StorageError
 from penstock.storage.metadata_files import sync_partition_metadata
-from penstock.storage.names import NAME_BYTES_MAX, future_directory_name
+from penstock.storage.names import NAME_BYTES_MAX, deletion_directory_name, future_directory_name
 from penstock.storage.segment_copy import TierHistory
 from penstock.storage.slices import LogSlice
 from penstock.wire.record_types import CorruptBatch
@@ -397,8 +398,16 @@ class DirectoryMoves:
         if move.future is not None:
             move.future.log.close(clean=False)
         try:
-            await self._work(lambda: self._env.filesystem.remove_directory(move.path))
+            await self._work(partial(self._remove_directory, move.path))
         except FileNotFoundError:
             return
         except StorageError as error:
             logger.warning("cannot remove %s: %s", move.path, error)
+
+    def _remove_directory(self, path: Path) -> None:
+        """Remove a future replica. Blocks. What a crash leaves of it must not be taken for one to be filled further."""
+        filesystem = self._env.filesystem
+        target = path.with_name(deletion_directory_name(path.name, self._env.random.randbytes(16)))
+        filesystem.rename(path, target)
+        filesystem.sync_directory(target.parent)
+        filesystem.remove_directory(target)

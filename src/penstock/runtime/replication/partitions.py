@@ -99,6 +99,8 @@ class Partitions(PartitionEvents):
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
+        # Where replicas that have moved were before, as long as their former logs are there.
+        self._former_homes: dict[Partition, LogDirectory] = {}
         # Partitions that should be here but could not be opened, and why.
         self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
         # Partitions that were here before they were opened, with everything that was durable.
@@ -389,8 +391,15 @@ class Partitions(PartitionEvents):
         self._homes[name] = directory
         directory.partitions.add(name)
         former.close(clean=False)
+        self._former_homes[partition] = home
         _tell(self._on_moved, partition)
-        return lambda: self._store.retire(name, partition.topic_id, home)
+        return lambda: self._retire_former(partition)
+
+    def _retire_former(self, partition: Partition) -> None:
+        """Remove the log that a replica had before it moved, unless that is done: another one may be there by now."""
+        home = self._former_homes.pop(partition, None)
+        if home is not None:
+            self._store.retire(partition.name, partition.topic_id, home)
 
     def carry_out(
         self,
@@ -787,6 +796,8 @@ class Partitions(PartitionEvents):
         was_leader = partition.is_leader
         partition.fence()
         self._open_logs.forget(partition.log)
+        # A new replica of this name may be placed there next.
+        self._retire_former(partition)
         return was_leader
 
     def _tell_detached(self, partition: Partition, *, was_leader: bool = False) -> None:

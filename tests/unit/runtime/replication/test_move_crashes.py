@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
+from replication_world import until
 
 from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import Image, PartitionState, partition_record
@@ -23,12 +24,13 @@ from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import File, StorageError, storage_error
-from penstock.wire.messages.metadata_records import TopicRecord
+from penstock.wire.messages.metadata_records import RemoveTopicRecord, TopicRecord
 from penstock.wire.records import Record, build_batch, read_records, split_batches
 from sim.disk import SimDisk, SimFilesystem
 from sim.scheduler import SimCrash
 
 TOPIC, TOPIC_ID = "orders", b"orders--orders--"
+OTHER_TOPIC_ID = b"another-another-"
 NAME = TopicPartition(TOPIC, 0)
 FIRST, SECOND = Path("/data/first"), Path("/data/second")
 IDS = {FIRST: b"f" * 16, SECOND: b"s" * 16}
@@ -331,6 +333,86 @@ def test_a_replica_that_moves_back_waits_until_its_former_log_is_removed(monkeyp
         await world.env.close()
 
     asyncio.run(run())
+
+
+def test_a_topic_created_anew_keeps_nothing_of_a_replica_that_had_just_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former log was still in the directory of the new replica, which began with it and was removed with it."""
+    settle, has_moved, may_settle = DirectoryMoves._settle, asyncio.Event(), asyncio.Event()
+
+    async def settle_late(moves: DirectoryMoves, move: Move, retire: Callable[[], None]) -> None:
+        has_moved.set()
+        await may_settle.wait()
+        await settle(moves, move, retire)
+
+    monkeypatch.setattr(DirectoryMoves, "_settle", settle_late)
+
+    async def run() -> None:
+        world = World()
+        world.open(lost_power=False)
+        await world.fill()
+        world.moves.alter(NAME, str(SECOND))
+        moving = world.moves._moves[NAME].task
+        await has_moved.wait()
+        state = PartitionState((1,), (1,), 1, 0, 0, (IDS[FIRST],))
+        created = TopicRecord(TOPIC, OTHER_TOPIC_ID), partition_record(OTHER_TOPIC_ID, 0, state)
+        for record in (RemoveTopicRecord(TOPIC_ID), *created):
+            world.partitions.image.replay(record)
+            world.partitions.follow([record])
+        await until(lambda: world.partitions.get(*NAME))
+        assert (world.partition.topic_id, world.partition.log.end_offset) == (OTHER_TOPIC_ID, 0)
+        await world.acknowledge()
+        may_settle.set()
+        await asyncio.wait([moving])
+        await world.settle()
+        assert world.logs() == [FIRST / str(NAME)]
+        await world.env.close()
+
+    asyncio.run(run())
+
+
+async def cancelled_with_a_crash(world: World, crash_after: int) -> bool:
+    """Cancel a move that is half done, with a crash after so many operations; False when it was over before."""
+    world.open(lost_power=False)
+    await world.fill()
+    world.moves.alter(NAME, str(SECOND))
+    move = world.moves._moves[NAME]
+    for _ in range(100):
+        if move.future is not None and move.future.copied_bytes >= 1_000:
+            break
+        await asyncio.sleep(0)
+    await world.partitions.checkpoints(move.target).write()
+    died = asyncio.Event()
+
+    def die() -> None:
+        world.filesystem.dead = True
+        died.set()
+
+    world.filesystem.on_crash = die
+    world.filesystem.crash_after = crash_after
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    world.moves.cancel(NAME)
+    await asyncio.wait([move.task, asyncio.ensure_future(died.wait())], return_when=asyncio.FIRST_COMPLETED)
+    await world.env.close()
+    return died.is_set()
+
+
+def test_a_move_that_is_cancelled_leaves_no_part_of_a_log_to_be_filled_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash the segments that were not removed yet were taken for a copy, although others were missing."""
+    listed = SimFilesystem.list_directory
+    # As a disk may list them: the topic's id is removed last.
+    monkeypatch.setattr(SimFilesystem, "list_directory", lambda *arguments: dict(sorted(listed(*arguments).items())))
+    for crash_after in range(1_000):
+        world = World()
+
+        async def run(world: World = world, crash_after: int = crash_after) -> bool:
+            crashed = await cancelled_with_a_crash(world, crash_after)
+            if crashed:
+                await check_after(world, lost_power=False)
+            return crashed
+
+        if not asyncio.run(run()):
+            assert crash_after > 5
+            return
 
 
 def test_a_killed_process_loses_nothing_wherever_it_was() -> None:
