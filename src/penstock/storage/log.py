@@ -434,6 +434,12 @@ class Log:
         # A segment may be rolled between the steps.
         while later := self._segments[self._segments.number_of(offset) + 1 :]:
             kept = self._segments[self._segments.number_of(offset)]
+            if kept.suffix:
+                # It is to grow under its own name, which it gets when those that it replaced are gone for good.
+                yield self.end_offset
+                self._refuse_if_failed()
+                self._finish_name(kept)
+                continue
             remaining_end = end_before(kept, kept.position_of(offset))
             self._set_end(later[0].base_offset)
             self._segments.cut_off(later)
@@ -449,8 +455,10 @@ class Log:
         segment = self._active
         position = segment.position_of(offset)
         offset = end_before(segment, position)
-        segment.truncate(position, offset)
+        segment.load()
+        # From here on the log is not what it was, also if an error leaves it open what of the segment is gone.
         self._set_end(offset)
+        segment.truncate(position, offset)
         for _ in self._reload_history(now_ms):
             yield offset
             self._refuse_if_failed()
@@ -591,8 +599,12 @@ class Log:
 
     def finish_swap(self, swap: SegmentSwap) -> None:
         """Give the new segment its name."""
-        if self._failure is None and swap.segment in self._segments:
-            swap.segment.rename("")
+        if self._failure is None:
+            self._finish_name(swap.segment)
+
+    def _finish_name(self, segment: Segment) -> None:
+        if segment.suffix and segment in self._segments:
+            segment.rename("")
 
     def begin_close(self) -> FlushTicket | None:
         """Write what a clean close leaves, and draw a ticket for it: after its flush `close` waits for no disk."""

@@ -38,6 +38,7 @@ from penstock.storage.names import (
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     file_name,
     offset_of,
 )
@@ -129,8 +130,8 @@ class _Loader:
         self.epochs_changed = False
         self.producers = ProducerState()
         self.aborted = AbortedTransactions(home)
-        # Segments whose swap was interrupted: their index of aborted transactions may be the old one, or missing.
-        self.swapped: set[int] = set()
+        # Files that an interrupted swap left under its suffix.
+        self.swapped: list[str] = []
 
     def load(self, start_offset: int) -> LoadedLog:
         self._list_files()
@@ -139,6 +140,7 @@ class _Loader:
         epochs_known = self._read_epochs() and not self._epochs_lack_start()
         # A damaged index of a healthy segment is rebuilt by reading the markers again.
         damaged = self.aborted.load(segment.base_offset for segment in self.segments)
+        self._finish_swaps()
         if self.clean and self._find_end():
             if not epochs_known:
                 self._rebuild_epochs(self.segments)
@@ -146,7 +148,7 @@ class _Loader:
         else:
             self._check_tail(epochs_known)
         end_offset = self.segments[-1].next_offset
-        for base_offset in sorted(self.swapped.union(damaged)):
+        for base_offset in damaged:
             self._rebuild_aborted(base_offset)
         replay_producers(self.producers, self.segments, end_offset)
         if not self.settings.tiered:
@@ -178,23 +180,26 @@ class _Loader:
         for name in [name for name in names if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX))]:
             self.home.unlink(name)
             del names[name]
-        self._finish_swaps(names)
+        self._remove_replaced(names)
         interval = self.settings.index_interval_bytes
         for name in sorted(names):
-            base_offset = offset_of(name, LOG_SUFFIX)
+            base_offset = offset_of(name.removesuffix(SWAP_SUFFIX), LOG_SUFFIX)
             if base_offset is not None:
-                self.segments.append(Segment(self.home, base_offset, names[name], self.now_ms, interval))
+                segment = Segment(self.home, base_offset, names[name], self.now_ms, interval)
+                segment.suffix = SWAP_SUFFIX if name.endswith(SWAP_SUFFIX) else ""
+                self.segments.append(segment)
             elif (offset := offset_of(name, SNAPSHOT_SUFFIX)) is not None:
                 self.snapshots.append(offset)
         for name in names:
             if name.endswith(SEGMENT_SUFFIXES) and f"{name.partition('.')[0]}{LOG_SUFFIX}" not in names:
                 self.home.unlink(name)
 
-    def _finish_swaps(self, names: dict[str, int]) -> None:
-        """A `.swap` segment is complete and replaces the segments whose offsets it covers; finish the swap."""
-        for name in sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)):
+    def _remove_replaced(self, names: dict[str, int]) -> None:
+        """A `.swap` segment is complete: remove the segments whose offsets it covers."""
+        self.swapped = sorted(name for name in names if name.endswith(SWAP_SUFFIX))
+        for name in [name for name in self.swapped if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]:
             base_offset = int(name.partition(".")[0])
-            next_offset = base_offset
+            next_offset = base_offset + 1
             file = self.home.open(name)
             for _, header in walk_headers(file, 0, names[name]):
                 next_offset = header.next_offset
@@ -202,16 +207,24 @@ class _Loader:
                 if other.endswith(SEGMENT_SUFFIXES) and base_offset <= int(other.partition(".")[0]) < next_offset:
                     self.home.unlink(other)
                     del names[other]
-        for name in [name for name in names if name.endswith(SWAP_SUFFIX)]:
-            self.swapped.add(int(name.partition(".")[0]))
-            if f"{name.partition('.')[0]}{LOG_SUFFIX}{SWAP_SUFFIX}" not in names:
-                # The index of a log file that is not there (yet, or no longer under this name) is rebuilt.
-                self.home.unlink(name)
-                del names[name]
-                continue
-            target = name.removesuffix(SWAP_SUFFIX)
-            self.home.rename(name, target)
-            names[target] = names.pop(name)
+
+    def _finish_swaps(self) -> None:
+        """Give the segments of interrupted swaps their names.
+
+        Their indexes of aborted transactions may be the former ones, or missing. They are made again before the last
+        file loses the suffix, durably: another start would not know that they are wrong.
+        """
+        for base_offset in sorted({int(name.partition(".")[0]) for name in self.swapped}):
+            self._rebuild_aborted(base_offset)
+        if self.swapped:
+            self.home.filesystem.sync_directory(self.home.path)
+        for segment in self.segments:
+            if segment.suffix:
+                self.home.unlink(segment.file_name(TRANSACTION_INDEX_SUFFIX))
+                segment.rename("")
+        for name in self.swapped:
+            # Those of a log file that has its name already.
+            self.home.unlink(name)
 
     def _read_epochs(self) -> bool:
         try:
@@ -367,7 +380,7 @@ class _Loader:
         del self.segments[number + 1 :]
 
     def _rebuild_aborted(self, base_offset: int) -> None:
-        """Find a segment's aborted transactions again; they start at the producers' first records."""
+        """Find a segment's aborted transactions again, durably; they start at the producers' first records."""
         segments = [segment for segment in self.segments if segment.base_offset <= base_offset]
         producers = ProducerState(self.segments[0].base_offset)
         found = []
@@ -377,7 +390,7 @@ class _Loader:
                 if aborted is not None and segment.base_offset == base_offset:
                     found.append(aborted)
             segment.release()
-        self.aborted.rebuild(base_offset, found)
+        self.aborted.rebuild(base_offset, found, durable=True)
 
     def _take_snapshot(self, offset: int) -> None:
         self.home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))

@@ -118,7 +118,12 @@ class Segment:
         segment.suffix = suffix
         segment.create_file()
         if settings.preallocate:
-            segment.file.reserve(settings.segment_bytes)
+            try:
+                segment.file.reserve(settings.segment_bytes)
+            except StorageError:
+                # The log continues in its newest segment, past the offset at which a start would find this one.
+                home.unlink(segment.name)
+                raise
         return segment
 
     def create_file(self) -> None:
@@ -378,6 +383,11 @@ class Segment:
             self.load_indexes()
         assert self._offset_index is not None
         return self._offset_index
+
+    def load(self) -> None:
+        """Open the file and load the indexes, all for which descriptors are necessary."""
+        self.load_indexes()
+        assert self.file is not None
 
     def load_indexes(self) -> None:
         """Load the indexes: from their files if these match the batches, otherwise from the batches."""

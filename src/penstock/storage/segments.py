@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
+from penstock.storage.files import StorageError
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
 from penstock.storage.partition_files import PartitionFiles
@@ -154,13 +155,20 @@ class Segments(list[Segment]):
             self.abandon_swap()
         if swap is not self._swap:
             return False
+        new = swap.segment
+        try:
+            # Before anything changes: without it readers would get aborted records.
+            aborted = self._aborted.read(new.base_offset, new.file_name(TRANSACTION_INDEX_SUFFIX))
+        except StorageError:
+            self.abandon_swap()
+            raise
         self._swap = None
         number = self.index(swap.old[0])
-        self[number : number + len(swap.old)] = [swap.segment]
+        self[number : number + len(swap.old)] = [new]
         names = self._let_go(swap.old[0], keep_snapshot=True)
         for segment in swap.old[1:]:
             names += self._let_go(segment)
-        self._aborted.adopt(swap.segment.base_offset, swap.segment.file_name(TRANSACTION_INDEX_SUFFIX))
+        self._aborted.adopt(new.base_offset, aborted)
         self._rename_deleted(names, due_ms)
         return True
 

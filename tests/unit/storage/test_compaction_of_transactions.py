@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from compaction_support import DELETE_RETENTION_MS, batches, clean, compact, make_job, put
+from faulty_filesystem import FaultyFilesystem
 from log_support import NOW_MS, LogMaker, make_marker
+from test_compaction_crash import Crash, CrashingFilesystem
 
+from penstock.storage.compaction.clean import Compaction, CompactionJob
+from penstock.storage.files import OsFilesystem, StorageError, storage_error
 from penstock.storage.log import Log
 from penstock.wire.records import ControlType, control_type, read_header
 
@@ -91,8 +100,25 @@ def test_a_producer_may_write_again_when_its_aborted_transaction_and_marker_are_
     assert [value for _, _, value in committed(log)] == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("step", ["cleaned", "begun", "applied", "finished"])
-def test_a_crash_in_the_middle_of_a_swap_keeps_aborted_records_out(logs: LogMaker, step: str) -> None:
+class Crashed(Exception):
+    """The process ended at some step."""
+
+
+def stop_at(step: str) -> Callable[[str], None]:
+    def stop(done: str) -> None:
+        if done == step:
+            raise Crashed
+
+    return stop
+
+
+def partial_job(log: Log) -> CompactionJob:
+    """One that has no room for all keys: it makes one segment, which keeps an aborted transaction."""
+    return make_job(log, map_bytes=50 * 32, segment_bytes=1 << 20)
+
+
+def filled_with_aborted(logs: LogMaker) -> Log:
+    """A log whose finished segments have two aborted transactions, one of which spans two of them."""
     log = logs.open()
     writer = Writer(log, 9)
     put(log, (b"a", b"1"), (b"b", b"1"))
@@ -106,21 +132,91 @@ def test_a_crash_in_the_middle_of_a_swap_keeps_aborted_records_out(logs: LogMake
     log.roll(NOW_MS)
     put(log, (b"z", b"1"))
     log.flush()
+    return log
+
+
+@pytest.mark.parametrize("step", ["cleaned", "begun", "applied", "finished"])
+def test_a_crash_in_the_middle_of_a_swap_keeps_aborted_records_out(logs: LogMaker, step: str) -> None:
+    log = filled_with_aborted(logs)
     before = committed(log)
-
-    class Crashed(Exception):
-        pass
-
-    def stop(done: str) -> None:
-        if done == step:
-            raise Crashed
-
     with pytest.raises(Crashed):
-        clean(log, make_job(log, map_bytes=50 * 32, segment_bytes=1 << 20), stop)
+        clean(log, partial_job(log), stop_at(step))
     log = logs.crash(log)
     assert committed(log) == before
     compact(log)
     assert [value for _, _, value in committed(log) if value != b"1"] == []
+
+
+@pytest.mark.parametrize("last", ["begin_swap", "finish_swap"])
+def test_a_start_that_crashes_as_it_finishes_a_swap_keeps_aborted_records_out(tmp_path: Path, last: str) -> None:
+    """Only the log file had its new name. The next start found no suffix of a swap, and no index."""
+    for crash_at in range(100):
+        filesystem = CrashingFilesystem()
+        logs = LogMaker(tmp_path / str(crash_at), filesystem)
+        log = filled_with_aborted(logs)
+        before = committed(log)
+        with pytest.raises(Crash):
+            swap_up_to(log, filesystem, last)
+        recovery_point = log.flushed_offset
+        log.close(clean=False)
+        filesystem.operations_left = crash_at
+        with contextlib.suppress(Crash):
+            logs.open(recovery_point=recovery_point, lost_power=False)
+            assert crash_at > 5
+            return
+        filesystem.operations_left = 10**9
+        assert committed(logs.open(recovery_point=recovery_point, lost_power=False)) == before
+    raise AssertionError("the start never ends")
+
+
+def swap_up_to(log: Log, filesystem: CrashingFilesystem, last: str) -> None:
+    """Swap a cleaned segment, with a crash when one file got its name in the `last` step."""
+    (cleaned,) = Compaction(partial_job(log), OsFilesystem(), lambda _: None).run()
+    if last == "begin_swap":
+        filesystem.operations_left = 1
+    swap = log.begin_swap(cleaned, log.generation)
+    assert swap is not None
+    assert log.apply_swap(swap, NOW_MS)
+    filesystem.operations_left = 1
+    log.finish_swap(swap)
+
+
+def test_a_segment_that_awaits_its_name_is_truncated_with_its_aborted_transactions(logs: LogMaker) -> None:
+    """What was written next by the same producer was hidden, as the former index came into place with the name."""
+    log = filled_with_aborted(logs)
+    before = committed(log)
+    (cleaned,) = Compaction(partial_job(log), OsFilesystem(), lambda _: None).run()
+    swap = log.begin_swap(cleaned, log.generation)
+    assert swap is not None
+    assert log.apply_swap(swap, NOW_MS)
+    first_aborted = log.aborted.overlapping(0, log.end_offset)[-1].first_offset
+    log.truncate_to(first_aborted, NOW_MS)
+    log.finish_swap(swap)
+    writer = Writer(log, 9)
+    writer.sequence = 1
+    writer.put((b"b", b"committed"))
+    writer.end(commit=True)
+    expected = [*(row for row in before if row[0] < first_aborted), (first_aborted, b"b", b"committed")]
+    assert committed(log) == expected
+    assert committed(logs.restart(log)) == expected
+    assert logs.files(".swap") == []
+
+
+def test_a_swap_that_finds_no_descriptor_changes_nothing(tmp_path: Path) -> None:
+    """Readers had the cleaned segment by then, without its aborted transactions."""
+    disk = FaultyFilesystem()
+    logs = LogMaker(tmp_path, disk)
+    log = filled_with_aborted(logs)
+    before = committed(log)
+    (cleaned,) = Compaction(partial_job(log), OsFilesystem(), lambda _: None).run()
+    swap = log.begin_swap(cleaned, log.generation)
+    assert swap is not None
+    error = storage_error("open", tmp_path, OSError(errno.EMFILE, "Too many open files"))
+    with patch.object(FaultyFilesystem, "read_file", side_effect=error), pytest.raises(StorageError):
+        log.apply_swap(swap, NOW_MS)
+    assert committed(log) == before
+    assert logs.files(".swap") == []
+    assert committed(logs.crash(log)) == before
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from faulty_filesystem import FaultyFilesystem
+from faulty_filesystem import FaultyFile, FaultyFilesystem
 from log_support import LogMaker, append, read_all
 
 from penstock.model.errors import ErrorCode
@@ -111,6 +112,40 @@ def test_a_lack_of_descriptors_while_rolling_leaves_the_log_as_it_was(logs: LogM
     assert not log.is_failed
     assert [record.value for record in read_all(log)] == values
     assert [record.value for record in read_all(logs.crash(log))] == values
+
+
+def test_a_roll_without_room_for_reserved_space_leaves_no_segment_behind(logs: LogMaker) -> None:
+    """The next start took it for the newest one: the log ended there, before records that were written since."""
+    logs.settings = replace(logs.settings, preallocate=True)
+    log = logs.open()
+    append(log, b"." * 1500)
+    full = storage_error("reserve space for", logs.directory, OSError(errno.ENOSPC, "No space left on device"))
+    with patch.object(FaultyFile, "reserve", side_effect=full), pytest.raises(StorageError):
+        append(log, b"too large" * 100)
+    append(log, b"fits")
+    assert len(read_all(log)) == 2
+    assert len(read_all(logs.restart(log))) == 2
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_a_log_is_not_what_it_was_once_a_truncation_failed_half_way(logs: LogMaker, position: int) -> None:
+    """The end of the file was gone, and the log counted it still: the next append left a hole."""
+    log = logs.open()
+    for number in range(4):
+        append(log, b"%d" % number * 30)
+    generation = log.generation
+    truncated = FaultyFile.truncate
+    broken = storage_error("read", logs.directory, OSError(errno.EIO, "Input/output error"))
+
+    def fail(file: FaultyFile, size: int) -> None:
+        if position:
+            truncated(file, size)
+        raise broken
+
+    with patch.object(FaultyFile, "truncate", fail), pytest.raises(StorageError):
+        log.truncate_to(2)
+    assert log.generation != generation
+    assert log.end_offset == 2
 
 
 def test_an_io_error_fails_the_log_for_good_but_not_its_readers(logs: LogMaker, disk: FaultyFilesystem) -> None:

@@ -28,12 +28,14 @@ from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.compaction.clean import Compaction, CompactionError, CompactionJob, CompactionReport
-from penstock.storage.compaction.swap import CleanedSegment
+from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
 from penstock.storage.compaction.worker import MODULE, Pacer, decode_answer, encode_job
 from penstock.storage.files import CorruptLogError, OsFilesystem, StorageError
 from penstock.storage.log import Log
 
 PARTITIONS_PER_TURN = 64
+# How long a swap waits that found no descriptors.
+RETRY_S = 0.5
 
 logger = logging.getLogger("penstock.cleaner")
 
@@ -256,7 +258,7 @@ class Cleaner:
             await self._env.run_blocking(swap.sync)
             if not log.apply_swap(swap, self._env.now_ms()):
                 return False
-            await self._env.run_blocking(swap.sync)
+            await self._sync_applied(swap)
             log.finish_swap(swap)
         except FileNotFoundError as error:
             raise CompactionError(f"{log.directory} is gone", is_passing=True) from error
@@ -265,6 +267,19 @@ class Cleaner:
                 self._fail_unless_passing(partition, error)
             return False
         return True
+
+    async def _sync_applied(self, swap: SegmentSwap) -> None:
+        """Make a swap durable that cannot be given up any more; where no descriptors are left it is tried again."""
+        while True:
+            try:
+                await self._env.run_blocking(swap.sync)
+            except StorageError as error:
+                if not error.is_passing:
+                    raise
+                logger.warning("a cleaned segment waits for its name: %s", error.message)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
     def _note(self, partition: Partition, log: Log, report: CompactionReport, generation: int) -> None:
         """Remember how far a log is clean, here and on disk."""

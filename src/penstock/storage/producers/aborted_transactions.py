@@ -55,24 +55,36 @@ class AbortedTransactions:
         file.append(index.append(aborted))
         self._home.await_sync(name, file)
 
-    def rebuild(self, base_offset: int, aborted: Sequence[AbortedTransaction]) -> None:
-        """Replace a segment's index by the result of reading the segment."""
+    def rebuild(self, base_offset: int, aborted: Sequence[AbortedTransaction], *, durable: bool = False) -> None:
+        """Replace a segment's index by the result of reading the segment.
+
+        Unless it is to be `durable` on return, the segment must be read once more after a crash before the next sync.
+        """
         self.forget(base_offset)
         name = file_name(base_offset, TRANSACTION_INDEX_SUFFIX)
         if not aborted:
             self._home.unlink(name)
             return
         index = TransactionIndex()
-        self._home.write(name, b"".join(index.append(one) for one in aborted))
+        data = b"".join(index.append(one) for one in aborted)
+        if durable:
+            self._home.replace(name, data)
+        else:
+            self._home.write(name, data)
         self._put(base_offset, index)
 
-    def adopt(self, base_offset: int, name: str) -> None:
-        """A cleaned segment has replaced others; its index is in the file `name`, if it has any."""
+    def read(self, base_offset: int, name: str) -> TransactionIndex | None:
+        """The index of a cleaned segment, which is in the file `name`; None if it has none."""
         try:
             data = self._home.read(name)
         except FileNotFoundError:
-            return
-        self._put(base_offset, TransactionIndex.from_bytes(data, base_offset))
+            return None
+        return TransactionIndex.from_bytes(data, base_offset)
+
+    def adopt(self, base_offset: int, index: TransactionIndex | None) -> None:
+        """A cleaned segment, which has this index, has replaced others."""
+        if index is not None:
+            self._put(base_offset, index)
 
     def overlapping(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """The aborted transactions with records from `offset` on and below `upper_bound`, by their markers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -401,6 +402,30 @@ def test_a_directory_whose_renames_fail_goes_offline(tmp_path: Path, monkeypatch
         monkeypatch.setattr(OsFilesystem, "sync_directory", fail)
         assert not await world.cleaner.clean_dirtiest()
         assert [error.message for error in world.partitions.failures] == ["input/output error"]
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.usefixtures("in_thread")
+def test_a_swap_without_descriptors_is_finished_when_there_are_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The segment kept the suffix of a swap: no later cleaning found it under its name."""
+    monkeypatch.setattr(cleaner_module, "RETRY_S", 0.01)
+    synced, calls = OsFilesystem.sync_directory, iter(range(100))
+
+    def sync_directory(filesystem: OsFilesystem, path: Path) -> None:
+        if path.name == "orders-0" and next(calls) in (1, 2):
+            raise StorageError("too many open files", errno.EMFILE)
+        synced(filesystem, path)
+
+    async def test(world: World) -> None:
+        partition = world.partitions.add("orders")
+        world.fill(partition, 40)
+        partition.log.flush()
+        monkeypatch.setattr(OsFilesystem, "sync_directory", sync_directory)
+        assert await world.cleaner.clean_dirtiest()
+        assert not [name for name in world.env.filesystem.list_directory(partition.log.directory) if ".swap" in name]
 
     in_world(tmp_path, test)
 
