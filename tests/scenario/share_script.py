@@ -138,14 +138,14 @@ class ShareScript(Play):
         for row in result.refused:
             self.lines.append(f"{row.topic_name}: {ErrorCode(row.error_code).name}")
         if result.to_delete:
-            self.lines.append(f"to delete: {self._shown(result.to_delete)}")
+            self.lines.append(f"to delete: {self._shown(result.to_delete)} up to state epoch {result.state_epoch}")
             self._tell(lambda token: self.world.shard.share.deleted(GROUP, result.to_delete, token))
 
     def _delete(self, _arguments: list[str]) -> None:
-        to_delete = self._tell(lambda token: self.world.shard.share.begin_delete(GROUP, token))
-        if to_delete is not None:
-            if to_delete:
-                self.lines.append(f"to delete: {self._shown(to_delete)}")
+        result = self._tell(lambda token: self.world.shard.share.begin_delete(GROUP, token))
+        if result is not None:
+            if result.to_delete:
+                self.lines.append(f"to delete: {self._shown(result.to_delete)} up to state epoch {result.state_epoch}")
             self.lines.append(f"delete: {ErrorCode(self.world.delete_group(GROUP)).name}")
 
     def _describe(self, _arguments: list[str]) -> None:

@@ -13,7 +13,7 @@ from penstock.wire.messages.delete_share_group_state import (
 API = state_api(
     ApiKey.DELETE_SHARE_GROUP_STATE,
     (0, 0),
-    lambda states, key, _: states.delete(key),
+    lambda states, key, row: states.delete(key, row.state_epoch),
     DeleteShareGroupStateResponse,
     DeleteStateResult,
     PartitionResult,

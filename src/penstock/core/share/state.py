@@ -168,10 +168,13 @@ class ShareStateShard:
             return _refused(
                 token, ErrorCode.FENCED_LEADER_EPOCH, _FENCED_LEADER.format(before.leader_epoch, change.leader_epoch)
             )
-        if NO_EPOCH < change.state_epoch < before.state_epoch:
+        if change.state_epoch not in (NO_EPOCH, before.state_epoch):
+            # A higher one is that of a group of the same name, which was deleted.
             return _refused(
                 token, ErrorCode.FENCED_STATE_EPOCH, _FENCED_STATE.format(before.state_epoch, change.state_epoch)
             )
+        if change.write_number and not before.write_number:
+            return _refused(token, ErrorCode.FENCED_STATE_EPOCH, _UNREAD)
         if 0 < change.write_number < before.write_number:
             return _refused(token, ErrorCode.FENCED_STATE_EPOCH, _LATE.format(change.write_number, before.write_number))
         if self._is_unknown(key):
@@ -179,10 +182,13 @@ class ShareStateShard:
         record = self._record(key, before, change, now_ms)
         return Effects(records=[record], replies=[Reply(token, Answer())])
 
-    def delete(self, key: ShareKey, token: Token) -> Effects:
-        """Forget a share-partition; one that is not there is forgotten already."""
+    def delete(self, key: ShareKey, state_epoch: int, token: Token) -> Effects:
+        """Forget a share-partition, if it has not begun anew since; one that is not there is forgotten already."""
+        before = self._states.get(key)
+        if before is not None and NO_EPOCH < state_epoch < before.state_epoch:
+            return _refused(token, ErrorCode.FENCED_STATE_EPOCH, _FENCED_STATE.format(before.state_epoch, state_epoch))
         effects = Effects(replies=[Reply(token, Answer())])
-        if key in self._states:
+        if before is not None:
             effects.records.append(Record(ShareSnapshotKey(*key), None))
         return effects
 
@@ -270,6 +276,7 @@ _NO_PARTITION = "there is no such topic or partition"
 _NOT_INITIALIZED = "the share-partition was not initialized"
 _FENCED_STATE = "the state epoch is {}, not {}"
 _FENCED_LEADER = "the leader epoch is {}, not {}"
+_UNREAD = "the state has begun anew since the leader read it"
 _LATE = "write {} comes after write {} of the same leader"
 
 

@@ -136,9 +136,9 @@ class Persister:
         )
         return Summary(found.state_epoch, found.leader_epoch, found.start_offset, found.delivery_complete_count)
 
-    async def delete(self, group: str, topic_id: Uuid, partition: int) -> None:
-        """Forget it; nothing happens when there is nothing."""
-        row = delete_share_group_state.PartitionData(partition)
+    async def delete(self, group: str, topic_id: Uuid, partition: int, state_epoch: int) -> None:
+        """Forget it; nothing happens when there is nothing. FENCED_STATE_EPOCH if it has begun anew meanwhile."""
+        row = delete_share_group_state.PartitionData(partition, state_epoch)
         topic = delete_share_group_state.DeleteStateData(topic_id, [row])
         request = delete_share_group_state.DeleteShareGroupStateRequest(group, [topic])
         await self._ask(ShareKey(group, topic_id, partition), request)

@@ -120,7 +120,7 @@ class ShareGroups:
         result: DeleteResult = _result(
             await self._groups.ask(group, lambda shard, token, _: shard.share.begin_delete_offsets(request, token))
         )
-        errors = await self._delete(group, result.to_delete)
+        errors = await self._delete(group, result)
         gone = [topic_id for topic_id in result.to_delete if topic_id not in errors]
         if gone:
             await self._groups.ask(group, lambda shard, token, _: shard.share.deleted(group, gone, token))
@@ -134,19 +134,19 @@ class ShareGroups:
 
     async def delete_state(self, group: str) -> None:
         """Delete all state of an empty share group, before the group itself; nothing to do for other groups."""
-        to_delete: Partitions = _result(
+        result: DeleteResult = _result(
             await self._groups.ask(group, lambda shard, token, _: shard.share.begin_delete(group, token))
         )
-        for error in (await self._delete(group, to_delete)).values():
+        for error in (await self._delete(group, result)).values():
             raise error
 
-    async def _delete(self, group: str, partitions: Partitions) -> Mapping[Uuid, ApiError]:
+    async def _delete(self, group: str, result: DeleteResult) -> Mapping[Uuid, ApiError]:
         """Have the persister forget partitions; returns the topics of which not all could be."""
 
         def delete(pair: Partition) -> Awaitable[None]:
-            return self._persister.delete(group, *pair)
+            return self._persister.delete(group, *pair, result.state_epoch)
 
-        _, errors = await _each({pair: pair for pair in sorted(pairs_of(partitions))}, delete)
+        _, errors = await _each({pair: pair for pair in sorted(pairs_of(result.to_delete))}, delete)
         return {topic_id: error for (topic_id, _), error in errors.items()}
 
     async def describe_all_offsets(self, group: str) -> list[DescribeShareGroupOffsetsResponseTopic]:

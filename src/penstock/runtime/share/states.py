@@ -98,9 +98,11 @@ class ShareStates(CoordinatedTopic[ShareStateShard]):
         )
         return answer
 
-    async def delete(self, key: ShareKey) -> Answer:
+    async def delete(self, key: ShareKey, state_epoch: int) -> Answer:
         """Forget a share-partition."""
-        answer: Answer = await self.ask(key.coordinator_key, lambda shard, token, _: shard.delete(key, token))
+        answer: Answer = await self.ask(
+            key.coordinator_key, lambda shard, token, _: shard.delete(key, state_epoch, token)
+        )
         return answer
 
     async def summary(self, key: ShareKey) -> Answer:

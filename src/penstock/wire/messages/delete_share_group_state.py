@@ -13,6 +13,7 @@ from penstock.model.ids import ZERO_UUID
 
 class PartitionData(NamedTuple):
     partition: int = 0
+    state_epoch: int = -1
 
 
 class DeleteStateData(NamedTuple):

@@ -140,6 +140,36 @@ def test_a_request_to_begin_that_comes_late_undoes_nothing() -> None:
     assert (log.read().state.start_offset, log.read().state.batches) == (5, ())
 
 
+def test_a_request_to_delete_that_comes_late_deletes_nothing_that_has_begun_anew() -> None:
+    log = Log()
+    log.initialize(4, 5)
+    late = log.perform(log.shard.delete(KEY, 3, "token"))
+    assert (late.error, late.message) == (ErrorCode.FENCED_STATE_EPOCH, "the state epoch is 4, not 3")
+    assert log.read().state.start_offset == 5
+    # Brokers of earlier versions do not say.
+    for epoch in (4, NO_EPOCH):
+        assert log.perform(log.shard.delete(KEY, epoch, "token")).error is ErrorCode.NONE
+        assert log.read().error is ErrorCode.INVALID_REQUEST
+        log.initialize(4, 5)
+
+
+@pytest.mark.parametrize("epoch", [2, 7])
+def test_a_leader_of_an_earlier_group_of_that_name_changes_nothing(epoch: int) -> None:
+    """Its group was deleted and founded again: the epochs are lower now, or happen to be the same."""
+    log = Log()
+    log.initialize(7, 0)
+    number = log.read(4).state.write_number + 1
+    log.perform(log.shard.delete(KEY, 7, "token"))
+    log.initialize(epoch, 50)
+    for shard in (log.shard, log.reload()):
+        log.shard = shard
+        late = log.write(StateBatch(3, 3, DONE, 1), start=3, state_epoch=7, leader_epoch=4, number=number)
+        assert late.error is ErrorCode.FENCED_STATE_EPOCH
+        assert (log.read().state.start_offset, log.read().state.batches) == (50, ())
+    number = log.read(4).state.write_number + 1
+    assert log.write(start=51, state_epoch=epoch, leader_epoch=4, number=number).error is ErrorCode.NONE
+
+
 def test_updates_are_laid_over_the_snapshot_and_become_one_in_time() -> None:
     log = Log(2)
     log.initialize(0, 0)
@@ -169,13 +199,13 @@ def test_what_is_deleted_is_gone_after_a_reload_too() -> None:
     log = Log()
     log.initialize()
     log.write(StateBatch(0, 0, DONE, 1))
-    log.perform(log.shard.delete(KEY, "token"))
+    log.perform(log.shard.delete(KEY, NO_EPOCH, "token"))
     assert log.read().error is ErrorCode.INVALID_REQUEST
     assert log.reload().summary(KEY).state.start_offset == NO_OFFSET
     # Of the deleted share-partition an update may be all that is left of the log.
     assert log.reload(1).summary(KEY).state.start_offset == NO_OFFSET
     count = len(log.records)
-    assert log.perform(log.shard.delete(KEY, "token")).error is ErrorCode.NONE
+    assert log.perform(log.shard.delete(KEY, NO_EPOCH, "token")).error is ErrorCode.NONE
     assert len(log.records) == count
     log.initialize()
     log.perform(log.shard.topics_deleted({TOPIC}))

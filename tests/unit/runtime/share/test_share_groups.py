@@ -44,6 +44,9 @@ class FakePersister:
         self.kept: dict[tuple[Uuid, int], tuple[int, int, int]] = {}
         self.failing: set[int] = set()
         self.calls = 0
+        # Requests to delete arrive once this is set.
+        self.may_delete = asyncio.Event()
+        self.may_delete.set()
 
     async def _work(self, partition: int) -> None:
         self.calls += 1
@@ -60,8 +63,11 @@ class FakePersister:
         epoch, start, finished = self.kept.get((topic_id, partition), (0, NO_OFFSET, 0))
         return Summary(epoch, 3, start, finished)
 
-    async def delete(self, _group: str, topic_id: Uuid, partition: int) -> None:
+    async def delete(self, _group: str, topic_id: Uuid, partition: int, state_epoch: int) -> None:
+        await self.may_delete.wait()
         await self._work(partition)
+        if self.kept.get((topic_id, partition), (0, 0, 0))[0] > state_epoch:
+            raise ApiError(ErrorCode.FENCED_STATE_EPOCH, "it has begun anew")
         self.kept.pop((topic_id, partition), None)
 
 
@@ -175,6 +181,41 @@ def test_offsets_with_lag(tmp_path: Path) -> None:
         (topic,) = await desk.share.describe_offsets(GROUP, beyond)
         assert [row.start_offset for row in topic.partitions] == [NO_OFFSET] * 3
         assert desk.persister.calls == calls
+
+    tell(tmp_path, story)
+
+
+def test_each_change_of_offsets_has_a_state_epoch_of_its_own(tmp_path: Path) -> None:
+    """A leader may have read the first one already, for a member that was removed and still fetches."""
+
+    async def story(desk: Desk) -> None:
+        epochs = []
+        for offset in (40, 70):
+            await desk.alter(offset)
+            epochs += [epoch for epoch, start, _ in desk.persister.kept.values() if start == offset]
+        assert len(epochs) == 2
+        assert epochs[0] < epochs[1]
+        group = await desk.groups.read(GROUP, lambda shard: shard.share.describe(GROUP))
+        assert group.group_epoch == epochs[1]
+
+    tell(tmp_path, story)
+
+
+def test_state_that_begins_anew_is_not_deleted_by_an_earlier_request(tmp_path: Path) -> None:
+    """A member joins while its group's offsets are being deleted."""
+
+    async def story(desk: Desk) -> None:
+        await desk.alter(1, 2)
+        desk.persister.may_delete.clear()
+        topics = [deleting.DeleteShareGroupOffsetsRequestTopic("t")]
+        request = deleting.DeleteShareGroupOffsetsRequest(GROUP, topics)
+        deletion = asyncio.ensure_future(desk.share.delete_offsets(request))
+        await asyncio.sleep(0.01)
+        await desk.joined()
+        desk.persister.may_delete.set()
+        (row,) = (await deletion).responses
+        assert row.error_code == ErrorCode.FENCED_STATE_EPOCH
+        assert [start for _, start, _ in desk.persister.kept.values()] == [NO_OFFSET] * 2
 
     tell(tmp_path, story)
 

@@ -17,7 +17,7 @@ from penstock.core.group.share.context import ShareContext
 from penstock.core.group.share.describe import described
 from penstock.core.group.share.group import ShareGroup
 from penstock.core.group.share.heartbeat import HeartbeatResult, check_request, heartbeat, leave
-from penstock.core.group.share.offsets import alter_offsets, begin_delete, begin_delete_offsets
+from penstock.core.group.share.offsets import DeleteResult, alter_offsets, begin_delete, begin_delete_offsets
 from penstock.core.group.share.partitions import SharePartitions
 from penstock.core.group.share.records import state_record
 from penstock.core.group.subscription.topics import TopicCatalog
@@ -127,10 +127,10 @@ class ShareGroups:
         return effects
 
     def begin_delete(self, group_id: str, token: Token) -> Effects:
-        """Begin to delete a group, if it is a share group. The reply is the partitions with state, or an ApiError."""
+        """Begin to delete a group, if it is a share group. The reply is a DeleteResult or an ApiError."""
         effects = Effects()
         group = self._groups.get(group_id)
-        result: Any = {}
+        result: Any = DeleteResult()
         if isinstance(group, ShareGroup):
             try:
                 result = begin_delete(group, self._topics, effects.records)

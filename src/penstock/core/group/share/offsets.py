@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.group.assignors.contract import Partitions
+from penstock.core.group.assignors.contract import NO_PARTITIONS, Partitions
 from penstock.core.group.contract import Record, Topics
 from penstock.core.group.share.group import ShareGroup
 from penstock.core.group.share.partitions import NewState
-from penstock.core.group.share.records import state_record
+from penstock.core.group.share.records import epoch_record, state_record
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.messages.alter_share_group_offsets import (
@@ -38,10 +38,14 @@ class AlterResult(NamedTuple):
 
 
 class DeleteResult(NamedTuple):
-    """Rows for topics without state, and the partitions whose state is to be deleted."""
+    """Rows for topics without state, and the partitions whose state is to be deleted.
 
-    refused: Sequence[DeleteShareGroupOffsetsResponseTopic]
-    to_delete: Partitions
+    Only state up to `state_epoch` is: a request that comes late must not delete what has begun anew.
+    """
+
+    refused: Sequence[DeleteShareGroupOffsetsResponseTopic] = ()
+    to_delete: Partitions = NO_PARTITIONS
+    state_epoch: int = 0
 
 
 def check_empty(group: ShareGroup) -> None:
@@ -53,12 +57,16 @@ def check_empty(group: ShareGroup) -> None:
 def alter_offsets(
     group: ShareGroup, request: AlterShareGroupOffsetsRequest, topics: Topics, records: list[Record], now_ms: int
 ) -> AlterResult:
-    """Record that partitions are to start anew; raises NON_EMPTY_GROUP."""
+    """Record that partitions are to start anew, in a new epoch of the group; raises NON_EMPTY_GROUP.
+
+    A leader that has read their state, or a request of an earlier call that comes late, is fenced by the new epoch.
+    """
     check_empty(group)
     rows = []
     states: list[NewState] = []
+    epoch = group.epoch + 1
     for topic in request.topics:
-        row, new = _altered(group, topic, topics)
+        row, new = _altered(topic, topics, epoch)
         rows.append(row)
         states += new
     wanted: dict[Uuid, frozenset[int]] = {}
@@ -66,12 +74,13 @@ def alter_offsets(
         wanted[state.topic_id] = wanted.get(state.topic_id, frozenset()) | {state.partition}
         group.asked_ms[state.topic_id] = now_ms
     if wanted:
+        records.append(epoch_record(group.group_id, epoch, group.metadata_hash))
         records.append(state_record(group.group_id, group.partitions.begin(wanted), topics))
     return AlterResult(rows, states)
 
 
 def _altered(
-    group: ShareGroup, topic: AlterShareGroupOffsetsRequestTopic, topics: Topics
+    topic: AlterShareGroupOffsetsRequestTopic, topics: Topics, state_epoch: int
 ) -> tuple[AlterShareGroupOffsetsResponseTopic, list[NewState]]:
     topic_id = topics.topic_id(topic.topic_name)
     count = topics.partition_count(topic.topic_name) or 0
@@ -81,7 +90,7 @@ def _altered(
             row = AlterShareGroupOffsetsResponsePartition(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _UNKNOWN)
         else:
             row = AlterShareGroupOffsetsResponsePartition(index)
-            states.append(NewState(topic_id, index, group.epoch, start_offset))
+            states.append(NewState(topic_id, index, state_epoch, start_offset))
         rows.append(row)
     return AlterShareGroupOffsetsResponseTopic(topic.topic_name, topic_id or ZERO_UUID, rows), states
 
@@ -107,10 +116,10 @@ def begin_delete_offsets(
             refused.append(DeleteShareGroupOffsetsResponseTopic(topic.topic_name, topic_id or ZERO_UUID, code, message))
     if to_delete:
         records.append(state_record(group.group_id, state.condemn(to_delete), topics))
-    return DeleteResult(refused, to_delete)
+    return DeleteResult(refused, to_delete, group.epoch)
 
 
-def begin_delete(group: ShareGroup, topics: Topics, records: list[Record]) -> Partitions:
+def begin_delete(group: ShareGroup, topics: Topics, records: list[Record]) -> DeleteResult:
     """Record that all state of the group is being deleted, before the group itself is; raises NON_EMPTY_GROUP."""
     check_empty(group)
     state = group.partitions
@@ -122,4 +131,4 @@ def begin_delete(group: ShareGroup, topics: Topics, records: list[Record]) -> Pa
             to_delete[topic_id] = frozenset(range(topics.partition_count(name) or 0))
     if to_delete:
         records.append(state_record(group.group_id, state.condemn(to_delete), topics))
-    return to_delete
+    return DeleteResult((), to_delete, group.epoch)
