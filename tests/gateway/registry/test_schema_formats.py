@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -197,3 +198,18 @@ def test_fingerprints_tell_references_and_metadata_apart() -> None:
     }
     assert len(prints) == 6
     assert fingerprint("x", metadata={"a": 1, "b": 2}) == fingerprint("x", metadata={"b": 2, "a": 1})
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        "message N{0} {{}} N{0} f{0} = {1};",
+        "enum E{0} {{ V{0} = 0; }} E{0} f{0} = {1};",
+        "oneof o{0} {{ int32 f{0} = {1}; }}",
+    ],
+)
+def test_protobuf_messages_with_many_members_are_printed_in_linear_time(member: str) -> None:
+    members = " ".join(member.format(number, number + 1) for number in range(4_000))
+    began = time.process_time()
+    parse("PROTOBUF", f'syntax = "proto3"; message M {{ {members} }}')
+    assert time.process_time() - began < 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
@@ -30,6 +30,31 @@ def print_proto(file: FileDescriptorProto, *, normalize: bool = False) -> str:
     return "\n".join(_Printer(file, normalize).lines()) + "\n"
 
 
+class _Level(NamedTuple):
+    """A message whose body is printed: what its fields refer to by name, looked up once and not for each of them."""
+
+    message: DescriptorProto
+    nested: dict[str, DescriptorProto]
+    # Of the messages and enums declared in it.
+    names: frozenset[str]
+    # The fields of each oneof.
+    oneofs: dict[int, list[FieldDescriptorProto]]
+
+
+Scope = tuple[_Level, ...]
+
+
+def _level(message: DescriptorProto) -> _Level:
+    nested: dict[str, DescriptorProto] = {}
+    for each in message.nested_type:
+        nested.setdefault(each.name, each)
+    oneofs: dict[int, list[FieldDescriptorProto]] = {}
+    for field in message.field:
+        if field.HasField("oneof_index"):
+            oneofs.setdefault(field.oneof_index, []).append(field)
+    return _Level(message, nested, frozenset((*nested, *(enum.name for enum in message.enum_type))), oneofs)
+
+
 class _Printer:
     def __init__(self, file: FileDescriptorProto, normalize: bool) -> None:
         self._file = file
@@ -42,8 +67,9 @@ class _Printer:
         if file.package:
             yield f"package {file.package};"
         imports = []
+        public, weak = frozenset(file.public_dependency), frozenset(file.weak_dependency)
         for index, name in enumerate(file.dependency):
-            kind = "public " if index in file.public_dependency else "weak " if index in file.weak_dependency else ""
+            kind = "public " if index in public else "weak " if index in weak else ""
             imports.append(f"import {kind}{quoted(name.encode())};")
         if imports:
             yield ""
@@ -63,12 +89,14 @@ class _Printer:
             yield ""
             yield from self._service(service)
 
-    def _message(self, message: DescriptorProto, scope: tuple[DescriptorProto, ...]) -> Iterator[str]:
+    def _message(self, message: DescriptorProto, scope: Scope) -> Iterator[str]:
         yield f"{'  ' * len(scope)}message {message.name} {{"
-        yield from self._message_body(message, (*scope, message))
+        yield from self._message_body((*scope, _level(message)))
         yield f"{'  ' * len(scope)}}}"
 
-    def _message_body(self, message: DescriptorProto, scope: tuple[DescriptorProto, ...]) -> Iterator[str]:
+    def _message_body(self, scope: Scope) -> Iterator[str]:
+        """The body of the message that the scope ends with."""
+        message = scope[-1].message
         indent = "  " * len(scope)
         for text in option_texts(message.options, normalize=self._normalize):
             yield f"{indent}option {text};"
@@ -84,7 +112,7 @@ class _Printer:
                 yield from self._field(field, entries, scope, indent)
             elif field.oneof_index not in written:
                 written.add(field.oneof_index)
-                yield from self._oneof(message, field.oneof_index, entries, scope)
+                yield from self._oneof(field.oneof_index, entries, scope)
         for nested in message.nested_type:
             if nested.name not in entries and nested.name not in groups:
                 yield from self._message(nested, scope)
@@ -92,21 +120,18 @@ class _Printer:
             yield from self._enum(enum, indent)
         yield from self._extensions(message.extension, scope, indent)
 
-    def _oneof(
-        self, message: DescriptorProto, index: int, entries: dict[str, DescriptorProto], scope: tuple[Any, ...]
-    ) -> Iterator[str]:
+    def _oneof(self, index: int, entries: dict[str, DescriptorProto], scope: Scope) -> Iterator[str]:
         indent = "  " * len(scope)
-        oneof = message.oneof_decl[index]
+        oneof = scope[-1].message.oneof_decl[index]
         yield f"{indent}oneof {oneof.name} {{"
         for text in option_texts(oneof.options, normalize=self._normalize):
             yield f"{indent}  option {text};"
-        for field in message.field:
-            if field.HasField("oneof_index") and field.oneof_index == index:
-                yield from self._field(field, entries, scope, indent + "  ")
+        for field in scope[-1].oneofs[index]:
+            yield from self._field(field, entries, scope, indent + "  ")
         yield f"{indent}}}"
 
     def _field(
-        self, field: FieldDescriptorProto, entries: dict[str, DescriptorProto], scope: tuple[Any, ...], indent: str
+        self, field: FieldDescriptorProto, entries: dict[str, DescriptorProto], scope: Scope, indent: str
     ) -> Iterator[str]:
         entry = entries.get(field.type_name.rpartition(".")[2]) if field.type == field.TYPE_MESSAGE else None
         options = self._field_options(field)
@@ -119,9 +144,9 @@ class _Printer:
         if field.type == field.TYPE_GROUP:
             name = field.type_name.rpartition(".")[2]
             yield f"{indent}{label}group {name}{tail} {{"
-            body = next((nested for nested in scope[-1].nested_type if nested.name == name), None) if scope else None
+            body = scope[-1].nested.get(name) if scope else None
             if body is not None:
-                yield from self._message_body(body, (*scope, body))
+                yield from self._message_body((*scope, _level(body)))
             yield f"{indent}}}"
             return
         yield f"{indent}{label}{self._type(field, scope)} {field.name}{tail};"
@@ -144,7 +169,7 @@ class _Printer:
             options.append(f"json_name = {quoted(field.json_name.encode())}")
         return options + list(option_texts(field.options, normalize=self._normalize))
 
-    def _type(self, field: FieldDescriptorProto, scope: tuple[Any, ...]) -> str:
+    def _type(self, field: FieldDescriptorProto, scope: Scope) -> str:
         if field.type in SCALAR_NAMES and not field.type_name:
             return SCALAR_NAMES[field.type]
         full = field.type_name.lstrip(".")
@@ -152,11 +177,7 @@ class _Printer:
         short = full.removeprefix(package)
         # A nested type may have the name that this one starts with; then only the full name is unambiguous.
         first = short.split(".")[0]
-        hidden = any(
-            first in (nested.name, *(enum.name for enum in message.enum_type))
-            for message in scope
-            for nested in (*message.nested_type, DescriptorProto())
-        )
+        hidden = any(first in level.names for level in scope)
         return f".{full}" if hidden or (short == full and package) else short
 
     def _enum(self, enum: EnumDescriptorProto, indent: str) -> Iterator[str]:
@@ -170,7 +191,7 @@ class _Printer:
             yield f"{indent}  {value.name} = {value.number}{tail};"
         yield f"{indent}}}"
 
-    def _extensions(self, extensions: Any, scope: tuple[Any, ...], indent: str) -> Iterator[str]:
+    def _extensions(self, extensions: Any, scope: Scope, indent: str) -> Iterator[str]:
         for field in extensions:
             if not indent:
                 yield ""
