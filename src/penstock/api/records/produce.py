@@ -9,7 +9,7 @@ only one of them, when it is on disk. `acks=0` has no response: an error closes 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from penstock.core.replica.postponed import FOR_NOW, Place, PostponedBatches
 from penstock.core.replica.producer_state import NOT_REQUIRED
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError, Throttled
-from penstock.model.ids import format_uuid
+from penstock.model.ids import Uuid, format_uuid
 from penstock.runtime.coordinator.backpressure import BackPressure
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard, Unverified
 from penstock.runtime.env import Env
@@ -192,13 +192,23 @@ class Produce:
         appended = client.last_write = asyncio.get_running_loop().create_future()
         size_bytes = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
         client.waiting_bytes += size_bytes
-        return self._wait_and_append(request, context, work, before, appended, size_bytes)
+        return self._wait_and_append(
+            request, context, work, self._named_topics(request, context), before, appended, size_bytes
+        )
+
+    def _named_topics(self, request: ProduceRequest, context: RequestContext) -> Mapping[str, Uuid | None] | None:
+        """The topics that have the names in a request, for as long as it waits; None if it names them by their ids."""
+        if context.api_version >= TOPIC_IDS_SINCE:
+            return None
+        known = {topic.name: self._partitions.image.topics.get(topic.name) for topic in request.topic_data}
+        return {name: None if topic is None else topic.topic_id for name, topic in known.items()}
 
     async def _wait_and_append(
         self,
         request: ProduceRequest,
         context: RequestContext,
         work: Questions | Rest | Opening,
+        topic_ids: Mapping[str, Uuid | None] | None,
         before: asyncio.Future[None] | None,
         appended: asyncio.Future[None],
         size_bytes: int,
@@ -210,9 +220,9 @@ class Produce:
                 work = self._questions(request, context.api_version, work.denied)
             response: Response | Rest
             if isinstance(work, Rest):
-                response = work
+                response = work._replace(admission=work.admission._replace(topic_ids=topic_ids))
             else:
-                admission = await self._ask(request, context, work)
+                admission = (await self._ask(request, context, work))._replace(topic_ids=topic_ids)
                 if before is not None:
                     await asyncio.shield(before)
                 response = self._append(request, context, admission)
@@ -265,6 +275,10 @@ class Produce:
             if context.api_version >= TOPIC_IDS_SINCE:
                 known = self._partitions.image.topics_by_id.get(topic.topic_id)
                 if known is None:
+                    # It may be there by the time that the others are appended, but nothing has checked this right.
+                    text = f"there is no topic with the id {format_uuid(topic.topic_id)}"
+                    unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, text)
+                    denied.update((place, unknown) for place in _places(topic))
                     continue
                 written = known.name
             if written in BROKERS_TOPICS and not access.allows_on_cluster(client, Operation.CLUSTER_ACTION):
@@ -376,6 +390,7 @@ class Produce:
                     if acks not in (ALL, LEADER, NONE):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
                     partition = self._partitions.lookup(topic.name, topic.topic_id, data.index, by_id=by_id)
+                    admission.check_topic(topic.name, partition)
                     if partition.name.topic in COORDINATED_TOPICS:
                         check_append(partition.name.topic, context, self._access or OPEN)
                     if acks != ALL:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from penstock.core.replica.postponed import Place
 from penstock.core.replica.producer_state import NOT_REQUIRED, Verification
-from penstock.model.errors import ApiError
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import Uuid
 from penstock.runtime.replication.partition import Partition
 
 # The batches that must not be appended, and why.
@@ -28,6 +29,16 @@ class Admission(NamedTuple):
     refusals: Refusals
     # The tokens of batches that start a transaction in their partition; None where none is needed.
     verifications: Mapping[Place, Verification] | None
+    # Of a request that waits: the topics that were checked, by their names. A topic may be created anew meanwhile.
+    topic_ids: Mapping[str, Uuid | None] | None = None
+
+    def check_topic(self, topic: str, partition: Partition) -> None:
+        """Raises ApiError if the partition found by a topic's name is not of the topic that was checked."""
+        if self.topic_ids is not None and self.topic_ids.get(topic) != partition.topic_id:
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic} was created after the checks of this request, whose records are for a former one",
+            )
 
     def verification(self, place: Place) -> Verification | None:
         """The token to append a transaction's batch with."""

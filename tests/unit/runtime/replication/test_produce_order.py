@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,21 @@ import pytest
 
 from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
-from penstock.api.records.produce import Produce
+from penstock.api.records.produce import ROWS_AT_ONCE_MAX, Produce
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.schema_ids import Registered, Rules
+from penstock.core.security.authorizer import Authorizer
+from penstock.model.access import Operation, Permission
 from penstock.model.errors import ApiError, ErrorCode, ProtocolError
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
-from penstock.runtime.security.access_control import OPEN
+from penstock.runtime.security.access_control import OPEN, AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import decode, encode
 from penstock.wire.frame import RequestHeader, encode_request
+from penstock.wire.messages.metadata_records import AccessControlEntryRecord, RemoveTopicRecord
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.wire.records import Record, build_batch, read_records
 from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
@@ -333,6 +337,51 @@ def test_a_write_that_fails_while_it_waits_lets_none_overtake_those_before_it(tm
         assert error_of(await third) is ErrorCode.NONE
         assert (world.values(CHECKED), world.values(DATA.topic)) == ([b"first"], [b"third"])
         assert (client.last_write, client.waiting_bytes) == (None, 0)
+
+    play(tmp_path, story)
+
+
+def test_a_write_that_waited_is_not_appended_to_a_new_topic_of_the_same_name(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        waiting = world.send(connection(), CHECKED, b"for the former topic")
+        await settled()
+        shell.commit(RemoveTopicRecord(shell.image.topics[CHECKED].topic_id))
+        await shell.create_topics([NewTopic(CHECKED, 1, 1)])
+        world.registry.answer.set_result(GOOD)
+        assert error_of(await waiting) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert world.values(CHECKED) == []
+
+    play(tmp_path, story)
+
+
+def test_a_write_to_a_topic_that_appears_while_it_waits_needs_the_right(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world = await world_of(shell)
+        access = AccessControl(Authorizer())
+        entry = AccessControlEntryRecord(
+            bytes(16), 2, CHECKED, 3, connection().principal, "*", Operation.WRITE, Permission.ALLOW
+        )
+        access.committed([entry])
+        guard = TransactionGuard(shell.env, world._verify, lambda: True)
+        produce = Produce(shell.env, shell.partitions, guard, SchemaGuard(shell.env, None), access).produce
+        known = shell.image.topics[CHECKED].topic_id
+        # A restored topic has the id that it had before.
+        restored = bytes(15) + b"\77"
+        records = build_batch([Record(0, 0, None, b"x")])
+        batches = [PartitionProduceData(0, records) for _ in range(ROWS_AT_ONCE_MAX)]
+        topics = [
+            TopicProduceData("", known, batches),
+            TopicProduceData("", restored, [PartitionProduceData(0, records)]),
+        ]
+        data = bytearray(encode(ProduceRequest(None, 1, 30_000, topics), 13))
+        waiting: Any = produce(decode(ProduceRequest, 13, data), RequestContext(13, None, connection()))
+        shell.topic_ids = count(int.from_bytes(restored, "big"))
+        await shell.create_topics([NewTopic("restored", 1, 1)])
+        response = await waiting
+        assert response is not None
+        assert response.responses[1].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert world.values("restored") == []
 
     play(tmp_path, story)
 
