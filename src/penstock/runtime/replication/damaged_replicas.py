@@ -6,7 +6,8 @@ damage that is found again counts. Then, step by step, always by the committed m
 1. The controller is told (in the reserved directory LOST, with `kept_records`: the replica can be read). Where enough
    others are in sync, the replica leaves them, and one of the others leads. Where too few are, it stays in sync, since
    it has all but what is damaged, and another one leads. Where there is none it keeps leading: it is the last copy.
-2. Once it is neither in sync nor eligible, and another one leads, nothing that was acknowledged depends on it any more.
+2. Once it is neither in sync nor eligible, another one leads, and no later report of it is under way, nothing that was
+   acknowledged depends on it any more.
    Its directory is renamed and kept, and it begins with an empty log.
 3. The controller is told of that (the replica's directory, without `kept_records`) and starts a new leader epoch, so
    that nothing the leader knew of its progress counts. It follows, and is in sync again when it has everything.
@@ -135,6 +136,9 @@ class DamagedReplicas:
             return
         if self._begin_anew_if_possible(partition.name, partition.topic_id, damaged.damage):
             return
+        if self._assignments.is_pending(partition.topic_id, partition.name.partition):
+            # What the controller has of it now is unknown.
+            return
         state, node_id = self._state(partition.topic_id, partition.name.partition), self._partitions.node_id
         now_ms = self._env.monotonic_ms()
         if state is None or (damaged.reported_ms is not None and now_ms - damaged.reported_ms < REPORT_MS):
@@ -146,7 +150,7 @@ class DamagedReplicas:
                 return
             damaged.reported_ms = now_ms
             self._assignments.report_damaged(partition).add_done_callback(partial(self._reported, partition))
-        elif state.leader == NO_LEADER and node_id in electable:
+        elif state.leader == NO_LEADER and node_id in electable and self._is_lost(partition.name, partition.topic_id):
             damaged.reported_ms = now_ms
             logger.error("%s: the others are gone, so that the damaged replica is to lead again", partition.name)
             self._assignments.assign(partition, home, kept_records=True)
@@ -175,6 +179,8 @@ class DamagedReplicas:
             state is None
             or node_id not in state.replicas
             or state.directory(node_id) != LOST_DIRECTORY
+            # Nor may it be about to be used again with its records, by a report that is not in the metadata yet.
+            or not self._is_lost(name, topic_id)
             or node_id in (*state.in_sync_replicas, *state.eligible_leader_replicas)
             or state.leader in (NO_LEADER, node_id)
             or self._partitions.has_no_room_for_another(name)
@@ -188,6 +194,10 @@ class DamagedReplicas:
         self.begun_anew += 1
         logger.warning("%s is replicated anew, as it is damaged; what it had is kept in %s", name, aside)
         return True
+
+    def _is_lost(self, name: TopicPartition, topic_id: Uuid) -> bool:
+        """Whether the controller has recorded that a replica is out of service, and nothing later is under way."""
+        return self._assignments.is_announced(topic_id, name.partition, LOST_DIRECTORY)
 
     def _state(self, topic_id: Uuid, index: int) -> PartitionState | None:
         return self._partitions.state_of("", topic_id, index, by_id=True)

@@ -6,6 +6,9 @@ reported before it happens. A replica that cannot be opened although its directo
 is reported in the reserved directory LOST: it leaves the in-sync replicas, and others lead. So is one that was found
 damaged later, unless it is the last copy. Reports are gathered while
 a request is in flight, and repeated until they are answered.
+
+The metadata here may lag behind the controller's answers, so what it has recorded is known from both: the last answer
+counts until the metadata has it.
 """
 
 from __future__ import annotations
@@ -66,13 +69,17 @@ class DirectoryAssignments:
         self._waiters: dict[Key, asyncio.Future[bool]] = {}
         self._wake = asyncio.Event()
         self._failures = 0
+        # The reports of the request that is in flight.
+        self._asked: dict[Key, Report] = {}
+        # What the controller has recorded by its answers, where the metadata here did not have it yet.
+        self._recorded: dict[Key, Uuid] = {}
         # Replicas that were compared with the metadata since they were opened; from then on moves tell of changes.
         self._seen: set[Key] = set()
 
     def start(self) -> None:
         """Report every replica that the controller has elsewhere, now and whenever one is opened."""
         self._partitions.on_change(self._opened)
-        self._partitions.on_removed(lambda partition: self._seen.discard(_key(partition)))
+        self._partitions.on_removed(self._forget)
         self._partitions.on_directory_failed(self._note_failed)
         self._partitions.on_unopened(self._note_unopened)
         for partition in self._partitions:
@@ -93,6 +100,33 @@ class DirectoryAssignments:
         """Have the controller take a damaged replica out of service; completes with False if it is needed."""
         return self._report_soon(partition, Report(LOST_DIRECTORY, kept_records=True))
 
+    def is_pending(self, topic_id: Uuid, index: int) -> bool:
+        """Whether a report of a replica is not answered yet, so that it is unknown what the controller has."""
+        return (topic_id, index) in self._due or (topic_id, index) in self._asked
+
+    def is_announced(self, topic_id: Uuid, index: int, directory_id: Uuid) -> bool:
+        """Whether the controller has recorded that a replica is there, and no later report is under way."""
+        return not self.is_pending(topic_id, index) and self._assigned((topic_id, index)) == directory_id
+
+    def _assigned(self, key: Key) -> Uuid | None:
+        """The directory that the controller has recorded; None if this broker should not have the replica."""
+        state = self._partitions.state_of("", *key, by_id=True)
+        if state is None or self._partitions.node_id not in state.replicas:
+            self._recorded.pop(key, None)
+            return None
+        assigned = state.directory(self._partitions.node_id)
+        if self._recorded.get(key) == assigned:
+            del self._recorded[key]
+        return self._recorded.get(key, assigned)
+
+    def _forget(self, partition: Partition) -> None:
+        """What was to be reported of a replica does not hold for a later one of the same partition."""
+        key = _key(partition)
+        self._seen.discard(key)
+        self._due.pop(key, None)
+        self._recorded.pop(key, None)
+        self._answer(key, False)
+
     def _report_soon(self, partition: Partition, report: Report) -> asyncio.Future[bool]:
         key = _key(partition)
         self._answer(key, False)
@@ -103,34 +137,35 @@ class DirectoryAssignments:
         return waiter
 
     def _opened(self, partition: Partition) -> None:
-        if _key(partition) not in self._seen:
-            key = _key(partition)
+        key = _key(partition)
+        if key not in self._seen:
             self._seen.add(key)
-            if key in self._due and self._due[key].directory_id == LOST_DIRECTORY:
-                # It may have arrived already.
-                home = self._partitions.home(partition)
-                self._due[key] = Report(home.directory_id, partition.name in self._partitions.whole)
-            else:
+            pending = self._due.get(key) or self._asked.get(key)
+            if pending is None:
                 self._note(partition)
+            else:
+                # It may have been recorded already.
+                kept_records = pending.directory_id == LOST_DIRECTORY and partition.name in self._partitions.whole
+                self._due[key] = Report(self._partitions.home(partition).directory_id, kept_records)
+                self._wake.set()
 
     def _note_unopened(self, topic_id: Uuid, index: int) -> None:
         key = topic_id, index
-        state = self._partitions.state_of("", topic_id, index, by_id=True)
-        if state is None or self._partitions.node_id not in state.replicas or key in self._due:
+        assigned = self._assigned(key)
+        if assigned is None or key in self._due:
             return
         # In any other directory the replica is offline already.
         working = {one.directory_id for one in self._partitions.directories if one.failure is None}
-        if state.directory(self._partitions.node_id) in {*working, UNASSIGNED_DIRECTORY}:
+        if assigned in {*working, UNASSIGNED_DIRECTORY}:
             self._due[key] = Report(LOST_DIRECTORY)
             self._wake.set()
 
     def _note(self, partition: Partition) -> None:
         key = _key(partition)
         home = self._partitions.home(partition)
-        state = self._partitions.state_of("", partition.topic_id, partition.name.partition, by_id=True)
-        if state is None or self._partitions.node_id not in state.replicas or key in self._due:
+        assigned = self._assigned(key)
+        if assigned is None or key in self._due:
             return
-        assigned = state.directory(self._partitions.node_id)
         if assigned != home.directory_id:
             # One that could not be opened, and can be now, has the records that it had.
             kept_records = assigned == LOST_DIRECTORY and partition.name in self._partitions.whole
@@ -154,9 +189,13 @@ class DirectoryAssignments:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            for key in list(self._recorded):
+                self._assigned(key)
             while self._due:
-                rows = dict(islice(self._due.items(), PER_REQUEST_MAX))
-                if await self._report(rows):
+                self._asked = dict(islice(self._due.items(), PER_REQUEST_MAX))
+                is_answered = await self._report(self._asked)
+                self._asked = {}
+                if is_answered:
                     self._failures = 0
                 else:
                     self._failures += 1
@@ -180,6 +219,8 @@ class DirectoryAssignments:
         return True
 
     def _settle(self, key: Key, report: Report | None, error: ErrorCode) -> None:
+        if report is not None and error is ErrorCode.NONE and (key in self._due or key in self._seen):
+            self._recorded[key] = report.directory_id
         if self._due.get(key) != report:
             # The replica has moved on meanwhile.
             return

@@ -48,6 +48,8 @@ class Move:
         self.path = target.path / directory_name
         self.future: FutureLog | None = None
         self.is_assigned = False
+        # Whether the controller may have recorded the new directory, as it was asked to.
+        self.is_announced = False
         # The log start offset that the target's checkpoint has; -1 for none yet.
         self.noted_start = -1
         # Whether the future replica is removed, as nobody wants it any more.
@@ -82,16 +84,21 @@ class DirectoryMoves:
     def resume(self) -> None:
         """Continue what the last run began."""
         self._partitions.on_removed(lambda partition: self.cancel(partition.name))
+        self._partitions.on_change(self._continue)
+        for partition in list(self._partitions):
+            self._continue(partition)
         for directory in self._partitions.directories:
-            for name, directory_name in list(directory.found_futures.items()):
-                partition = self._partitions.get(*name)
-                if partition is not None and directory.failure is None:
-                    del directory.found_futures[name]
-                    self._begin(Move(partition, directory, directory_name))
-                else:
-                    logger.warning(
-                        "%s is kept: this broker has no replica to fill it from", directory.path / directory_name
-                    )
+            for directory_name in directory.found_futures.values():
+                logger.warning(
+                    "%s is kept: this broker has no replica to fill it from", directory.path / directory_name
+                )
+
+    def _continue(self, partition: Partition) -> None:
+        """Continue the move that the last run began, if there is one, now that its replica is open."""
+        for directory in self._partitions.directories:
+            is_found = partition.name in directory.found_futures and directory.failure is None
+            if is_found and partition.name not in self._moves:
+                self._begin(Move(partition, directory, directory.found_futures.pop(partition.name)))
 
     def alter(self, name: TopicPartition, path: str) -> None:
         """Move a replica to the directory at `path`; raises ApiError with Kafka's error if that is not possible.
@@ -231,6 +238,7 @@ class DirectoryMoves:
             return False
         if step is Step.ASSIGN:
             await self._work(future.sync)
+            move.is_announced = True
             move.is_assigned = await self._assignments.assign(move.partition, move.target)
             if not move.is_assigned:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"the controller does not accept {move.target.path}")
@@ -380,7 +388,7 @@ class DirectoryMoves:
         target.futures.pop(partition.name, None)
         if home is target:
             return
-        if move.is_assigned or home.failure is not None:
+        if move.is_announced or home.failure is not None:
             self._assign_home(partition)
         move.is_cancelled = home.failure is None and target.failure is None
 
@@ -393,7 +401,7 @@ class DirectoryMoves:
         """Remove a future replica that nobody wants, after the controller knows that the replica stays."""
         partition = move.partition
         move.target.futures.pop(partition.name, None)
-        if move.is_assigned and self._is_here(partition):
+        if move.is_announced and self._is_here(partition):
             await self._assign_home(partition)
         if move.future is not None:
             move.future.log.close(clean=False)

@@ -323,7 +323,6 @@ class Partitions(PartitionEvents):
         """Whether a replica's directory is full, or is about to get another copy of it."""
         return any(
             name in directory.futures
-            or name in directory.found_futures
             or (directory.is_full and (name in directory.found or name in directory.partitions))
             for directory in self.directories
         )

@@ -180,15 +180,22 @@ class ReplicaStore:
             if name in home.found:
                 self._remove_directory(home, name, home.path / str(name))
                 home.found.discard(name)
-            if name in home.found_futures:
+        self._remove_futures(name)
+
+    def _remove_futures(self, name: TopicPartition) -> None:
+        """Remove what the last run's move to another directory had copied of a replica. Raises StorageError."""
+        for home in self.directories:
+            if name in home.found_futures and home.failure is None:
                 self._remove_directory(home, name, home.path / home.found_futures[name])
                 del home.found_futures[name]
 
     def set_damaged_aside(self, name: TopicPartition, home: LogDirectory) -> Path:
         """Rename and keep the directory of a damaged replica, closed or never opened, so that it begins anew.
 
-        Raises StorageError, and can be called again then.
+        What a move to another directory has copied of it is removed: it would be taken for the replica. Raises
+        StorageError, and can be called again then.
         """
+        self._remove_futures(name)
         try:
             aside = self._set_aside(home, name)
         except FileNotFoundError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,13 @@ from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs.directories import open_directory
 from penstock.runtime.logs.housekeeping import Housekeeping
-from penstock.runtime.replication.damaged_replicas import DamagedReplicas
+from penstock.runtime.replication.damaged_replicas import LOOK_S, DamagedReplicas
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.checkpoint import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
 from penstock.storage.files import StorageError
 from penstock.storage.metadata_files import CLEAN_SHUTDOWN
-from penstock.storage.names import STRAY_SUFFIX
+from penstock.storage.names import STRAY_SUFFIX, future_directory_name
 from penstock.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
@@ -42,9 +43,12 @@ BATCHES = 30
 class Broker:
     """One broker with one replica. `reports` are what it told the controller: the directory, and whether it has all."""
 
-    def __init__(self, path: Path, assigned: Uuid = DIRECTORY, others: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, path: Path, assigned: Uuid = DIRECTORY, others: tuple[int, ...] = (), more: tuple[Path, ...] = ()
+    ) -> None:
         self.env = SystemEnv()
         self.directory = open_directory(self.env, path, DIRECTORY)
+        found = [self.directory, *(open_directory(self.env, one, b"m" * 16) for one in more)]
         self.image = Image()
         directories = (assigned, *(bytes(16) for _ in others))
         state = PartitionState((1, *others), others or (1,), (others or (1,))[0], 0, 0, directories)
@@ -52,7 +56,10 @@ class Broker:
             self.image.replay(record)
         self.reports: list[tuple[Uuid, bool]] = []
         self.has_reported = asyncio.Event()
-        self.partitions = Partitions(self.env, 1, self.image, lambda: broker_defaults({}), [self.directory], 1 << 20)
+        # While it is cleared, the controller records reports and does not answer.
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.partitions = Partitions(self.env, 1, self.image, lambda: broker_defaults({}), found, 1 << 20)
         self.assignments = DirectoryAssignments(self.env, self.partitions, self._answer, lambda: 1)
         unused: Any = None
         self.housekeeping = Housekeeping(self.env, self.partitions, unused)
@@ -71,6 +78,7 @@ class Broker:
         change = PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, directories=directories)
         self.image.replay(change)
         self.has_reported.set()
+        await self.may_answer.wait()
         rows = [AssignReplicasToDirsResponsePartitionData(0, 0)]
         topics = [AssignReplicasToDirsResponseTopicData(TOPIC_ID, rows)]
         return AssignReplicasToDirsResponse(
@@ -191,6 +199,51 @@ def test_a_damaged_log_begins_anew_where_others_are_in_sync(tmp_path: Path) -> N
     run(story)
     (stray,) = tmp_path.glob(f"*{STRAY_SUFFIX}")
     assert [(stray / segment.name).read_bytes()] == kept
+
+
+def test_a_damaged_log_does_not_begin_anew_before_its_report_is_answered(tmp_path: Path) -> None:
+    """Another report may have replaced it, by which the replica has its records."""
+    segment = tmp_path / str(NAME) / "00000000000000000000.log"
+
+    async def story() -> None:
+        broker = Broker(tmp_path)
+        await broker.fill()
+        await broker.env.close()
+        flip(segment)
+        broker = Broker(tmp_path, others=(2, 3))
+        broker.may_answer.clear()
+        await until(lambda: broker.reports)
+        await asyncio.sleep(2 * LOOK_S)
+        assert broker.partitions.get(*NAME) is None
+        assert segment.exists()
+        broker.may_answer.set()
+        await until(lambda: broker.partitions.get(*NAME) is not None)
+        await broker.env.close()
+
+    run(story)
+
+
+def test_a_damaged_log_that_was_moving_begins_anew_without_the_copy(tmp_path: Path) -> None:
+    segment = tmp_path / str(NAME) / "00000000000000000000.log"
+
+    async def story() -> None:
+        broker = Broker(tmp_path)
+        await broker.fill()
+        await broker.env.close()
+        flip(segment)
+        other = tmp_path / "other"
+        other.mkdir()
+        future = other / future_directory_name(str(NAME), bytes(16))
+        shutil.copytree(segment.parent, future)
+        broker = Broker(tmp_path, others=(2, 3), more=(other,))
+        await until(lambda: broker.partitions.get(*NAME) is not None)
+        partition = broker.partitions.get(*NAME)
+        assert partition is not None
+        assert partition.log.end_offset == 0
+        assert not future.exists()
+        await broker.env.close()
+
+    run(story)
 
 
 def test_a_damaged_log_that_cannot_be_renamed_is_tried_again_and_stays_closed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.core.metadata.image import LOST_DIRECTORY
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
@@ -31,6 +32,8 @@ class World:
     """Partitions of one topic, each with a home and the directory that the controller knows."""
 
     node_id = NODE
+    whole: frozenset[TopicPartition] = frozenset()
+    directories = tuple(SimpleNamespace(directory_id=one, failure=None) for one in (FIRST, SECOND))
 
     def __init__(self, env: SystemEnv) -> None:
         self.homes: dict[int, Any] = {}
@@ -233,6 +236,40 @@ def test_the_replicas_of_a_directory_that_fails_are_reported_in_it() -> None:
         assert await move is False
         gate.set()
         await settle()
-        assert world.reported()[2:] == [{FIRST: [(0, False), (2, False)]}]
+        assert world.reported()[2:] == [{FIRST: [(0, False)]}], "the other one is recorded already"
+
+    run(work)
+
+
+def test_what_the_controller_has_recorded_counts_before_the_metadata_has_it() -> None:
+    async def work(world: World) -> None:
+        world.assignments.start()
+        opened = world.add(0, FIRST, FIRST)
+        world.unopened(TOPIC_ID, 0)
+        assert not world.assignments.is_announced(TOPIC_ID, 0, LOST_DIRECTORY), "it was only sent"
+        await settle()
+        assert world.assignments.is_announced(TOPIC_ID, 0, LOST_DIRECTORY)
+        # It could be opened after all, and the metadata here still has it in its directory.
+        world.listeners["change"](opened)
+        await settle()
+        assert world.reported() == [{LOST_DIRECTORY: [(0, False)]}, {FIRST: [(0, False)]}]
+        assert world.assignments.is_announced(TOPIC_ID, 0, FIRST)
+
+    run(work)
+
+
+def test_reports_of_a_removed_replica_do_not_hold_for_the_next_one() -> None:
+    async def work(world: World) -> None:
+        partition, there = world.add(0, FIRST, FIRST), cast("Any", SimpleNamespace(directory_id=SECOND))
+        world.outcomes = [ApiError(ErrorCode.REQUEST_TIMED_OUT, "away"), ErrorCode.NOT_CONTROLLER]
+        world.assignments.start()
+        assigned = world.assignments.assign(partition, there, kept_records=True)
+        await settle()
+        world.listeners["removed"](partition)
+        assert await assigned is False
+        world.listeners["change"](partition)
+        await asyncio.sleep(0.05)
+        assert world.reported() == [{SECOND: [(0, True)]}]
+        assert world.assignments.is_announced(TOPIC_ID, 0, FIRST)
 
     run(work)

@@ -24,6 +24,7 @@ from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import File, StorageError, storage_error
+from penstock.storage.names import future_directory_name
 from penstock.wire.messages.metadata_records import RemoveTopicRecord, TopicRecord
 from penstock.wire.records import Record, build_batch, read_records, split_batches
 from sim.disk import SimDisk, SimFilesystem
@@ -259,6 +260,55 @@ def test_a_move_without_a_crash() -> None:
         world.open(lost_power=False)
         assert world.values() == list(range(world.appended))
         assert [path.parent for path in world.logs()] == [SECOND]
+        await world.env.close()
+
+    asyncio.run(run())
+
+
+def test_a_move_that_is_cancelled_while_it_is_announced_is_announced_back() -> None:
+    """The controller may have recorded the other directory although it has not answered."""
+    world = World()
+
+    class Silent(Controller):
+        async def _assign(self, directory: LogDirectory) -> bool:
+            self.directory = directory.directory_id
+            self.is_told.set()
+            return directory.directory_id == IDS[FIRST] or await asyncio.get_running_loop().create_future()
+
+    async def run() -> None:
+        world.controller = Silent()
+        world.open(lost_power=False)
+        await world.fill()
+        world.moves.alter(NAME, str(SECOND))
+        task = world.moves._moves[NAME].task
+        async with asyncio.timeout(10):
+            await world.controller.is_told.wait()
+            assert world.controller.directory == IDS[SECOND]
+            world.moves.alter(NAME, str(FIRST))
+            await asyncio.wait([task])
+        assert world.controller.directory == IDS[FIRST]
+        await world.env.close()
+
+    asyncio.run(run())
+
+
+def test_a_move_continues_when_its_replica_opens_late() -> None:
+    world = World()
+
+    async def run() -> None:
+        world.open(lost_power=False)
+        await world.fill()
+        partition = world.partition
+        world.directories[1].found_futures[NAME] = future_directory_name(str(NAME), bytes(16))
+        del world.partitions._by_name[NAME]
+        world.moves.resume()
+        assert len(world.moves) == 0
+        world.partitions._by_name[NAME] = partition
+        for listener in world.partitions._on_change:
+            listener(partition)
+        assert len(world.moves) == 1
+        await world.settle()
+        assert world.partitions.home(partition).path == SECOND
         await world.env.close()
 
     asyncio.run(run())
