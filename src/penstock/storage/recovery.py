@@ -249,12 +249,12 @@ class _Loader:
 
     def _epochs_reach(self, segment: Segment) -> bool:
         """Whether the checkpoint has the epoch that a segment ends with; a full disk may have prevented that."""
-        segment.load_indexes()
         try:
-            last = header_at(segment.file, segment.position_of(segment.next_offset - 1), segment.size)
+            with segment.visited():
+                segment.load_indexes()
+                last = header_at(segment.file, segment.position_of(segment.next_offset - 1), segment.size)
         except CorruptLogError:
             return True
-        segment.release()
         return self.epochs.epoch_for_offset(last.base_offset) == last.partition_leader_epoch
 
     def _rebuild_epochs(self, segments: Sequence[Segment]) -> None:
@@ -263,13 +263,13 @@ class _Loader:
         self.epochs_changed = True
         for segment in segments:
             try:
-                for _, header in walk_headers(segment.file, 0, segment.size):
-                    if header.partition_leader_epoch > self.epochs.latest:
-                        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                with segment.visited():
+                    for _, header in walk_headers(segment.file, 0, segment.size):
+                        if header.partition_leader_epoch > self.epochs.latest:
+                            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             except CorruptLogError:
                 # Epochs after the damage are unknown here; checking the tail adds them.
                 continue
-            segment.release()
 
     def _find_end(self) -> bool:
         """Look up where the log ends after a clean shutdown; False when it was not clean after all."""

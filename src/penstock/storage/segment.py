@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from zlib import crc32
 
@@ -182,6 +183,16 @@ class Segment:
         if not self._times_known:
             self.load_indexes()
         return self._max_timestamp_offset
+
+    @contextmanager
+    def visited(self) -> Iterator[None]:
+        """Read it meanwhile: if it was not open, what was opened is released, also after an error."""
+        was_open = self.is_open
+        try:
+            yield
+        finally:
+            if self.is_open and not was_open:
+                self.release()
 
     def release(self) -> None:
         """Release the file and everything that can be loaded from disk again."""

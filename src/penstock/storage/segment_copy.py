@@ -133,15 +133,18 @@ def copy_of(segments: Sequence[Segment], base_offset: int, epochs: LeaderEpochs)
     number = next(found, None)
     if number is None:
         return None
-    segment, next_base_offset = segments[number], segments[number + 1].base_offset
-    was_open = segment.is_open
+    with segments[number].visited():
+        return _copy_of(segments[number], segments[number + 1].base_offset, epochs)
+
+
+def _copy_of(segment: Segment, next_base_offset: int, epochs: LeaderEpochs) -> TierCopy:
     history = LeaderEpochs()
     for entry in epochs.entries:
         if entry.start_offset < next_base_offset:
             history.assign(*entry)
     own = LeaderEpochs.from_bytes(history.to_bytes())
     own.truncate_from_start(segment.base_offset)
-    copy = TierCopy(
+    return TierCopy(
         segment.base_offset,
         next_base_offset,
         segment.size,
@@ -155,9 +158,6 @@ def copy_of(segments: Sequence[Segment], base_offset: int, epochs: LeaderEpochs)
         history.to_bytes(),
         _read(segment, SNAPSHOT_SUFFIX, segment.base_offset),
     )
-    if not was_open:
-        segment.release()
-    return copy
 
 
 def _read(segment: Segment, suffix: str, offset: int) -> bytes:

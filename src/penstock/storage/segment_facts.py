@@ -16,10 +16,8 @@ def facts_of(segments: Sequence[Segment], end_offset: int) -> list[SegmentFacts]
 
 
 def _facts(segment: Segment, end_offset: int) -> SegmentFacts:
-    was_open = segment.is_open
-    timestamp = segment.max_timestamp if segment.size else -1
-    if segment.is_open and not was_open:
-        segment.release()
+    with segment.visited():
+        timestamp = segment.max_timestamp if segment.size else -1
     if timestamp < 0:
         timestamp = segment.modified_ms()
     return SegmentFacts(segment.base_offset, end_offset, segment.size, timestamp)
@@ -30,8 +28,6 @@ def earliest_timestamp(segments: Sequence[Segment], offset: int) -> int | None:
     timestamps = []
     for segment, following in pairwise(segments):
         if following.base_offset > offset and segment.size:
-            was_open = segment.is_open
-            timestamps.append(segment.begin_timestamp())
-            if not was_open:
-                segment.release()
+            with segment.visited():
+                timestamps.append(segment.begin_timestamp())
     return min((timestamp for timestamp in timestamps if timestamp > 0), default=None)

@@ -24,24 +24,42 @@ class TimestampOffset(NamedTuple):
 def first_at_or_after(segments: Sequence[Segment], timestamp: int, start_offset: int) -> TimestampOffset | None:
     """The first record from `start_offset` on that is not older than `timestamp`."""
     for segment in segments:
-        if segment.max_timestamp < timestamp:
+        with segment.visited():
+            found = _first_in(segment, timestamp, start_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_in(segment: Segment, timestamp: int, start_offset: int) -> TimestampOffset | None:
+    if segment.max_timestamp < timestamp:
+        return None
+    # Before this batch every record of the segment is older.
+    older = segment.position_of(segment.base_offset + segment.time_index().lower_bound(timestamp))
+    start = max(older, segment.position_of(start_offset))
+    for place in walk(segment.file, start, segment.size):
+        if place.max_timestamp < timestamp:
             continue
-        # Before this batch every record of the segment is older.
-        older = segment.position_of(segment.base_offset + segment.time_index().lower_bound(timestamp))
-        start = max(older, segment.position_of(start_offset))
-        for place in walk(segment.file, start, segment.size):
-            if place.max_timestamp < timestamp:
-                continue
-            header, records = _read_batch(segment, place.position)
-            for record in records:
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+        header, records = _read_batch(segment, place.position)
+        for record in records:
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
     return None
 
 
 def largest(segments: Sequence[Segment]) -> TimestampOffset | None:
     """The first record that has the largest timestamp of all."""
-    segment = max(segments, key=lambda each: each.max_timestamp)
+    segment = max(segments, key=_max_timestamp)
+    with segment.visited():
+        return _largest_in(segment)
+
+
+def _max_timestamp(segment: Segment) -> int:
+    with segment.visited():
+        return segment.max_timestamp
+
+
+def _largest_in(segment: Segment) -> TimestampOffset | None:
     if segment.max_timestamp < 0:
         return None
     position = segment.position_of(segment.max_timestamp_offset)

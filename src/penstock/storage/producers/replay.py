@@ -98,14 +98,15 @@ def replay_in_turns(producers: ProducerState, segments: Sequence[Segment], end_o
             continue
         appended_ms = segment.modified_ms()
         try:
-            for position, header in walk_headers(
-                segment.file, segment.position_of(producers.end_offset), segment.position_of(end_offset)
-            ):
-                note_batch(producers, header, segment.file, position, appended_ms)
-                producers.end_offset = header.next_offset
-                count += 1
-                if count % HEADERS_PER_TURN == 0:
-                    yield
+            with segment.visited():
+                for position, header in walk_headers(
+                    segment.file, segment.position_of(producers.end_offset), segment.position_of(end_offset)
+                ):
+                    note_batch(producers, header, segment.file, position, appended_ms)
+                    producers.end_offset = header.next_offset
+                    count += 1
+                    if count % HEADERS_PER_TURN == 0:
+                        yield
         except CorruptLogError:
             # Producers after the damage are unknown to us, which is safe: unknown producers may start anywhere.
             continue
