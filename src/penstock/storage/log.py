@@ -575,12 +575,24 @@ class Log:
         if len(doomed) == len(self._segments):
             self.roll(now_ms)
             doomed = [segment for segment in doomed if segment is not self._active]
+        assert doomed == self._segments[: len(doomed)]
+        self._store_producers_of_deleted(self._segments[len(doomed)].base_offset)
         try:
             self._segments.set_aside(doomed, now_ms + self.settings.file_delete_delay_ms)
         finally:
             if not self.settings.tiered:
                 self.advance_start_offset(self._segments[0].base_offset)
         return sum(segment.size for segment in doomed)
+
+    def _store_producers_of_deleted(self, start_offset: int) -> None:
+        try:
+            if self._history.take_snapshot_at_start(start_offset):
+                # It is synced with the next check of logs.
+                self.has_unsynced_segment = True
+        except StorageError as error:
+            # What is deleted makes room on a full disk.
+            if not error.is_passing:
+                raise
 
     def reap(self, now_ms: int) -> int:
         """Remove the files whose delay has passed; returns how many."""

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from log_support import LogMaker, append, make_batch
+import errno
+from pathlib import Path
 
+import pytest
+from faulty_filesystem import FaultyFilesystem
+from log_support import NOW_MS, LogMaker, append, make_batch
+
+from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.storage.log import FILE_OVERHEAD_BYTES, Log
 from penstock.storage.names import SNAPSHOT_SUFFIX
 from penstock.storage.settings import LogSettings
@@ -94,3 +100,38 @@ def test_space_that_is_reserved_is_counted(logs: LogMaker) -> None:
     log.append([read_header(data)], data, 0)
     assert log.size_bytes < 1000
     assert log.disk_bytes() >= 1 << 20
+
+
+@pytest.mark.parametrize("how", ["crash", "check everything", "restart"])
+@pytest.mark.parametrize("kept", [0, 30])
+def test_producers_are_known_until_they_expire_although_their_segments_are_deleted(
+    logs: LogMaker, kept: int, how: str
+) -> None:
+    """Their repeated batches were stored twice after a restart, as if nothing was known of them."""
+    log = filled(make_logs(logs))
+    expected = last_sequences(log)
+    log.roll(NOW_MS)
+    bases = [segment.base_offset for segment in log.segment_facts()]
+    doomed = bases[:-kept] if kept else bases
+    log.delete_segments(RetentionPlan(frozenset(doomed), log.end_offset), NOW_MS)
+    assert last_sequences(log) == expected
+    log.flush()
+    if how == "restart":
+        log = logs.restart(log)
+    else:
+        log = logs.crash(log, recovery_point=0 if how == "check everything" else None)
+    assert last_sequences(log) == expected
+    if kept:
+        end_offset = log.end_offset - 10
+        log.truncate_to(end_offset)
+        assert last_sequences(log) == {**expected, 0: expected[0] - 10}
+
+
+def test_a_full_disk_does_not_keep_segments_from_being_deleted(tmp_path: Path) -> None:
+    disk = FaultyFilesystem()
+    log = filled(make_logs(LogMaker(tmp_path, disk)))
+    log.roll(NOW_MS)
+    disk.write_error, disk.suffixes = errno.ENOSPC, (SNAPSHOT_SUFFIX,)
+    base_offset = log.segment_facts()[0].base_offset
+    log.delete_segments(RetentionPlan(frozenset([base_offset]), log.end_offset), NOW_MS)
+    assert log.start_offset > base_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.replica.producer_state import EndMarker, ProducerEntry, ProducerState
@@ -87,6 +88,21 @@ class ProducerHistory:
         self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self._producers.entries))
         self._snapshots.append(offset)
         self._bytes_since = 0
+
+    def take_snapshot_at_start(self, offset: int) -> bool:
+        """The segments before `offset` are about to be deleted: store the producers that have only been there.
+
+        A producer is known until it expires, although its batches are deleted. The others are found again in what
+        follows, also where a later snapshot cannot be used. Returns whether there was anything to store.
+        """
+        if self._is_partial or offset in self._snapshots:
+            return False
+        entries = [entry for entry in self._producers.entries if entry.last_offset < offset]
+        if not entries:
+            return False
+        self._home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(entries))
+        insort(self._snapshots, offset)
+        return True
 
     def reload(self, segments: Sequence[Segment], end_offset: int, now_ms: int, expiration_ms: int) -> Iterator[None]:
         """The state as of the log's new end, in turns: the newest snapshot before it, and the batches since."""
