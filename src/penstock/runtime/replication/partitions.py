@@ -264,6 +264,9 @@ class Partitions(PartitionEvents):
             home = self._homes.get(partition.name)
             if home is not None and home.failure is None:
                 try:
+                    if partition.log.is_failed and self._by_name.get(partition.name) is partition:
+                        # The next start must not trust it.
+                        raise StorageError(f"{partition.name} accepts no more writes and cannot be closed cleanly")
                     # Topics are deleted, and partitions moved away, also meanwhile.
                     await partition.sync.close()
                 except StorageError as error:

@@ -62,6 +62,7 @@ class Copier:
 
     async def copy(self, partition: Partition, place: Place, base_offset: int) -> None:
         """Copy a rolled segment; raises ApiError or TimeoutError if that fails."""
+        epoch = partition.leader_epoch
         source = partition.log.tier_copy(base_offset)
         if source is None:
             return
@@ -86,7 +87,6 @@ class Copier:
             has_aborted_transactions=bool(source.transaction_index),
             is_sealed=not self._seals.is_plain,
         )
-        epoch = partition.leader_epoch
         self.under_way.add(segment.segment_id)
         try:
             await self._metadata.write(key, begun(place.topic, key, segment))

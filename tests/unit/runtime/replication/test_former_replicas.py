@@ -16,6 +16,7 @@ from penstock.runtime.logs.directories import LogDirectory, open_directory
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.checkpoint import RECOVERY_POINTS, write_offsets
+from penstock.storage.files import StorageError
 from penstock.wire.messages.metadata_records import RemoveTopicRecord, TopicRecord
 from penstock.wire.records import Record, build_batch
 
@@ -124,6 +125,22 @@ def test_a_disk_that_stalls_holds_up_no_replicas_of_others(tmp_path: Path, monke
         assert found is not None
         assert found.is_leader
         assert broker.partitions.are_all_open
+        await broker.env.close()
+
+    asyncio.run(story())
+
+
+def test_a_directory_with_a_log_that_failed_is_not_marked_clean(tmp_path: Path) -> None:
+    """A log that had no room for an aborted transaction in its index was closed without a word, and trusted."""
+
+    async def story() -> None:
+        broker = Broker(tmp_path, FORMER)
+        broker.partitions.open_all()
+        partition = broker.partition
+        assert partition is not None
+        partition.log.fail(StorageError("the disk is full"))
+        await broker.partitions.close_all()
+        assert broker.directory.failure is not None
         await broker.env.close()
 
     asyncio.run(story())

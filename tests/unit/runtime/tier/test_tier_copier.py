@@ -165,6 +165,21 @@ def test_a_leader_that_was_replaced_gives_up(world: World) -> None:
     assert not world.store.objects
 
 
+def test_a_leader_that_was_replaced_while_the_segment_was_checked_gives_up(world: World) -> None:
+    """It may lead again, after its log was cut: what was to be copied of it is not what is there now."""
+    tier_copy = world.partition.log.tier_copy
+
+    def replaced_meanwhile(base_offset: int) -> TierCopy:
+        asyncio.get_running_loop().call_soon(setattr, world.partition, "leader_epoch", 4)
+        copied: TierCopy = tier_copy(base_offset)
+        return copied
+
+    world.partition.log.tier_copy = replaced_meanwhile
+    with pytest.raises(StoreError, match="no longer led"):
+        world.copy()
+    assert not world.store.objects
+
+
 def test_a_slow_copy_that_the_next_leader_has_removed_leaves_nothing(world: World) -> None:
     put = world.store.put
 
