@@ -27,6 +27,7 @@ class Client:
     """One connection's peer. Access lists use `host` and `principal`."""
 
     __slots__ = (
+        "_is_closed",
         "_on_closed",
         "address",
         "api_key",
@@ -81,15 +82,25 @@ class Client:
         # What such produces hold of records.
         self.waiting_bytes = 0
         self._on_closed: dict[str, Callable[[], None]] | None = None
+        self._is_closed = False
 
     def when_closed(self, purpose: str, listener: Callable[[], None]) -> None:
-        """Have `listener` called when the connection closes; one per purpose, the last one counts."""
+        """Have `listener` called when the connection closes, or now if it has; one per purpose, the last one counts."""
+        if self._is_closed:
+            listener()
+            return
         if self._on_closed is None:
             self._on_closed = {}
         self._on_closed[purpose] = listener
 
+    def forget_when_closed(self, purpose: str, listener: Callable[[], None]) -> None:
+        """Do not call `listener` any more; a later one for the same purpose stays."""
+        if self._on_closed is not None and self._on_closed.get(purpose) is listener:
+            del self._on_closed[purpose]
+
     def closed(self) -> None:
         """The connection has closed."""
+        self._is_closed = True
         self.last_header = NO_HEADER
         listeners, self._on_closed = self._on_closed, None
         for listener in (listeners or {}).values():

@@ -113,3 +113,15 @@ def test_a_long_header_is_not_kept_by_a_connection() -> None:
     connection.send(padded[:11] + b"\x01\x05\x80\x40" + bytes(8192) + padded[12:])
     assert connection.client.last_header is NO_HEADER
     assert [client_id for client_id, _, _ in connection.seen] == [longest, "a", longest, longest, "a"]
+
+
+def test_what_waits_for_the_end_of_a_connection_hears_of_it_though_it_comes_late() -> None:
+    client, heard = Client(("127.0.0.1", 1), ""), list[str]()
+    client.when_closed("early", forgotten := lambda: heard.append("forgotten"))
+    client.when_closed("other", lambda: heard.append("other"))
+    client.forget_when_closed("other", forgotten)
+    client.forget_when_closed("early", forgotten)
+    client.closed()
+    assert heard == ["other"]
+    client.when_closed("late", lambda: heard.append("late"))
+    assert heard == ["other", "late"]

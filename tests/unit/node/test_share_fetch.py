@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
@@ -12,8 +14,10 @@ from uuid import uuid4
 
 import pytest
 
+from penstock.api import pieces
+from penstock.api.pieces import ROWS_MAX
 from penstock.core.share.acknowledgements import AckType
-from penstock.core.share.sessions import Takers
+from penstock.core.share.sessions import ShareSession, Takers
 from penstock.core.share.state import ShareKey
 from penstock.model.errors import ErrorCode
 from penstock.runtime.share import partitions as share_partitions
@@ -245,6 +249,48 @@ def test_the_records_of_a_member_that_goes_come_back(world: World) -> None:
     two.epoch = -1
     assert two.say(0, 0, ACCEPT) == 0
     assert three.acquired() == [(1, 1, 3)]
+
+
+def test_a_connection_does_not_keep_sessions_that_others_have_ended(world: World) -> None:
+    opening, ending = world.connect(), world.connect()
+    for name in ("one", "two", "three"):
+        request = ShareFetchRequest(world.group, name, 0, 0, 1, 1_000_000, 500, 500)
+        assert opening.call(request, 2).error_code == 0
+        assert ending.call(request._replace(share_session_epoch=-1), 2).error_code == 0
+
+    def kept() -> list[ShareSession]:
+        gc.collect()
+        return [each for each in gc.get_objects() if type(each) is ShareSession and each.group == world.group]
+
+    until(lambda: not kept())
+
+
+def test_a_session_of_many_partitions_is_served_in_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    next_turn, turns = pieces.next_turn, Counter[str]()
+
+    async def counted() -> None:
+        turns["taken"] += 1
+        await next_turn()
+
+    monkeypatch.setattr(pieces, "next_turn", counted)
+    partitions = [FetchPartition(number) for number in range(3 * ROWS_MAX)]
+    topics = [FetchTopic(world.topic_id, partitions), FetchTopic(uuid4().bytes, partitions)]
+    fetching = ShareFetchRequest(world.group, "m", 0, 0, 1, 1_000_000, 500, 500, topics=topics)
+    response = world.client.call(fetching, 2)
+    # Looking for partitions, and telling what there is to say of them.
+    assert turns["taken"] >= 2 * (len(topics) * len(partitions) // ROWS_MAX - 1)
+    codes = Counter(row.error_code for topic in response.responses for row in topic.partitions)
+    assert codes == {
+        ErrorCode.UNKNOWN_TOPIC_ID: len(partitions),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: len(partitions) - 1,
+    }
+    batches = [AcknowledgeBatch(0, 0, [ACCEPT])]
+    acknowledged = [AcknowledgePartition(number, batches) for number in range(3 * ROWS_MAX)]
+    acknowledging = ShareAcknowledgeRequest(
+        world.group, "m", 1, topics=[AcknowledgeTopic(world.topic_id, acknowledged)]
+    )
+    answer = world.client.call(acknowledging, 2)
+    assert [row.partition_index for row in answer.responses[0].partitions] == [*range(3 * ROWS_MAX)]
 
 
 def test_locks_end_and_are_renewed(node: NodeThread, connections: ExitStack) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.api.context import Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
+from penstock.api.pieces import in_turns
 from penstock.api.share.share_requests import Said, ShareRequests, message_of
 from penstock.core.share.sessions import FINAL_EPOCH, Place
 from penstock.model.errors import ApiError
@@ -40,12 +41,12 @@ def make_share_acknowledge(services: BrokerServices) -> Handler:
         if request.share_session_epoch == FINAL_EPOCH:
             await shares.end_session(session)
         lock_ms = shares.settings_of(group).partition.lock_ms
-        return respond(outcomes, context.client.listener_name, lock_ms)
+        return await respond(outcomes, context.client.listener_name, lock_ms)
 
-    def respond(outcomes: dict[Place, ApiError], listener_name: str, lock_ms: int) -> ShareAcknowledgeResponse:
+    async def respond(outcomes: dict[Place, ApiError], listener_name: str, lock_ms: int) -> ShareAcknowledgeResponse:
         hints = LeaderHints(services.partitions)
         topics: dict[Uuid, list[PartitionData]] = {}
-        for place, error in outcomes.items():
+        async for place, error in in_turns(outcomes.items()):
             leader = LeaderIdAndEpoch(*hints.leader(error.code, "", *place, by_id=True))
             row = PartitionData(place.partition, error.code, message_of(error), leader)
             topics.setdefault(place.topic_id, []).append(row)

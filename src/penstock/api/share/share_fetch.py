@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from penstock.api.context import Handler, RequestContext
+from penstock.api.context import Client, Handler, RequestContext
 from penstock.api.declaration import Api, BrokerServices
+from penstock.api.pieces import ROWS_MAX, in_turns
 from penstock.api.share.share_requests import NO_ERROR, Said, ShareRequests, message_of
 from penstock.config.offset_reset import OffsetReset
 from penstock.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
@@ -70,7 +72,7 @@ def make_share_fetch(services: BrokerServices) -> Handler:
                 await asyncio.sleep(max(0, request.max_wait_ms) / 1000)
             return ShareFetchResponse(error_code=error.code, error_message=error.message)
         if request.share_session_epoch == INITIAL_EPOCH:
-            context.client.when_closed(f"share {group} {member}", lambda: shares.session_closed(session))
+            end_with_connection(session, context.client)
         said = [one for one in _said(request) if one.batches]
         outcomes = await requests.acknowledge(said, session, context, is_renewal=request.is_renew_ack)
         rows: Mapping[Place, Row] = {}
@@ -79,14 +81,19 @@ def make_share_fetch(services: BrokerServices) -> Handler:
         elif request.max_records > 0:
             rows = await ShareFetch(services.env, requests, session, request, context, response_bytes_max).rows()
         lock_ms = shares.settings_of(group).partition.lock_ms
-        return respond(rows, outcomes, context.client.listener_name, lock_ms)
+        return await respond(rows, outcomes, context.client.listener_name, lock_ms)
 
-    def respond(
+    def end_with_connection(session: ShareSession, client: Client) -> None:
+        purpose, end = f"share {session.group} {session.member}", partial(shares.session_closed, session)
+        session.on_ended = partial(client.forget_when_closed, purpose, end)
+        client.when_closed(purpose, end)
+
+    async def respond(
         rows: Mapping[Place, Row], outcomes: Mapping[Place, ApiError], listener_name: str, lock_ms: int
     ) -> ShareFetchResponse:
         hints = LeaderHints(services.partitions)
         topics: dict[Uuid, list[PartitionData]] = {}
-        for place in dict.fromkeys((*rows, *outcomes)):
+        async for place in in_turns(dict.fromkeys((*rows, *outcomes))):
             error, delivery = rows.get(place, Row())
             outcome = outcomes.get(place, NO_ERROR)
             leader = hints.leader(error.code or outcome.code, "", *place, by_id=True)
@@ -141,7 +148,7 @@ class ShareFetch:
         deadline_ms = self._env.monotonic_ms() + max(0, self._request.max_wait_ms)
         while True:
             settings = self._requests.shares.settings_of(self._session.group)
-            led, errors = self._find()
+            led, errors = await self._find()
             found = self._look(led, settings, errors)
             size = sum(len(one.batches.data) for one in found.values())
             left_ms = deadline_ms - self._env.monotonic_ms()
@@ -156,11 +163,15 @@ class ShareFetch:
                 return errors
             await self._wait([*led.values()], left_ms)
 
-    def _find(self) -> tuple[dict[Place, LedSharePartition], dict[Place, Row]]:
-        """The partitions that can be looked at, and the errors of others; some are still being loaded."""
+    async def _find(self) -> tuple[dict[Place, LedSharePartition], dict[Place, Row]]:
+        """The partitions that can be looked at, and the errors of others; some are still being loaded.
+
+        Other clients get their turns after `ROWS_MAX` of them.
+        """
         led: dict[Place, LedSharePartition] = {}
         errors: dict[Place, Row] = {}
-        for place in self._session.in_turn():
+        places = self._session.in_turn()
+        async for place in in_turns(places):
             try:
                 self._requests.check_topic(place, self._context)
                 loading = self._loading.pop(place, None)
@@ -177,6 +188,11 @@ class ShareFetch:
                 led[place] = found
             else:
                 self._loading[place] = found
+        if len(places) >= ROWS_MAX:
+            for place in [place for place, one in led.items() if one.is_over]:
+                del led[place]
+                why = "this broker led the partition until just now"
+                errors[place] = Row(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
         return led, errors
 
     def _look(

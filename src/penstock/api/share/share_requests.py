@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from penstock.api.access import check, refusal
 from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices
+from penstock.api.pieces import ROWS_MAX, next_turn
 from penstock.core.metadata.features import SHARE_VERSION, level_of
 from penstock.core.share.acknowledgements import Acknowledgement, check_acknowledgements
 from penstock.core.share.sessions import Place, ShareSession
-from penstock.model.access import Operation, ResourceType
+from penstock.model.access import ANONYMOUS, Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import format_uuid
 from penstock.wire.messages.share_fetch import AcknowledgementBatch
@@ -53,7 +54,8 @@ class ShareRequests:
 
     def owner(self, context: RequestContext) -> str | None:
         """Whose sessions these are, where clients are told apart: others must find room for theirs."""
-        return context.client.principal if self._access.is_on else None
+        principal = context.client.principal
+        return principal if self._access.is_on or principal != ANONYMOUS else None
 
     def check_topic(self, place: Place, context: RequestContext) -> None:
         """Raises ApiError for a topic that does not exist or that the client may not read."""
@@ -67,7 +69,7 @@ class ShareRequests:
     async def acknowledge(
         self, said: Iterable[Said], session: ShareSession, context: RequestContext, *, is_renewal: bool
     ) -> dict[Place, ApiError]:
-        """Do what a member says of its records, in all partitions at once; the outcome of each, or NO_ERROR."""
+        """Do what a member says of its records, in many partitions at once; the outcome of each, or NO_ERROR."""
         rows = [*said]
         settings = self.shares.settings_of(session.group)
         may_renew = is_renewal and context.api_version >= RENEWALS_SINCE
@@ -84,7 +86,12 @@ class ShareRequests:
             return NO_ERROR
 
         # A member mostly speaks of one partition, which needs no task.
-        outcomes = [await one(rows[0])] if len(rows) == 1 else await asyncio.gather(*map(one, rows))
+        outcomes = [await one(rows[0])] if len(rows) == 1 else []
+        if not outcomes:
+            for start in range(0, len(rows), ROWS_MAX):
+                outcomes += await asyncio.gather(*map(one, rows[start : start + ROWS_MAX]))
+                if start + ROWS_MAX < len(rows):
+                    await next_turn()
         return {row.place: outcome for row, outcome in zip(rows, outcomes, strict=True)}
 
 

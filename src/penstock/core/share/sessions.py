@@ -4,13 +4,14 @@ The first request has epoch 0 and makes a session; each further request has the 
 -1 ends the session. A session belongs to a connection and ends with it.
 
 Places are few, and owners share them, where it is known who they are: each may have as many as it leaves free. So one
-alone takes half of them at most, the next one half of the rest, and nobody keeps all others out.
+alone takes half of them at most, the next one half of the rest, and nobody keeps all others out. The memory that the
+partitions of sessions take is shared in the same way.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.model.errors import ApiError, ErrorCode
@@ -19,6 +20,10 @@ from penstock.model.ids import Uuid
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
+BYTES_MAX = 32 * 1024 * 1024
+# What a session and each of its partitions hold in memory, names aside.
+SESSION_BYTES = 1_000
+PARTITION_BYTES = 300
 
 
 class Place(NamedTuple):
@@ -31,7 +36,7 @@ class Place(NamedTuple):
 class ShareSession:
     """One member's session; `partitions` are in the order in which they were added."""
 
-    __slots__ = ("epoch", "group", "member", "owner", "partitions")
+    __slots__ = ("epoch", "group", "member", "on_ended", "owner", "partitions", "size_bytes")
 
     def __init__(self, group: str, member: str, partitions: Iterable[Place], owner: str | None = None) -> None:
         self.group = group
@@ -39,6 +44,9 @@ class ShareSession:
         self.owner = owner
         self.epoch = _after(INITIAL_EPOCH)
         self.partitions = dict.fromkeys(partitions)
+        self.size_bytes = SESSION_BYTES + len(group) + len(member) + PARTITION_BYTES * len(self.partitions)
+        # Called once, when the session ends or another one of its member takes its place.
+        self.on_ended: Callable[[], None] | None = None
 
     def in_turn(self) -> list[Place]:
         """The partitions, beginning with another one each time, so that none is served last for ever."""
@@ -48,34 +56,54 @@ class ShareSession:
 
 
 class Places:
-    """How many places there are, and who has how many."""
+    """How many places there are and how much memory for them, and who has how much of either."""
 
-    def __init__(self, places_max: int) -> None:
+    def __init__(self, places_max: int, bytes_max: int = BYTES_MAX) -> None:
         self.places_max = places_max
+        self._bytes_max = bytes_max
         self._taken: Counter[str | None] = Counter()
+        self._bytes: Counter[str | None] = Counter()
+        self._taken_total = self._bytes_total = 0
 
-    def has_room(self, owner: str | None) -> bool:
+    def has_room(self, owner: str | None, size_bytes: int) -> bool:
         """Whether somebody may have one more; None is nobody in particular, with whom nobody has to share."""
-        free = self.places_max - self._taken.total()
-        return free > 0 if owner is None else free > self._taken[owner]
+        free = self.places_max - self._taken_total
+        return free > (0 if owner is None else self._taken[owner]) and self.has_memory(owner, size_bytes)
 
-    def take(self, owner: str | None) -> None:
+    def has_memory(self, owner: str | None, size_bytes: int) -> bool:
+        """Whether what somebody has may grow by so much."""
+        free = self._bytes_max - self._bytes_total - size_bytes
+        return free >= (0 if owner is None else self._bytes[owner] + size_bytes)
+
+    def take(self, owner: str | None, size_bytes: int) -> None:
         """Somebody has one more."""
         self._taken[owner] += 1
+        self._taken_total += 1
+        self.resize(owner, size_bytes)
 
-    def free(self, owner: str | None) -> None:
+    def resize(self, owner: str | None, growth_bytes: int) -> None:
+        """What somebody has grows, or shrinks."""
+        self._bytes[owner] += growth_bytes
+        self._bytes_total += growth_bytes
+
+    def free(self, owner: str | None, size_bytes: int) -> None:
         """Somebody has one less."""
         self._taken[owner] -= 1
+        self._taken_total -= 1
+        self.resize(owner, -size_bytes)
+        assert self._taken[owner] >= 0
         if not self._taken[owner]:
-            del self._taken[owner]
+            assert not self._bytes[owner]
+            del self._taken[owner], self._bytes[owner]
 
 
 class ShareSessions:
     """All sessions of a broker; `sessions_max` is `group.share.max.share.sessions`."""
 
-    def __init__(self, sessions_max: int) -> None:
-        self._places = Places(sessions_max)
+    def __init__(self, sessions_max: int, bytes_max: int = BYTES_MAX) -> None:
+        self._places = Places(sessions_max, bytes_max)
         self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._groups: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -85,7 +113,7 @@ class ShareSessions:
         group: str,
         member: str,
         epoch: int,
-        added: Iterable[Place],
+        added: Sequence[Place],
         forgotten: Iterable[Place],
         owner: str | None = None,
     ) -> ShareSession:
@@ -93,22 +121,38 @@ class ShareSessions:
         if epoch != INITIAL_EPOCH:
             session = self.acknowledge(group, member, epoch)
             if epoch != FINAL_EPOCH:
-                session.partitions.update(dict.fromkeys(added))
-                for place in forgotten:
-                    session.partitions.pop(place, None)
+                self._update(session, added, forgotten)
             return session
         former = self._sessions.get((group, member))
-        if former is None and not self._places.has_room(owner):
+        session = ShareSession(group, member, added, owner)
+        is_own = former is not None and former.owner == owner
+        if not is_own and not self._places.has_room(owner, session.size_bytes):
             raise ApiError(
                 ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                 f"this broker has no room for another share session of yours, and for {self._places.places_max} in "
                 "all; see group.share.max.share.sessions",
             )
         if former is not None:
-            self._places.free(former.owner)
-        self._places.take(owner)
-        session = self._sessions[group, member] = ShareSession(group, member, added, owner)
+            growth_bytes = session.size_bytes - former.size_bytes
+            if is_own and growth_bytes > 0 and not self._places.has_memory(owner, growth_bytes):
+                raise _too_many_partitions()
+            self.end(former)
+        self._places.take(owner, session.size_bytes)
+        self._groups[group] += 1
+        self._sessions[group, member] = session
         return session
+
+    def _update(self, session: ShareSession, added: Sequence[Place], forgotten: Iterable[Place]) -> None:
+        new = {place for place in added if place not in session.partitions}
+        if new and not self._places.has_memory(session.owner, PARTITION_BYTES * len(new)):
+            raise _too_many_partitions()
+        before = len(session.partitions)
+        session.partitions.update(dict.fromkeys(added))
+        for place in forgotten:
+            session.partitions.pop(place, None)
+        growth_bytes = PARTITION_BYTES * (len(session.partitions) - before)
+        session.size_bytes += growth_bytes
+        self._places.resize(session.owner, growth_bytes)
 
     def acknowledge(self, group: str, member: str, epoch: int) -> ShareSession:
         """The session of a request that comes after the first; raises ApiError for an epoch out of turn."""
@@ -131,12 +175,18 @@ class ShareSessions:
         if self._sessions.get(key) is not session:
             return False
         del self._sessions[key]
-        self._places.free(session.owner)
+        self._groups[session.group] -= 1
+        if not self._groups[session.group]:
+            del self._groups[session.group]
+        self._places.free(session.owner, session.size_bytes)
+        if session.on_ended is not None:
+            session.on_ended()
+            session.on_ended = None
         return True
 
     def has_group(self, group: str) -> bool:
         """Whether any member of a group has a session here."""
-        return any(named == group for named, _ in self._sessions)
+        return group in self._groups
 
 
 class Takers:
@@ -146,23 +196,27 @@ class Takers:
 
     def __init__(self, takers_max: int) -> None:
         self._places = Places(takers_max)
+        self._groups: Counter[str] = Counter()
         # Who asked last for each of them, and when.
         self._seen: dict[tuple[str, str], tuple[str | None, int]] = {}
 
     def seen(self, group: str, member: str, now_ms: int, owner: str | None = None) -> None:
         """A member asks for records; raises ApiError if there are too many."""
         known = self._seen.get((group, member))
-        if known is None and not self._places.has_room(owner):
+        size_bytes = _taker_bytes(group, member)
+        if known is None and not self._places.has_room(owner, size_bytes):
             self.forget(now_ms)
-            if not self._places.has_room(owner):
+            if not self._places.has_room(owner, size_bytes):
                 raise ApiError(
                     ErrorCode.SHARE_SESSION_LIMIT_REACHED,
                     "this broker has no room for another member of yours that takes records, and for "
                     f"{self._places.places_max} in all; see group.share.max.share.sessions",
                 )
         if known is not None:
-            self._places.free(known[0])
-        self._places.take(owner)
+            self._places.free(known[0], size_bytes)
+        else:
+            self._groups[group] += 1
+        self._places.take(owner, size_bytes)
         self._seen[group, member] = owner, now_ms
 
     def forget(self, now_ms: int) -> None:
@@ -170,11 +224,24 @@ class Takers:
         for key, (owner, seen_ms) in [*self._seen.items()]:
             if now_ms - seen_ms >= self.PRESENT_MS:
                 del self._seen[key]
-                self._places.free(owner)
+                self._groups[key[0]] -= 1
+                if not self._groups[key[0]]:
+                    del self._groups[key[0]]
+                self._places.free(owner, _taker_bytes(*key))
 
     def has_group(self, group: str) -> bool:
         """Whether any member of a group counts."""
-        return any(named == group for named, _ in self._seen)
+        return group in self._groups
+
+
+def _taker_bytes(group: str, member: str) -> int:
+    return SESSION_BYTES + len(group) + len(member)
+
+
+def _too_many_partitions() -> ApiError:
+    return ApiError(
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED, "this broker has no memory for more partitions in your share sessions"
+    )
 
 
 def _after(epoch: int) -> int:

@@ -126,6 +126,11 @@ class LedSharePartition:
         self._set_timer()
 
     def _is_over(self) -> bool:
+        return self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this broker does not lead here any more."""
         return self.is_closed or self.partition.leader_epoch != self.leader_epoch or not self.partition.is_leader
 
     @property
@@ -137,7 +142,7 @@ class LedSharePartition:
     def is_worth_a_look(self) -> bool:
         """Whether there may be records to hand out, or this broker does not lead here any more."""
         offset = self.share.next_offset()
-        return self._is_over() or (offset is not None and offset < self.partition.high_watermark)
+        return self.is_over or (offset is not None and offset < self.partition.high_watermark)
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Have `listener` called when records may be had, or never again here."""

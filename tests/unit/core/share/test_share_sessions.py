@@ -6,7 +6,16 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.core.share.sessions import EPOCH_MAX, FINAL_EPOCH, Place, ShareSession, ShareSessions, Takers
+from penstock.core.share.sessions import (
+    EPOCH_MAX,
+    FINAL_EPOCH,
+    PARTITION_BYTES,
+    SESSION_BYTES,
+    Place,
+    ShareSession,
+    ShareSessions,
+    Takers,
+)
 from penstock.model.errors import ApiError, ErrorCode
 
 TOPIC = bytes(range(16))
@@ -106,6 +115,43 @@ def test_nobody_keeps_all_others_out() -> None:
         assert sessions.end(sessions.acknowledge("g", member, FINAL_EPOCH))
     takers.forget(Takers.PRESENT_MS)
     assert count("last") == (1, 4)
+
+
+def test_partitions_of_sessions_are_limited_for_each_owner() -> None:
+    places = [Place(TOPIC, number) for number in range(1_000)]
+    some = 100
+    sessions = ShareSessions(100, 4 * SESSION_BYTES + 4 * some * PARTITION_BYTES)
+    sessions.fetch("g", "a", 0, places[:some], [], "greedy")
+    with pytest.raises(ApiError) as refused:
+        sessions.fetch("g", "a", 1, places, [], "greedy")
+    assert refused.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    for member in ("a", "b"):
+        with pytest.raises(ApiError):
+            sessions.fetch("g", member, 0, places, [], "greedy")
+    # What others leave free is left for others, and what an owner forgets is free again.
+    for member in ("a", "b"):
+        sessions.fetch("h", member, 0, places[: some // 2], [], "late")
+    session = sessions.fetch("g", "a", 0, places[:some], [], "greedy")
+    assert session.size_bytes < sessions.fetch("g", "a", 1, places[some : some + 10], [], "greedy").size_bytes + 1
+    sessions.fetch("g", "a", 2, [], places, "greedy")
+    for group, member in (("g", "a"), ("h", "a"), ("h", "b")):
+        assert sessions.end(sessions.acknowledge(group, member, FINAL_EPOCH))
+    assert not sessions._places._bytes_total
+    assert not sessions._places._bytes
+
+
+def test_what_waits_for_the_end_of_a_session_hears_of_it_once() -> None:
+    sessions = ShareSessions(10)
+    ended = []
+    first = sessions.fetch("g", "m", 0, [ONE], [])
+    first.on_ended = lambda: ended.append("first")
+    second = sessions.fetch("g", "m", 0, [ONE], [])
+    assert ended == ["first"]
+    second.on_ended = lambda: ended.append("second")
+    assert not sessions.end(first)
+    assert sessions.end(second)
+    assert not sessions.end(second)
+    assert ended == ["first", "second"]
 
 
 def test_epochs_begin_again_at_one() -> None:
