@@ -67,14 +67,16 @@ class GroupShard:
         topics: Topics,
         random: Random,
         configs: Callable[[str], Mapping[str, str]],
+        cpu_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`cpu_s` is the processor time that was used so far."""
         self._settings = settings
         self._groups: dict[str, Group] = {}
         self._offsets = Offsets()
         self._rebalance = ClassicRebalance(settings)
         self._classic = ClassicRequests(settings, random, self._rebalance)
         self._offset_requests = OffsetRequests(settings, self._offsets)
-        self._catalog = TopicCatalog(topics)
+        self._catalog = TopicCatalog(topics, cpu_s)
         self.consumer = ConsumerGroups(settings, self._catalog, random, configs, self._groups, self._rebalance)
         self.share = ShareGroups(settings, self._catalog, configs, self._groups)
         self.streams = StreamsGroups(settings, self._catalog, configs, self._groups)

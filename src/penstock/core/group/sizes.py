@@ -35,3 +35,13 @@ def check_member_bytes(settings: GroupSettings, others_bytes: int, member_bytes:
             f"The metadata of all members of the group may have {settings.metadata_bytes_max} bytes"
             " (penstock.group.metadata.max.bytes).",
         )
+
+
+def check_resolved_bytes(settings: GroupSettings, resolved_bytes: int) -> None:
+    """Raises GROUP_MAX_SIZE_REACHED if the topics that match a group's patterns take too much memory."""
+    if resolved_bytes > settings.metadata_bytes_max:
+        raise ApiError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The topics that match the regular expressions of the group's members may have"
+            f" {settings.metadata_bytes_max} bytes (penstock.group.metadata.max.bytes).",
+        )

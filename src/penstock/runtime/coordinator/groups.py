@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -94,7 +95,7 @@ class Groups(CoordinatedTopic[GroupShard]):
             env,
             "group",
             OFFSETS_TOPIC,
-            lambda: GroupShard(group_settings, topics, env.random, configs),
+            lambda: GroupShard(group_settings, topics, env.random, configs, time.thread_time),
             self.counters.count,
             settings.group_coordinator_append_linger_ms,
         )

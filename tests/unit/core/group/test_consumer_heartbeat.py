@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.consumer.members import MemberState
+from penstock.core.group.consumer.subscription import REGEXES_MAX
 from penstock.core.group.contract import GroupSettings
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages import consumer_group_records as records
@@ -81,6 +82,33 @@ def test_patterns_that_cannot_be_used_are_refused(world: ConsumerWorld, regex: s
     response = beat(world, subscribed_topic_regex=regex)
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert not world.log
+
+
+def test_a_group_has_only_so_many_patterns(world: ConsumerWorld) -> None:
+    """All of them are resolved again together, and each is a record with the names that it matches."""
+
+    def join(number: int) -> ErrorCode:
+        pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": f"t|{number}"}
+        return ErrorCode(beat(world, member_id=f"m{number}", **pattern).error_code)
+
+    assert {join(number) for number in range(REGEXES_MAX)} == {ErrorCode.NONE}
+    assert join(REGEXES_MAX) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert join(0) is ErrorCode.NONE
+
+
+def test_the_names_that_a_groups_patterns_match_count_as_metadata() -> None:
+    world = ConsumerWorld(GroupSettings(metadata_bytes_max=4_096))
+    for number in range(100):
+        world.put_topic(f"topic-{number:010}", 1)
+
+    def join(member: str, regex: str) -> ErrorCode:
+        pattern = {"subscribed_topic_names": None, "subscribed_topic_regex": regex}
+        return ErrorCode(beat(world, member_id=member, **pattern).error_code)
+
+    assert join("a", "topic.*") is ErrorCode.NONE
+    assert join("b", "topic-.*") is ErrorCode.NONE
+    assert join("c", "topic-0.*") is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert join("c", "topic-.*") is ErrorCode.NONE
 
 
 def test_assignors_that_are_not_configured_are_refused() -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.group.subscription.regex import PATTERN_LENGTH_MAX, InvalidPattern, NamePattern
-from penstock.core.group.subscription.topics import PATTERNS_MAX, TopicCatalog
+from penstock.core.group.subscription.topics import NAMES_MAX, PATTERNS_MAX, TopicCatalog
+from penstock.model.errors import ApiError, ErrorCode
 from support.worlds.consumer_world import ClusterTopics
 
 NAMES = ["t", "orders", "orders-eu", "orders.eu", "ORDERS", "a", "ab", "abc", "a_b", "A1", "__offsets", "x" * 40, "9-9"]
@@ -91,6 +92,7 @@ def test_what_re2_has_beyond_python(pattern: str, expected: set[str]) -> None:
         *("[z-a]", "[[:nope:]]", r"\p{Nope}", r"\x{}", r"\xg1", r"\x{110000}", r"a{2,1}", "a{1001}", r"[a-\d]"),
         "a" * (PATTERN_LENGTH_MAX + 1),
         "(a{100}){100}",
+        "((a|b|.)?){1000}x",
     ],
 )
 def test_patterns_that_are_refused(pattern: str) -> None:
@@ -150,6 +152,52 @@ def test_only_so_many_patterns_are_kept() -> None:
         found.resolve(f"t|{number}")
     assert len(found._patterns) == PATTERNS_MAX
     assert found.resolve("t|0") == {"t"}
+
+
+def test_only_so_many_names_are_kept_with_patterns() -> None:
+    """Hundreds of patterns may match all topics of a large cluster."""
+    topics = ClusterTopics()
+    for number in range(NAMES_MAX // 10):
+        topics.put(f"t{number}", 1)
+    found = TopicCatalog(topics)
+    for number in range(15):
+        assert len(found.resolve(f"t.*|{number}")) == NAMES_MAX // 10
+    assert len(found._patterns) == 10
+    assert "t.*|14" in found._patterns
+    # Topics that change are remembered until the pattern is needed.
+    found.changed([f"t{number}" for number in range(1_000)])
+    assert len(found._patterns) == 9
+    assert len(found.resolve("t.*|14")) == NAMES_MAX // 10
+
+
+def test_what_was_used_of_late_is_kept() -> None:
+    found = catalog(t=1)
+    for number in range(PATTERNS_MAX):
+        found.resolve(f"t|{number}")
+    found.resolve("t|0")
+    found.resolve("another")
+    assert "t|0" in found._patterns
+    assert "t|1" not in found._patterns
+
+
+def test_a_pattern_that_takes_long_to_match_with_all_topics_is_refused() -> None:
+    topics = ClusterTopics()
+    for number in range(1_000):
+        topics.put(f"t{number}", 1)
+    used_s = 0.0
+
+    def cpu_s() -> float:
+        nonlocal used_s
+        used_s += cost_s
+        return used_s
+
+    found = TopicCatalog(topics, cpu_s)
+    cost_s = 0.001
+    assert len(found.resolve("t.*")) == 1_000
+    cost_s = 0.01
+    with pytest.raises(ApiError, match="matching it with 1000 topics takes too long") as refused:
+        found.resolve("t.*|slow")
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_the_hash_tells_any_change_that_matters_for_an_assignment() -> None:

@@ -15,11 +15,16 @@ from penstock.core.group.consumer.records import (
     regex_tombstone,
 )
 from penstock.core.group.contract import Caller, Record
+from penstock.core.group.sizes import check_resolved_bytes, content_bytes
 from penstock.core.group.subscription.topics import ResolvedRegex
-from penstock.model.errors import ApiError
+from penstock.model.errors import ApiError, ErrorCode
 
 # New topics are looked for at most this often, so that creating many of them does not cause as many rebalances.
 REGEX_REFRESH_PAUSE_MS = 10_000
+# How many different patterns the members of one group may have, all of which are resolved anew together; those that
+# this processor time does not suffice for keep their earlier result.
+REGEXES_MAX = 100
+REFRESH_S_MAX = 0.2
 
 
 class Resolved(NamedTuple):
@@ -42,7 +47,7 @@ def update_regexes(
     """Resolve patterns that are new or were last resolved too long ago, and forget those that nobody uses any more.
 
     `member` becomes `updated`. Topics that `caller` may not describe are left out. Raises INVALID_REGULAR_EXPRESSION
-    if the member brings an invalid pattern.
+    if the member brings an invalid pattern, GROUP_MAX_SIZE_REACHED if all patterns match too many names.
     """
     regexes = dict(group.resolved_regexes)
     old, new = member.subscribed_topic_regex, updated.subscribed_topic_regex
@@ -57,14 +62,25 @@ def update_regexes(
         if new:
             context.catalog.resolve(new)
             subscribed.add(new)
+            if len(subscribed) > REGEXES_MAX:
+                reason = (
+                    f"The members of the group have {REGEXES_MAX} different regular expressions, as many as they may."
+                )
+                raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
     if not subscribed or not _needs_refresh(context, group, subscribed, now_ms):
         return Resolved(regexes, changed, group.regex_version)
+    stop_s = context.catalog.cpu_s() + REFRESH_S_MAX
     for regex in sorted(subscribed):
         before = regexes.get(regex)
-        topics = _resolve(context, regex, before, caller)
+        if before is not None and context.catalog.cpu_s() > stop_s:
+            topics = before.topics
+        else:
+            topics = _resolve(context, regex, before, caller)
         changed = changed or before is None or before.topics != topics
         regexes[regex] = ResolvedRegex(topics, context.catalog.version, now_ms)
         records.append(regex_record(group.group_id, regex, regexes[regex]))
+    if old != new:
+        check_resolved_bytes(context.settings, sum(content_bytes(resolved.topics) for resolved in regexes.values()))
     return Resolved(regexes, changed, context.catalog.version)
 
 

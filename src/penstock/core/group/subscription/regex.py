@@ -11,8 +11,9 @@ from collections.abc import Iterable
 import re2
 
 PATTERN_LENGTH_MAX = 4_096
-# For the compiled program and its cached states; a pattern whose repeats need more is refused.
-MEMORY_BYTES_MAX = 1024 * 1024
+# For the compiled program and its cached states; a pattern whose repeats need more is refused. Where its states don't
+# fit, a name takes time in proportion to the program: half a millisecond with this much, 20 with a megabyte.
+MEMORY_BYTES_MAX = 128 * 1024
 
 
 class InvalidPattern(ValueError):
@@ -27,6 +28,7 @@ class NamePattern:
             raise InvalidPattern(f"it has more than {PATTERN_LENGTH_MAX} characters")
         options = re2.Options()
         options.log_errors = False
+        options.never_capture = True
         options.max_mem = MEMORY_BYTES_MAX
         try:
             self._compiled = re2.compile(pattern, options)
