@@ -171,7 +171,8 @@ class GroupScript(Play):
         self.world.advance(number(arguments[0]))
 
     def _expire(self, arguments: list[str]) -> None:  # noqa: ARG002
-        self.world.perform(self.world.shard.expire_offsets(self.world.now_ms))
+        for effects in self.world.shard.expire_offsets(self.world.now_ms):
+            self.world.perform(effects)
 
     def _delete(self, arguments: list[str]) -> None:  # noqa: ARG002
         error = self.world.delete_group(GROUP)

@@ -111,7 +111,8 @@ class TransactionWorld:
 
     def expire(self) -> None:
         """Forget transactional ids that nobody uses."""
-        self._perform(self.shard.expire(self.now_ms))
+        for effects in self.shard.expire(self.now_ms):
+            self._perform(effects)
 
     def fail_over(self) -> None:
         """Another coordinator takes over with nothing but the log; markers that were under way are forgotten."""

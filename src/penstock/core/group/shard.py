@@ -9,7 +9,7 @@ event comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.core.group.classic.group import ClassicGroup, ClassicState
@@ -56,6 +56,9 @@ from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDele
 from penstock.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+# After looking at so many groups and offsets, whether they have expired, others get their turn.
+EXPIRED_PER_TURN = 500
 
 
 class GroupShard:
@@ -203,16 +206,25 @@ class GroupShard:
         """A group's committed offsets with their recent history, to measure its lag."""
         return self._offsets.progress(group_id)
 
-    def expire_offsets(self, now_ms: int) -> Effects:
-        """Delete expired offsets, and groups that have neither members nor offsets left. Share groups stay."""
+    def expire_offsets(self, now_ms: int) -> Iterator[Effects]:
+        """Delete expired offsets, and groups that have neither members nor offsets left. Share groups stay.
+
+        A few groups at a time: each piece is to be carried out before the next one is asked for.
+        """
         effects = Effects()
         retention_ms = self._settings.offsets_retention_ms
-        for group in self._groups.values():
-            if isinstance(group, ShareGroup):
+        looked_at = 0
+        for group_id in [*self._groups]:
+            group = self._groups.get(group_id)
+            if group is None or isinstance(group, ShareGroup):
                 continue
+            looked_at += 1 + sum(map(len, self._offsets.of_group(group_id).values()))
             if expire_offsets(self._offsets, group, retention_ms, now_ms, effects.records) and group.is_empty:
                 self._delete(group, effects)
-        return effects
+            if looked_at >= EXPIRED_PER_TURN:
+                yield effects
+                effects, looked_at = Effects(), 0
+        yield effects
 
     def delete_group(self, group_id: str, token: Token, now_ms: int) -> Effects:  # noqa: ARG002
         """Deletes a group without members, with its offsets. The reply is an ErrorCode."""

@@ -13,7 +13,7 @@ from time to time, or they would keep the log from being cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,6 +37,8 @@ NO_OFFSET = -1
 NO_COUNT = -1
 # A leader numbers its writes on from what it has read, so far above those that may still be on their way.
 NUMBERS_PER_READ = 1 << 20
+# After so many snapshots others get their turn.
+SNAPSHOTS_PER_TURN = 50
 
 StoredRecord = tuple[bytes, bytes | None]
 
@@ -203,10 +205,17 @@ class ShareStateShard:
         gone = [key for key in self._states if key.topic_id in topic_ids]
         return Effects(records=[Record(ShareSnapshotKey(*key), None) for key in gone])
 
-    def snapshot_cold(self, before_ms: int, now_ms: int) -> Effects:
-        """Write a snapshot of each share-partition whose last one is from before `before_ms`."""
-        cold = [(key, state) for key, state in self._states.items() if state.written_ms < before_ms]
-        return Effects(records=[_snapshot(key, _snapshotted(state, now_ms)) for key, state in cold])
+    def snapshot_cold(self, before_ms: int, now_ms: int) -> Iterator[Effects]:
+        """Write a snapshot of each share-partition whose last one is from before `before_ms`.
+
+        A few at a time: each piece is to be carried out before the next one is asked for.
+        """
+        cold = [key for key, state in self._states.items() if state.written_ms < before_ms]
+        for start in range(0, len(cold), SNAPSHOTS_PER_TURN):
+            found = [(key, self._states.get(key)) for key in cold[start : start + SNAPSHOTS_PER_TURN]]
+            yield Effects(
+                records=[_snapshot(key, _snapshotted(state, now_ms)) for key, state in found if state is not None]
+            )
 
     def redundant_before(self, end_offset: int) -> int:
         """The offset before which nothing in the log counts any more; `end_offset` is where the log ends."""

@@ -11,7 +11,7 @@ producer. Only `replay` changes durable state; which markers are still missing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from penstock.core.contract import Caller, Effects, ProducerIdentity, Record, Reply, Timer, TimerKey, Token
@@ -36,6 +36,8 @@ FENCED_SINCE_INIT = 4
 FENCED_SINCE_END = 2
 # EndTxn of this version asks for a new epoch.
 BUMP_SINCE = 5
+# After looking at so many ids, whether they have expired, others get their turn.
+EXPIRED_PER_TURN = 500
 
 StoredRecord = tuple[bytes, bytes | None]
 
@@ -209,16 +211,22 @@ class TransactionShard:
             self._complete(self._transactions[written.transactional_id], effects, now_ms)
         return effects
 
-    def expire(self, now_ms: int) -> Effects:
-        """Remove transactional ids that have been idle for too long."""
+    def expire(self, now_ms: int) -> Iterator[Effects]:
+        """Remove transactional ids that have been idle for too long.
+
+        A few at a time: each piece is to be carried out before the next one is asked for.
+        """
         used_since_ms = now_ms - self._settings.transactional_id_expiration_ms
-        return Effects(
-            records=[
-                Record(TransactionLogKey(one.transactional_id), None)
-                for one in self._transactions.values()
-                if one.state.is_idle and one.updated_ms <= used_since_ms
-            ]
-        )
+        names = [*self._transactions]
+        for start in range(0, len(names), EXPIRED_PER_TURN):
+            found = (self._transactions.get(name) for name in names[start : start + EXPIRED_PER_TURN])
+            yield Effects(
+                records=[
+                    Record(TransactionLogKey(one.transactional_id), None)
+                    for one in found
+                    if one is not None and one.state.is_idle and one.updated_ms <= used_since_ms
+                ]
+            )
 
     def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
         """Stored records are all decoded and replayed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from penstock.core.contract import Effects, Token
@@ -96,10 +96,13 @@ class CoordinatedTopic(Generic[ShardT]):
         """Stop coordinating: waiting requests fail with NOT_COORDINATOR, and continue on the next coordinator."""
         self.coordinator.close()
 
-    async def _repeat(self, interval_ms: int, work: Callable[[ShardT, int], Effects]) -> None:
-        """Run `work` on every shard at an interval."""
+    async def _repeat(self, interval_ms: int, work: Callable[[ShardT, int], Iterable[Effects]]) -> None:
+        """Run `work` on every shard at an interval; after each piece of it others get their turn."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             for host in self.coordinator.hosts():
-                host.perform(work(host.shard, self._env.now_ms()))
-                await asyncio.sleep(0)
+                for effects in work(host.shard, self._env.now_ms()):
+                    host.perform(effects)
+                    await asyncio.sleep(0)
+                    if not host.is_loaded:
+                        break

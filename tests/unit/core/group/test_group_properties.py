@@ -163,7 +163,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(days=st.sampled_from((0, 8)))
     def expire(self, days: int) -> None:
-        self.world.perform(self.world.shard.expire_offsets(self.world.now_ms + days * 86_400_000))
+        for effects in self.world.shard.expire_offsets(self.world.now_ms + days * 86_400_000):
+            self.world.perform(effects)
 
     def _ask(self, group: str, index: int, method: str, request: Any, version: int = 9) -> None:
         self.asked[self.world._next_token] = (group, index, request)

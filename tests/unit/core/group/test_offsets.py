@@ -60,7 +60,8 @@ def delete_request(*places: tuple[str, int]) -> OffsetDeleteRequest:
 
 
 def expire(world: GroupWorld) -> None:
-    world.perform(world.shard.expire_offsets(world.now_ms))
+    for effects in world.shard.expire_offsets(world.now_ms):
+        world.perform(effects)
 
 
 def test_what_is_committed_is_kept_as_it_came(world: GroupWorld) -> None:

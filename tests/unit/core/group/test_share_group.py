@@ -86,7 +86,8 @@ def test_other_descriptions_do_not_find_it(world: ShareWorld) -> None:
 def test_an_empty_group_does_not_expire(world: ShareWorld) -> None:
     world.beat("a", -1)
     world.now_ms += 1000 * DAY_MS
-    world.perform(world.shard.expire_offsets(world.now_ms))
+    for effects in world.shard.expire_offsets(world.now_ms):
+        world.perform(effects)
     assert [row.group_state for row in world.shard.list_groups()] == ["Empty"]
 
 

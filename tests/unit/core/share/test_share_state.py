@@ -220,9 +220,10 @@ def test_the_log_may_be_cut_before_the_oldest_snapshot() -> None:
     log.initialize()
     log.write(StateBatch(0, 4, DONE, 1))
     assert log.shard.redundant_before(9) == 0
-    log.perform(log.shard.snapshot_cold(7, 50))
+    assert [*log.shard.snapshot_cold(7, 50)] == []
     assert log.shard.redundant_before(9) == 0
-    log.perform(log.shard.snapshot_cold(8, 50))
+    (cold,) = log.shard.snapshot_cold(8, 50)
+    log.perform(cold)
     assert log.shard.redundant_before(9) == 3
     assert log.reload(3).summary(KEY) == log.shard.summary(KEY)
 

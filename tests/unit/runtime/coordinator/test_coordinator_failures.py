@@ -144,7 +144,7 @@ def test_a_shard_that_was_left_decides_nothing(tmp_path: Path) -> None:
         host = states.coordinator.hosts()[0]
         before = host.partition.log.end_offset
         host.leave()
-        effects: Effects = host.shard.snapshot_cold(1 << 60, 0)
+        (effects,) = host.shard.snapshot_cold(1 << 60, 0)
         assert effects.records
         host.perform(effects)
         await asyncio.sleep(0.01)
