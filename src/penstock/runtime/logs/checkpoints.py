@@ -36,6 +36,7 @@ from penstock.storage.files import StorageError
 
 BACKOFF_FIRST_MS = 100
 BACKOFF_MAX_MS = 10_000
+STALLED_MS = 500
 
 logger = logging.getLogger("penstock.runtime")
 
@@ -63,6 +64,7 @@ class CheckpointWriter:
         self._waiters: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
         self._is_running = False
+        self._writing_since_ms: int | None = None
         # What was being deleted when the last run stopped has entries and no directory.
         known = directory.found | directory.found_futures.keys() | directory.partitions
         for offsets in self._wanted().values():
@@ -120,6 +122,11 @@ class CheckpointWriter:
             for file, offsets in self._wanted().items()
         )
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a file is being written for longer than a disk takes that works."""
+        return self._writing_since_ms is not None and self._env.monotonic_ms() - self._writing_since_ms > STALLED_MS
+
     def write(self) -> asyncio.Future[None]:
         """A future that completes when all entries are durable as they are now, or fails with a StorageError.
 
@@ -167,6 +174,7 @@ class CheckpointWriter:
                 continue
             content = self._writing[file] = dict(wanted)
             path = directory.path / file
+            self._writing_since_ms = self._env.monotonic_ms()
             try:
                 await self._env.run_blocking(partial(write_offsets, self._env.filesystem, path, content))
             except (StorageError, FileNotFoundError) as error:
@@ -174,6 +182,8 @@ class CheckpointWriter:
                 if not reason.is_passing:
                     self._fail(directory, reason)
                 return reason
+            finally:
+                self._writing_since_ms = None
             before, self._written[file] = self._written[file], content
             del self._writing[file]
             if file == LOG_START_OFFSETS:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,8 @@ from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.leading import exclude
 from penstock.runtime.replication.partition import PRODUCER_IDS_MAX, Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
-from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings, open_together
+from penstock.runtime.replication.replica_opener import Answers, Placed, ReplicaOpener
+from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings
 from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.storage.files import CorruptLogError, StorageError
 from penstock.storage.log import Log
@@ -52,11 +53,9 @@ from penstock.wire.messages.metadata_records import (
 )
 from penstock.wire.record_types import CorruptBatch
 
-# How many replicas are opened at once where they are few, so that a small topic is there as soon as it is known; how
-# many per piece of work off the loop, with which it shares the GIL; and how many change their role before the loop gets
-# its turn. Opening one takes a millisecond, on a busy disk many.
+# How many replicas are opened on the loop where they are few, so that a small topic is there as soon as it is known;
+# and how many change their role before the loop gets its turn.
 OPENED_AT_ONCE = 8
-OPENED_TOGETHER = 4
 CHANGED_PER_TURN = 128
 # Between attempts to make a truncation durable while the disk is full.
 RETRY_S = 0.5
@@ -115,8 +114,9 @@ class Partitions(PartitionEvents):
         self._deferred: set[tuple[Uuid, int]] = set()
         # None where nobody else could lead, or nobody serves followers yet.
         self.leadership: Leadership | None = None
-        # Partitions that a worker is opening: nothing else may touch their directories.
-        self._opening: Collection[TopicPartition] = ()
+        self._opener = ReplicaOpener(env, self._opened)
+        # What the metadata changed of partitions that are being opened, also in topics of the same name, by that name.
+        self._held: dict[TopicPartition, dict[tuple[Uuid, int], None]] = {}
         # Partitions about to be led that producers wait for.
         self._awaited: dict[tuple[Uuid, int], asyncio.Future[None]] = {}
 
@@ -134,12 +134,12 @@ class Partitions(PartitionEvents):
     @property
     def are_all_open(self) -> bool:
         """Whether every partition that should be here is open, and was checked when it was opened."""
-        return not (self._unopened or self._changed or self._opening or self._stale)
+        return not (self._unopened or self._changed or self._opener or self._stale)
 
     @property
     def is_behind(self) -> bool:
         """Whether the metadata has changes that were not applied to this broker's partitions yet."""
-        return self._working is not None or bool(self._deferred) or bool(self._stale)
+        return self._working is not None or bool(self._opener or self._deferred or self._stale)
 
     def opening(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool) -> asyncio.Future[None] | None:
         """Completes when a partition is led here that is about to be, by the metadata, or could not be opened.
@@ -241,11 +241,13 @@ class Partitions(PartitionEvents):
         """The same after `begin_use`, yielding to other work."""
         self._changed.update(dict.fromkeys(self._all_here()))
         self._work_on_changes()
-        while self._working is not None or self._dropping:
+        while self._working is not None or self._dropping or self._opener:
             if self._working is not None:
                 await self._working
-            else:
+            elif self._dropping:
                 await asyncio.wait(self._dropping)
+            else:
+                await self._opener.wait()
 
     def _all_here(self) -> list[tuple[Uuid, int]]:
         self._store.set_strays_aside(self.image, self.node_id)
@@ -260,6 +262,7 @@ class Partitions(PartitionEvents):
         """Close every log and sync it. A directory with a log that cannot be closed has failed."""
         if self._working is not None:
             self._working.cancel()
+        self._opener.stop()
         for partition in list(self._by_name.values()):
             home = self._homes.get(partition.name)
             if home is not None and home.failure is None:
@@ -509,11 +512,8 @@ class Partitions(PartitionEvents):
         if len(changed) <= CHANGED_PER_TURN and missing <= OPENED_AT_ONCE:
             # Even while others are being opened: they may be thousands.
             for key in changed:
-                if self._is_being_opened(*key):
-                    self._changed[key] = None
-                else:
-                    self._changed.pop(key, None)
-                    self._adopt(*key)
+                self._changed.pop(key, None)
+                self._adopt(*key)
             self._complete_opened()
             return
         self._changed.update(changed)
@@ -523,7 +523,7 @@ class Partitions(PartitionEvents):
         if self._working is None:
             self._working = self._env.spawn(self._adopt_rest(), "follow metadata")
 
-    def _next_to_open(self, count: int) -> list[tuple[Uuid, int]]:
+    def _next_to_open(self) -> list[tuple[Uuid, int]]:
         """The next changed partitions to open; changes of already open ones are applied on the way."""
         found: list[tuple[Uuid, int]] = []
         for _ in range(min(CHANGED_PER_TURN, len(self._changed))):
@@ -531,8 +531,6 @@ class Partitions(PartitionEvents):
             del self._changed[key]
             if self._is_missing(*key):
                 found.append(key)
-                if len(found) == count:
-                    break
             else:
                 self._adopt(*key)
         return found
@@ -541,17 +539,19 @@ class Partitions(PartitionEvents):
         try:
             while self._changed:
                 await asyncio.sleep(0)
-                await self._open_together(self._next_to_open(OPENED_TOGETHER * len(self.directories)))
+                self._open_off_loop(self._next_to_open())
                 self._complete_opened()
         finally:
             self._working = None
-            for key in [key for key in self._awaited if key not in self._deferred and key not in self._stale]:
+            for key in [key for key in self._awaited if not self._is_under_way(key)]:
                 self._awaited.pop(key).set_result(None)
 
-    async def _open_together(self, keys: list[tuple[Uuid, int]]) -> None:
+    def _is_under_way(self, key: tuple[Uuid, int]) -> bool:
+        return key in self._deferred or key in self._stale or self._is_being_opened(*key)
+
+    def _open_off_loop(self, keys: list[tuple[Uuid, int]]) -> None:
         """Open some replicas off the loop; the metadata may have changed by the time they are open."""
         stale: list[tuple[Uuid, int]] = []
-        placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]] = {}
         for topic_id, index in keys:
             topic = self.image.topics_by_id[topic_id]
             with self._noting_failure(topic, index):
@@ -559,28 +559,33 @@ class Partitions(PartitionEvents):
                 if placement is None:
                     stale.append((topic_id, index))
                 else:
-                    placed[topic_id, index] = placement, log_settings(self.settings_of(topic.name))
-        if placed:
-            await self._open_placed(placed)
+                    self._opener.add((topic_id, index), Placed(placement, self._log_settings(topic)))
         self._open_without_stale(stale)
 
-    async def _open_placed(self, placed: dict[tuple[Uuid, int], tuple[Placement, LogSettings]]) -> None:
-        self._opening = {placement.name for placement, _ in placed.values()}
-        try:
-            answers = await open_together(self._env, placed)
-        finally:
-            self._opening = ()
-        for (topic_id, index), opened in answers.items():
+    def _opened(self, answers: Answers) -> None:
+        """Replicas were opened off the loop, or could not be."""
+        for (topic_id, index), (placement, opened) in answers.items():
             if self._is_missing(topic_id, index):
                 topic = self.image.topics_by_id[topic_id]
                 with self._noting_failure(topic, index):
                     if isinstance(opened, Exception):
                         raise opened
-                    self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
+                    if placement.home.failure is not None:
+                        opened.log.close(clean=False)
+                        raise placement.home.failure
+                    self._add(topic, placement.name, topic.partitions[index], opened)
                     self._adopt(topic_id, index)
             elif isinstance(opened, Opened):
-                opened.home.found.discard(placed[topic_id, index][0].name)
-                self._store.remove(placed[topic_id, index][0].name, topic_id, opened.home, opened.log)
+                opened.home.found.discard(placement.name)
+                self._store.remove(placement.name, topic_id, opened.home, opened.log)
+            held = self._held.pop(placement.name, None)
+            if held is not None:
+                self._changed.update(held)
+                self._work_on_changes()
+        self._complete_opened()
+
+    def _log_settings(self, topic: Topic) -> LogSettings:
+        return log_settings(self.settings_of(topic.name))
 
     def _open_without_stale(self, keys: Iterable[tuple[Uuid, int]]) -> None:
         """Open replicas when no checkpoint has former ones of their names. A disk that stalls holds up no others."""
@@ -634,10 +639,14 @@ class Partitions(PartitionEvents):
     def _is_being_opened(self, topic_id: Uuid, index: int) -> bool:
         """Whether a worker is opening a partition of this name, of this topic or of one that was deleted since."""
         topic = self.image.topics_by_id.get(topic_id)
-        return topic is not None and TopicPartition(topic.name, index) in self._opening
+        return topic is not None and TopicPartition(topic.name, index) in self._opener
 
     def _adopt(self, topic_id: Uuid, index: int) -> None:
         """Bring one partition in line with the image."""
+        if self._is_being_opened(topic_id, index):
+            name = TopicPartition(self.image.topics_by_id[topic_id].name, index)
+            self._held.setdefault(name, {})[topic_id, index] = None
+            return
         if self._is_missing(topic_id, index):
             topic = self.image.topics_by_id[topic_id]
             with self._noting_failure(topic, index):
@@ -646,7 +655,12 @@ class Partitions(PartitionEvents):
                     self._changed[topic_id, index] = None
                     self._work_on_changes()
                     return
-                opened = placement.open(log_settings(self.settings_of(topic.name)))
+                home, settings = placement.home, self._log_settings(topic)
+                if self._opener.is_at_work(home) or self.checkpoints(home).is_stalled:
+                    # Its disk may be slow, or have stalled.
+                    self._opener.add((topic_id, index), Placed(placement, settings), is_first=True)
+                    return
+                opened = placement.open(settings)
                 self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
         partition = self._by_id.get((topic_id, index))
         known = self.state_of("", topic_id, index, by_id=True)
@@ -706,7 +720,7 @@ class Partitions(PartitionEvents):
             return None
         name = TopicPartition(topic.name, index)
         wanted = topic.partitions[index].directory(self.node_id)
-        placement = self._store.place(name, topic.topic_id, wanted, log_settings(self.settings_of(topic.name)))
+        placement = self._store.place(name, topic.topic_id, wanted, self._log_settings(topic))
         # To find a place for it, what is left of the former one may only just have been removed.
         return None if placement.is_new and self._is_stale(topic.topic_id, index) else placement
 

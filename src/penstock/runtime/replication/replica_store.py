@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,6 +127,8 @@ class ReplicaStore:
             raise StorageError(f"{name} is in a data directory that failed")
         home = self._settled_home(name, wanted, settings)
         is_new = home is None
+        if home is not None and home.failure is not None:
+            raise home.failure
         if home is None:
             preferred = self._preferred.get(name)
             home = self._directory(preferred) or self._directory(wanted) or self._choose_home()
@@ -330,21 +330,8 @@ class ReplicaStore:
             self._check_disk(error)
 
 
-async def open_together(env: Env, placed: Mapping[Key, tuple[Placement, LogSettings]]) -> dict[Key, Opened | Exception]:
-    """Open replicas off the loop, those of each disk one after the other; one that fails does not affect the others."""
-    homes: dict[Path, list[Key]] = {}
-    for key, (placement, _) in placed.items():
-        homes.setdefault(placement.home.path, []).append(key)
-    work = [partial(_open_all, [placed[key] for key in keys]) for keys in homes.values()]
-    answers = await asyncio.gather(*map(env.run_blocking, work))
-    return {
-        key: opened
-        for keys, found in zip(homes.values(), answers, strict=True)
-        for key, opened in zip(keys, found, strict=True)
-    }
-
-
-def _open_all(wanted: Sequence[tuple[Placement, LogSettings]]) -> list[Opened | Exception]:
+def open_placed(wanted: Sequence[tuple[Placement, LogSettings]]) -> list[Opened | Exception]:
+    """Open replicas one after the other; one that fails does not affect the others. Blocks."""
     return [_open(*one) for one in wanted]
 
 

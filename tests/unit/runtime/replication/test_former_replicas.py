@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from replication_world import until
@@ -12,12 +15,13 @@ from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import Image, PartitionState, partition_record
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import SystemEnv
+from penstock.runtime.logs import checkpoints
 from penstock.runtime.logs.directories import LogDirectory, open_directory
 from penstock.runtime.replication.partition import Partition
-from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.replication.partitions import OPENED_AT_ONCE, Partitions
 from penstock.storage.checkpoint import RECOVERY_POINTS, write_offsets
 from penstock.storage.files import StorageError
-from penstock.wire.messages.metadata_records import RemoveTopicRecord, TopicRecord
+from penstock.wire.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from penstock.wire.records import Record, build_batch
 
 NAME = TopicPartition("orders", 0)
@@ -141,6 +145,113 @@ def test_a_directory_with_a_log_that_failed_is_not_marked_clean(tmp_path: Path) 
         partition.log.fail(StorageError("the disk is full"))
         await broker.partitions.close_all()
         assert broker.directory.failure is not None
+        await broker.env.close()
+
+    asyncio.run(story())
+
+
+def test_replicas_that_a_stalled_disk_does_not_open_hold_up_no_others(tmp_path: Path) -> None:
+    """Neither those that are opened at the same time, nor changes of leaders, nor a small topic on the stalled disk."""
+    slow, fast = tmp_path / "slow", tmp_path / "fast"
+    ids = {"open": b"open----open----", "slow": b"slow----slow----", "fast": b"fast----fast----", "late": b"late" * 4}
+    homes = {"open": OTHER, "slow": DIRECTORY, "fast": OTHER, "late": DIRECTORY}
+    count = 2 * OPENED_AT_ONCE
+
+    def create(broker: Broker, topic: str, count: int, leader: int = 1) -> list[object]:
+        state = PartitionState((1, 2), (1, 2), leader, 0, 0, (homes[topic], bytes(16)))
+        rows = [TopicRecord(topic, ids[topic]), *(partition_record(ids[topic], index, state) for index in range(count))]
+        for row in rows:
+            broker.image.replay(row)
+        return [*rows]
+
+    async def story() -> None:
+        slow.mkdir()
+        fast.mkdir()
+        broker = Broker(slow, CURRENT, fast)
+        partitions, resumed = broker.partitions, threading.Event()
+        partitions.follow(create(broker, "open", 1, leader=2))
+        led = partitions.get("open", 0)
+        assert led is not None
+        make_directory = broker.env.filesystem.make_directory
+
+        def stall(path: Path) -> None:
+            if path.parent == slow:
+                assert threading.current_thread() is not threading.main_thread(), "the loop must not wait"
+                assert resumed.wait(10)
+            make_directory(path)
+
+        broker.env.filesystem.make_directory = stall  # type: ignore[method-assign]
+        partitions.follow([*create(broker, "slow", count), *create(broker, "fast", count)])
+        await until(lambda: all(partitions.get("fast", index) for index in range(count)))
+        change = PartitionChangeRecord(0, ids["open"], leader=1)
+        broker.image.replay(change)
+        partitions.follow([change, *create(broker, "late", 1)])
+        assert led.is_leader
+        assert (len(partitions), partitions.is_behind, partitions.are_all_open) == (count + 1, True, False)
+        waiting = partitions.opening("late", ids["late"], 0, by_id=True)
+        assert waiting is not None
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        # Changes of a partition that is being opened count when it is open, those of its name's next topic too.
+        removal = RemoveTopicRecord(ids["slow"])
+        broker.image.replay(removal)
+        ids["slow"] = b"next" * 4
+        partitions.follow([removal, *create(broker, "slow", 1, leader=2)])
+        resumed.set()
+        await asyncio.wait_for(waiting, 5)
+        await until(lambda: partitions.are_all_open)
+        found = partitions.get("slow", 0)
+        assert found is not None
+        assert (found.topic_id, found.leader_id, len(partitions)) == (b"next" * 4, 2, count + 3)
+        await broker.env.close()
+
+    asyncio.run(story())
+
+
+def test_a_replica_that_is_opened_in_a_directory_that_fails_stays_offline(tmp_path: Path) -> None:
+    async def story() -> None:
+        broker = Broker(tmp_path, CURRENT)
+        run_blocking = broker.env.run_blocking
+
+        def fail(work: Callable[[], object]) -> asyncio.Future[object]:
+            broker.partitions.fail_directory(broker.directory, StorageError("broken"))
+            return run_blocking(work)
+
+        broker.env.run_blocking = fail  # type: ignore[method-assign, assignment]
+        await broker.partitions.open_gradually()
+        assert broker.partition is None
+        assert broker.partitions.unopened_count == 1
+        await broker.env.close()
+
+    asyncio.run(story())
+
+
+def test_a_small_topic_is_opened_off_the_loop_while_checkpoints_show_that_its_disk_stalls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "STALLED_MS", -1)
+
+    async def story() -> None:
+        broker = Broker(tmp_path, FORMER)
+        run_blocking, resumed = broker.env.run_blocking, asyncio.Event()
+
+        async def later(work: Callable[[], Any]) -> Any:
+            await resumed.wait()
+            return await run_blocking(work)
+
+        def delayed(work: Callable[[], Any]) -> asyncio.Future[Any]:
+            return asyncio.ensure_future(later(work))
+
+        broker.env.run_blocking = delayed  # type: ignore[method-assign]
+        writer = broker.partitions.checkpoints(broker.directory)
+        writer.note(TopicPartition("other", 0), 1, 1, 1)
+        writer.write()
+        await until(lambda: writer.is_stalled)
+        broker.recreate()
+        assert broker.partition is None
+        resumed.set()
+        await until(lambda: broker.partition is not None)
+        assert not writer.is_stalled
         await broker.env.close()
 
     asyncio.run(story())

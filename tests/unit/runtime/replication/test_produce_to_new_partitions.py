@@ -122,18 +122,19 @@ def test_the_later_requests_of_a_connection_wait_behind_one_for_a_new_partition(
 def test_a_request_waits_no_longer_than_its_client_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(cluster: Cluster) -> None:
         one = await cluster.start(1)
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        run_blocking, never = one.env.run_blocking, asyncio.Event()
 
-        async def open_never(*_: Any) -> None:
-            await never
+        async def open_later(work: Callable[[], Any]) -> Any:
+            await never.wait()
+            return await run_blocking(work)
 
-        monkeypatch.setattr(one.partitions, "_open_together", open_never)
+        monkeypatch.setattr(one.env, "run_blocking", lambda work: asyncio.ensure_future(open_later(work)))
         create(cluster, [1] * PARTITIONS)
         producer = Producer(one)
         assert await producer.send((LAST, b"late"), timeout_ms=20) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         monkeypatch.setattr(produce_api, "OPENING_MS_MAX", 20)
         assert await producer.send((LAST, b"late"), timeout_ms=60_000) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-        never.set_result(None)
+        never.set()
         await until(lambda: not one.partitions.is_behind)
 
     in_cluster(tmp_path, story)

@@ -402,7 +402,7 @@ def test_a_topic_created_again_while_the_deleted_one_is_opened_keeps_its_directo
 
         monkeypatch.setattr(one.env, "run_blocking", held)
         cluster.commit(TopicRecord("t", b"old!" * 4), *partitions(b"old!" * 4, 20))
-        await until(lambda: one.partitions._opening)
+        await until(lambda: one.partitions._opener)
         cluster.commit(RemoveTopicRecord(b"old!" * 4))
         cluster.commit(TopicRecord("t", b"new!" * 4), *partitions(b"new!" * 4, 1))
         may_open.set()
