@@ -15,7 +15,7 @@ from penstock.core.metadata.image import Image
 from penstock.core.replica.producer_state import NO_SEQUENCE
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.model.ids import TopicPartition
+from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.shards import partition_for
 from penstock.runtime.coordinator.transaction_verifier import Verify, is_verification_enabled
@@ -97,10 +97,16 @@ def make_txn_offset_commit(
         partition = partitions.get(OFFSETS_TOPIC, partition_for(request.group_id, len(topic.partitions)))
         if partition is None or not partition.is_leader:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"another broker coordinates {request.group_id}")
+        ids = {topic.name: _id_of(image, topic.name) for topic in request.topics}
         await admit(request, partition, context.api_version)
+        # An offset of a topic that was deleted meanwhile would count for its successor of the same name.
+        left = [topic for topic in request.topics if ids[topic.name] == _id_of(image, topic.name) is not None]
+        if not left:
+            return TxnOffsetCommitResponse()
+        still_known = request._replace(topics=left)
         caller = caller_of(context)
         answer: TxnOffsetCommitResponse = await groups.ask(
-            request.group_id, lambda shard, token, now_ms: shard.txn_offset_commit(request, caller, token, now_ms)
+            request.group_id, lambda shard, token, now_ms: shard.txn_offset_commit(still_known, caller, token, now_ms)
         )
         return answer
 
@@ -121,6 +127,11 @@ def make_txn_offset_commit(
             raise ApiError(error, f"{partition.name} could not be verified as part of {request.transactional_id}")
 
     return txn_offset_commit
+
+
+def _id_of(image: Image, topic: str) -> Uuid | None:
+    found = image.topics.get(topic)
+    return None if found is None else found.topic_id
 
 
 def _known(image: Image, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitRequestTopic]:

@@ -13,6 +13,7 @@ from penstock.api.context import Client, RequestContext
 from penstock.api.records.produce import Produce
 from penstock.api.transactions.txn_offset_commit import make_txn_offset_commit
 from penstock.core.contract import ProducerIdentity
+from penstock.core.metadata.topics import NewTopic
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
@@ -21,7 +22,7 @@ from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.security.access_control import OPEN
-from penstock.wire.messages.metadata_records import PartitionChangeRecord
+from penstock.wire.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -260,6 +261,41 @@ def test_a_coordinator_that_has_moved_on_takes_no_marker(tmp_path: Path) -> None
             host.end_transaction(PRODUCER, ABORT)
         assert refused.value.code == ErrorCode.NOT_COORDINATOR
         assert host._partition.log.end_offset == end
+        groups.close()
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_verified_are_not_committed(
+    tmp_path: Path, is_made_again: bool
+) -> None:
+    """The offsets of the deleted topic are gone; these would stay, for its successor of the same name."""
+
+    async def story(shell: TransactionShell) -> None:
+        await shell.ready()
+        groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+        await groups.leader_of("readers")
+        await shell.until(lambda: groups.coordinator.hosts())
+        coordinator = Coordinator()
+        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, coordinator.verify, OPEN)
+        shell.create_topics([NewTopic("kept", 1, 1)])
+        rows = [TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(0, 5)]) for name in ("t", "kept")]
+        request = TxnOffsetCommitRequest(ID, "readers", *PRODUCER, topics=rows)
+        committing = asyncio.ensure_future(handler(request, RequestContext(3, None, Client(("127.0.0.1", 1), ""))))
+        await shell.until(lambda: bool(coordinator.answers))
+        deletion = RemoveTopicRecord(shell.image.topics["t"].topic_id)
+        shell.commit(deletion)
+        groups.follow([deletion])
+        if is_made_again:
+            shell.create_topics([NewTopic("t", 1, 1)])
+        coordinator.answers[0].set_result(ErrorCode.NONE)
+        response = await committing
+        errors = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+        assert errors == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "kept": ErrorCode.NONE}
+        await groups.end_transaction(0, PRODUCER, COMMIT)
+        progress = await groups.read("readers", lambda shard: shard.committed("readers"))
+        assert [*progress] == [TopicPartition("kept", 0)]
         groups.close()
 
     play(tmp_path, story)
