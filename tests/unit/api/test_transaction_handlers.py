@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from penstock.api.transactions import add_partitions_to_txn
 from penstock.api.transactions.add_offsets_to_txn import make_add_offsets_to_txn
 from penstock.api.transactions.add_partitions_to_txn import make_add_partitions_to_txn
 from penstock.api.transactions.describe_transactions import make_describe_transactions
@@ -21,6 +23,7 @@ from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.replication.partition import Partition
 from penstock.runtime.security.access_control import OPEN
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.wire.messages.add_partitions_to_txn import (
@@ -107,6 +110,29 @@ def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) 
         assert [row.transactional_id for row in response.results_by_transaction] == [ID, "other", ""]
         expected = [NONE, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_REQUEST]
         assert [error for _, _, error in errors_of(response, version)] == expected
+
+    play(tmp_path, story)
+
+
+def test_one_transaction_that_cannot_be_stored_does_not_hold_up_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(add_partitions_to_txn, "TOGETHER_S_MAX", 0.05)
+
+    async def story(shell: TransactionShell) -> None:
+        handler = make_add_partitions_to_txn(services(shell))
+        producer = await shell.started()
+        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(Partition, "committed", lambda *_, **__: never)
+        transactions = [
+            AddPartitionsToTxnTransaction(ID, *producer, False, TOPICS),
+            AddPartitionsToTxnTransaction("other", *producer, False, [AddPartitionsToTxnTopic("gone", [0])]),
+        ]
+        async with asyncio.timeout(2):
+            response = await call(handler, AddPartitionsToTxnRequest(transactions), 5)
+        expected = [ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert [error for _, _, error in errors_of(response, 5)] == expected
+        never.cancel()
 
     play(tmp_path, story)
 

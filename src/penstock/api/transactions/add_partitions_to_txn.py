@@ -25,6 +25,8 @@ from penstock.wire.messages.add_partitions_to_txn import (
 
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
+# Of many transactions one that cannot be committed in this time is answered with an error: the others wait for it.
+TOGETHER_S_MAX = 5.0
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
@@ -80,7 +82,10 @@ def make_add_partitions_to_txn(services: BrokerServices) -> Handler:
         if missing:
             return _all_or_none(partitions, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            return await ask(wanted, partitions, version)
+            async with asyncio.timeout(TOGETHER_S_MAX if version >= BATCHED_SINCE else None):
+                return await ask(wanted, partitions, version)
+        except TimeoutError:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except ApiError as error:
             return dict.fromkeys(partitions, error.code)
 

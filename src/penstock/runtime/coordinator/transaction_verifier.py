@@ -78,7 +78,8 @@ class TransactionVerifier:
         self._coordinator_of = coordinator_of
         self._retry_ms = retry_ms
         self._retry_max_ms = retry_max_ms
-        self._questions: dict[int, list[Question]] = {}
+        # By coordinator, and then by what is asked.
+        self._questions: dict[int, dict[tuple[str, ProducerIdentity, bool], Question]] = {}
         # Brokers that have a task asking them.
         self._busy: set[int] = set()
 
@@ -100,13 +101,11 @@ class TransactionVerifier:
         broker_id = self._coordinator_of(transactional_id)
         if broker_id == NO_LEADER:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        questions = self._questions.setdefault(broker_id, [])
-        for question in questions:
-            if (question.transactional_id, question.producer, question.adds) == (transactional_id, producer, adds):
-                break
-        else:
-            question = Question(transactional_id, producer, adds)
-            questions.append(question)
+        questions = self._questions.setdefault(broker_id, {})
+        asked = transactional_id, producer, adds
+        question = questions.get(asked)
+        if question is None:
+            question = questions[asked] = Question(*asked)
         answer = question.waiting.get(partition)
         if answer is None:
             answer = question.waiting[partition] = asyncio.get_running_loop().create_future()
@@ -124,21 +123,26 @@ class TransactionVerifier:
                     response = await self._brokers.ask(broker_id, _request(questions))
                 except (PeerLost, ApiError) as error:
                     logger.info("transactions could not be verified at broker %d: %s", broker_id, error)
-                    for question in questions:
-                        question.answer({}, ErrorCode.NETWORK_EXCEPTION)
                 else:
                     _answer(questions, response)
+                finally:
+                    # Whatever went wrong, nobody waits for ever.
+                    for question in questions:
+                        question.answer({}, ErrorCode.NETWORK_EXCEPTION)
         finally:
             self._busy.discard(broker_id)
+            for question in self._questions.pop(broker_id).values():
+                question.answer({}, ErrorCode.NETWORK_EXCEPTION)
 
     def _take(self, broker_id: int) -> list[Question]:
         """What goes into the next request: the first question about each transactional id."""
         taken: dict[str, Question] = {}
-        for question in self._questions[broker_id]:
-            taken.setdefault(question.transactional_id, question)
-        chosen = [*taken.values()]
-        self._questions[broker_id] = [one for one in self._questions[broker_id] if one not in chosen]
-        return chosen
+        left: dict[tuple[str, ProducerIdentity, bool], Question] = {}
+        for asked, question in self._questions[broker_id].items():
+            if taken.setdefault(question.transactional_id, question) is not question:
+                left[asked] = question
+        self._questions[broker_id] = left
+        return [*taken.values()]
 
 
 def _request(questions: list[Question]) -> AddPartitionsToTxnRequest:

@@ -188,3 +188,19 @@ def test_a_caller_that_gives_up_cancels_no_other() -> None:
 
     tell(coordinators, story)
     assert len(coordinators.requests) == 1
+
+
+def test_a_failure_of_our_own_leaves_nobody_waiting() -> None:
+    coordinators = Coordinators(TypeError("a bug"))
+
+    async def story(verifier: TransactionVerifier) -> None:
+        coordinators.gate = asyncio.Event()
+        asking = [asyncio.ensure_future(verifier.verify("first", PRODUCER, A, False))]
+        await asyncio.sleep(0.01)
+        asking.append(asyncio.ensure_future(verifier.verify("behind", PRODUCER, A, False)))
+        await asyncio.sleep(0.01)
+        coordinators.gate.set()
+        assert await asyncio.wait_for(asyncio.gather(*asking), 1) == [ErrorCode.NETWORK_EXCEPTION] * 2
+        assert await verifier.verify("first", PRODUCER, A, False) is NONE
+
+    tell(coordinators, story)
