@@ -292,6 +292,14 @@ class OsFile:
         return self._descriptor
 
 
+def _size_of(entry: os.DirEntry[str]) -> int | None:
+    """The size of a listed file, -1 for a directory; None for one that was removed meanwhile."""
+    try:
+        return -1 if entry.is_dir() else entry.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
 class OsFilesystem:
     """The real disk."""
 
@@ -343,11 +351,12 @@ class OsFilesystem:
     def list_directory(self, path: Path) -> dict[str, int]:
         try:
             with os.scandir(path) as entries:
-                return {entry.name: -1 if entry.is_dir() else entry.stat().st_size for entry in entries}
+                sizes = [(entry.name, _size_of(entry)) for entry in entries]
         except FileNotFoundError:
             raise
         except OSError as error:
             raise storage_error("list", path, error) from error
+        return {name: size for name, size in sizes if size is not None}
 
     def make_directory(self, path: Path) -> None:
         try:

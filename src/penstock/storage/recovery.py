@@ -377,6 +377,9 @@ class _Loader:
                 self.home.unlink(file_name(later.base_offset, suffix))
             if later.base_offset in self.snapshots:
                 self.snapshots.remove(later.base_offset)
+        if self.segments[number + 1 :]:
+            # Before anything is appended, which could be durable where they are not gone.
+            self.home.filesystem.sync_directory(self.home.path)
         del self.segments[number + 1 :]
 
     def _rebuild_aborted(self, base_offset: int) -> None:

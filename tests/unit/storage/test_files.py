@@ -267,3 +267,11 @@ def test_a_directory_is_closed_after_its_sync(tmp_path: Path, monkeypatch: pytes
 def test_errors_are_told_apart_by_what_cures_them(number: int, full: bool, passing: bool, failed: bool) -> None:
     error = StorageError("refused", number)
     assert (error.is_disk_full, error.is_passing, error.is_disk_failure) == (full, passing, failed)
+
+
+def test_a_file_that_goes_while_its_directory_is_listed_is_left_out(tmp_path: Path) -> None:
+    """It looked as if the directory were gone."""
+    (tmp_path / "kept").write_bytes(b"12")
+    # A name without a file, as an entry is that was removed after it was read.
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    assert OsFilesystem().list_directory(tmp_path) == {"kept": 2}

@@ -180,3 +180,23 @@ def test_a_tiered_log_keeps_epochs_until_its_start_is_durable() -> None:
     log.flush()
     stored = LeaderEpochs.from_bytes(filesystem.read_file(PATH / LEADER_EPOCH_CHECKPOINT))
     assert stored.entries == ((7, 15),)
+
+
+def test_segments_that_a_start_removed_do_not_return_behind_what_was_appended_since() -> None:
+    """The next power failure brought them back: two segments had the same offsets."""
+    for seed in range(20):
+        disk = SimDisk()
+        log = Log.open(SimFilesystem(disk, lambda: NOW_MS), PATH, SETTINGS, recovery_point=0, clean=True, now_ms=NOW_MS)
+        fill(log, 40)
+        log.flush()
+        torn = log._segments[0].file
+        torn.truncate(torn.size - 1)
+        torn.sync()
+        log = reopen(disk, SETTINGS, 0, lost_power=True)
+        assert log.recovery.segments_removed > 1
+        log.settings = LogSettings(segment_bytes=1 << 20)
+        fill(log, 12)
+        log._active.file.sync()
+        disk.lose_power(Random(seed))
+        log = reopen(disk, SETTINGS, 0, lost_power=True)
+        assert log.segment_count == 1
