@@ -329,7 +329,8 @@ class Dispatcher:
         waited_s: float | None = None,
     ) -> Reply | asyncio.Task[Reply | None] | None:
         """What is sent for a response; None if the request has no reply."""
-        if route.may_list and response is not None and has_many_rows(response):
+        may_have_many = route.may_list or (waited_s is not None and route.api_key == ApiKey.FETCH)
+        if may_have_many and response is not None and has_many_rows(response):
             waited_s = waited_s or 0.0
             return self._own(
                 self._finish_in_turns(response, route, context, correlation_id, size_bytes, started, waited_s)

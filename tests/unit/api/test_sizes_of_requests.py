@@ -23,7 +23,14 @@ from penstock.wire.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from penstock.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from penstock.wire.messages.fetch import PartitionData as FetchedPartition
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -253,6 +260,24 @@ def test_many_elements_are_read_and_written_while_others_are_served(names: list[
         assert served >= arrays * 20_000 // STEP_ELEMENTS
         body = b"".join(reply)[4 + 5 :]
         assert decode(MetadataResponse, 12, body) == decode(MetadataResponse, 12, encode(rows_of(20_000), 12))
+
+    asyncio.run(story())
+
+
+def test_a_large_response_to_a_fetch_that_waited_is_written_in_turns() -> None:
+    rows = FetchResponse(
+        responses=[FetchableTopicResponse("t", partitions=[FetchedPartition(n) for n in range(5_000)])]
+    )
+
+    async def fetched(*_: object) -> FetchResponse:
+        return rows
+
+    async def story() -> None:
+        dispatcher = Dispatcher({ApiKey.FETCH: fetched}, {ApiKey.FETCH: (12, 12)})
+        frame = b"".join(encode_request(RequestHeader(ApiKey.FETCH, 12, 1, "x"), [encode(FetchRequest(), 12)]))[4:]
+        reply, turns = await watched(settled(dispatcher.answer(bytearray(frame), Client(("client", 1), ""))), [])
+        assert len(turns) > 5_000 // STEP_ELEMENTS
+        assert b"".join(reply)[4 + 5 :] == encode(rows, 12)
 
     asyncio.run(story())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 
 from penstock.api import pieces
 from penstock.api.pieces import ROWS_MAX
+from penstock.api.share import share_fetch
 from penstock.core.share.acknowledgements import AckType
 from penstock.core.share.sessions import ShareSession, Takers
 from penstock.core.share.state import ShareKey
@@ -266,19 +267,20 @@ def test_a_connection_does_not_keep_sessions_that_others_have_ended(world: World
 
 
 def test_a_session_of_many_partitions_is_served_in_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    next_turn, turns = pieces.next_turn, Counter[str]()
+    counted = Counter[int]()
 
-    async def counted() -> None:
-        turns["taken"] += 1
-        await next_turn()
+    async def in_turns(rows: Collection[Any]) -> AsyncIterator[Any]:
+        counted[len(rows)] += 1
+        async for row in pieces.in_turns(rows):
+            yield row
 
-    monkeypatch.setattr(pieces, "next_turn", counted)
+    monkeypatch.setattr(share_fetch, "in_turns", in_turns)
     partitions = [FetchPartition(number) for number in range(3 * ROWS_MAX)]
     topics = [FetchTopic(world.topic_id, partitions), FetchTopic(uuid4().bytes, partitions)]
     fetching = ShareFetchRequest(world.group, "m", 0, 0, 1, 1_000_000, 500, 500, topics=topics)
     response = world.client.call(fetching, 2)
-    # Looking for partitions, and telling what there is to say of them.
-    assert turns["taken"] >= 2 * (len(topics) * len(partitions) // ROWS_MAX - 1)
+    # Those that are looked for, and those that there is something to say of.
+    assert counted == {6 * ROWS_MAX: 1, 6 * ROWS_MAX - 1: 1}
     codes = Counter(row.error_code for topic in response.responses for row in topic.partitions)
     assert codes == {
         ErrorCode.UNKNOWN_TOPIC_ID: len(partitions),

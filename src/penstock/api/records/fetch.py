@@ -9,21 +9,32 @@ is waited for, up to remote.fetch.max.wait.ms.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from penstock.api.access import refusal
 from penstock.api.context import Client, Handler, RequestContext
 from penstock.api.declaration import Api
+from penstock.api.pieces import next_turn
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS
 from penstock.core.replica.fencing import check_leader_epoch
-from penstock.core.replica.fetch_session import SessionCache, Wanted
+from penstock.core.replica.fetch_session import FetchContext, SessionCache, Wanted
 from penstock.core.replica.replica_selector import choose_replica
 from penstock.model.access import ANONYMOUS, Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.replication.absence import note_read_failure
-from penstock.runtime.replication.fetch_rows import Found, Key, forgotten_in, is_follower, respond, wanted_in
+from penstock.runtime.replication.fetch_rows import (
+    Found,
+    Key,
+    ResponseBuilder,
+    forgotten_in,
+    is_follower,
+    respond,
+    wanted_in,
+)
 from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.long_poll import LongPoll
 from penstock.runtime.replication.partition import Partition
@@ -42,7 +53,11 @@ READ_COMMITTED = 1
 ABORTED_AT_ONCE = 50
 # The position of a batch's length.
 LENGTH_AT = 8
+# A fetch of more partitions is served in pieces.
+AT_ONCE_MAX = 1_000
+PIECE_ROWS = 200
 READ, TOPIC = Operation.READ, ResourceType.TOPIC
+T = TypeVar("T")
 NONE_UNREADABLE: frozenset[tuple[str, Uuid]] = frozenset()
 
 
@@ -64,7 +79,9 @@ def make_fetch(
     """
     from_tier = TieredFetch(tier, failed) if tier is not None else None
 
-    def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse | asyncio.Future[FetchResponse]:
+    def fetch(
+        request: FetchRequest, context: RequestContext
+    ) -> FetchResponse | asyncio.Future[FetchResponse] | Coroutine[Any, Any, FetchResponse]:
         # A client that only claims to be a replica is rejected: it must not move a high watermark.
         if is_follower(request) and access.allows_on_cluster(context.client, Operation.CLUSTER_ACTION):
             return followers.fetch(request, context.api_version, context.client)
@@ -84,28 +101,20 @@ def make_fetch(
             asked = [(key, cached.wanted) for key, cached in session.session.partitions.items()]  # type: ignore[misc]
         else:
             asked = list(wanted_in(request))
+        if len(asked) > AT_ONCE_MAX:
+            return fetch_in_turns(session, asked, request, context)
         found = collect(asked, request, context)
         if from_tier is not None and any(row.is_moved for row in found):
 
             async def answer_from_tier() -> FetchResponse:
-                room = min(request.max_bytes, response_bytes_max)
-                rows = await from_tier.fill(
-                    found,
-                    dict(asked),
-                    lambda key: find(key, context),
-                    room,
-                    committed_only=request.isolation_level == READ_COMMITTED,
-                )
+                rows = await fill_from_tier(from_tier, found, asked, request, context)
                 return respond(session, rows, partitions, context.api_version, context.client.listener_name)
 
             return asyncio.ensure_future(answer_from_tier())
         size = sum(row.size_bytes for row in found)
         if size >= request.min_bytes or request.max_wait_ms <= 0 or not asked or any(map(_ends_the_wait, found)):
             return respond(session, found, partitions, context.api_version, context.client.listener_name)
-        for row in found:
-            if row.size_bytes:
-                # It is not sent now, and is counted when it is.
-                find(row.key, context).counters.read(-row.size_bytes)
+        uncount(found, context)
         poll = LongPoll(
             watched(asked, context),
             request.min_bytes - size,
@@ -120,13 +129,68 @@ def make_fetch(
         )
         return poll.reply
 
-    def collect(asked: Iterable[tuple[Key, Wanted]], request: FetchRequest, context: RequestContext) -> list[Found]:
-        room = min(request.max_bytes, response_bytes_max)
+    async def fetch_in_turns(
+        session: FetchContext, asked: Sequence[tuple[Key, Wanted]], request: FetchRequest, context: RequestContext
+    ) -> FetchResponse:
+        """As `fetch`, for so many partitions that other clients get their turns meanwhile."""
+        found = await collect_in_turns(asked, request, context)
+        size = sum(row.size_bytes for row in found)
+        if from_tier is not None and any(row.is_moved for row in found):
+            found = await fill_from_tier(from_tier, found, asked, request, context)
+        elif size < request.min_bytes and request.max_wait_ms > 0 and not any(map(_ends_the_wait, found)):
+            uncount(found, context)
+            followed = [partition async for piece in pieces_of(asked) for partition in watched(piece, context)]
+            await LongPoll(followed, request.min_bytes - size, request.max_wait_ms, lambda: None).reply
+            found = await collect_in_turns(asked, request, context)
+        builder = ResponseBuilder(session, partitions, context.api_version)
+        async for rows in pieces_of(found):
+            builder.add(rows)
+        return builder.response(context.client.listener_name)
+
+    async def collect_in_turns(
+        asked: Sequence[tuple[Key, Wanted]], request: FetchRequest, context: RequestContext
+    ) -> list[Found]:
+        found: list[Found] = []
+        size_bytes = 0
+        async for piece in pieces_of(asked):
+            # Rights are checked with each piece: a topic may be created between two turns.
+            rows = collect(piece, request, context, size_bytes)
+            size_bytes += sum(row.size_bytes for row in rows)
+            found += rows
+        return found
+
+    async def fill_from_tier(
+        from_tier: TieredFetch,
+        found: Sequence[Found],
+        asked: Iterable[tuple[Key, Wanted]],
+        request: FetchRequest,
+        context: RequestContext,
+    ) -> list[Found]:
+        return await from_tier.fill(
+            found,
+            dict(asked),
+            lambda key: find(key, context),
+            min(request.max_bytes, response_bytes_max),
+            committed_only=request.isolation_level == READ_COMMITTED,
+        )
+
+    def uncount(found: Iterable[Found], context: RequestContext) -> None:
+        """What was read is not sent now, and is counted when it is."""
+        for row in found:
+            if row.size_bytes:
+                with suppress(ApiError):
+                    find(row.key, context).counters.read(-row.size_bytes)
+
+    def collect(
+        asked: Iterable[tuple[Key, Wanted]], request: FetchRequest, context: RequestContext, size_bytes: int = 0
+    ) -> list[Found]:
+        """What there is for each partition; `size_bytes` is that of the rows before these."""
+        room = min(request.max_bytes, response_bytes_max) - size_bytes
         committed_only = request.isolation_level == READ_COMMITTED
         rack = request.rack_id if by_rack else ""
         unreadable = denied(asked, request, context) if access.is_on else NONE_UNREADABLE
         found = []
-        first = True
+        first = not size_bytes
         for key, wanted in asked:
             try:
                 if unreadable and (key.topic, key.topic_id) in unreadable:
@@ -231,6 +295,13 @@ def make_fetch(
                 continue
 
     return fetch
+
+
+async def pieces_of(rows: Sequence[T]) -> AsyncIterator[Sequence[T]]:
+    """The rows of a large fetch in pieces, after each of which other clients get their turns."""
+    for start in range(0, len(rows), PIECE_ROWS):
+        yield rows[start : start + PIECE_ROWS]
+        await next_turn()
 
 
 def _owner(client: Client) -> str:

@@ -72,38 +72,52 @@ def respond(
     fetch: FetchContext, found: Sequence[Found], partitions: Partitions, api_version: int, listener_name: str
 ) -> FetchResponse:
     """The response for a client of this listener; in a session only partitions with something new."""
-    session = fetch.session
-    if session is not None:
-        included = [
+    builder = ResponseBuilder(fetch, partitions, api_version)
+    builder.add(found)
+    return builder.response(listener_name)
+
+
+class ResponseBuilder:
+    """A response that is made of its rows, some at a time."""
+
+    __slots__ = ("_fetch", "_has_hints", "_hints", "_topics")
+
+    def __init__(self, fetch: FetchContext, partitions: Partitions, api_version: int) -> None:
+        self._fetch = fetch
+        self._has_hints = api_version >= HINTS_SINCE
+        self._hints = LeaderHints(partitions)
+        self._topics: dict[tuple[str, Uuid], list[PartitionData]] = {}
+
+    def add(self, found: Sequence[Found]) -> None:
+        """Further rows; in a session only those with something new are included."""
+        topics, has_hints = self._topics, self._has_hints
+        for row in self._included(found):
+            data = row.data
+            if data.error_code and has_hints and data.error_code in HINTED:
+                leader = self._hints.leader(data.error_code, *row.key, by_id=True)
+                data = data._replace(current_leader=LeaderIdAndEpoch(*leader))
+            topics.setdefault((row.key.topic, row.key.topic_id), []).append(data)
+
+    def _included(self, found: Sequence[Found]) -> Sequence[Found]:
+        session = self._fetch.session
+        if session is None:
+            return found
+        return [
             row
             for row in found
             if session.must_include(
                 row.key, row.data.high_watermark, row.data.log_start_offset, row.size_bytes, row.data.error_code
             )
-            or not fetch.incremental
+            or not self._fetch.incremental
             or row.data.preferred_read_replica >= 0
             or row.data.diverging_epoch.epoch >= 0
         ]
-    else:
-        included = list(found)
-    endpoints: list[NodeEndpoint] = []
-    if api_version >= HINTS_SINCE and any(row.data.error_code in HINTED for row in included):
-        included, endpoints = _with_hints(included, LeaderHints(partitions), listener_name)
-    topics: dict[tuple[str, Uuid], list[PartitionData]] = {}
-    for row in included:
-        topics.setdefault((row.key.topic, row.key.topic_id), []).append(row.data)
-    return FetchResponse(
-        session_id=fetch.session_id,
-        responses=[FetchableTopicResponse(topic, topic_id, rows) for (topic, topic_id), rows in topics.items()],
-        node_endpoints=endpoints,
-    )
 
-
-def _with_hints(
-    rows: Sequence[Found], hints: LeaderHints, listener_name: str
-) -> tuple[list[Found], list[NodeEndpoint]]:
-    hinted = []
-    for row in rows:
-        leader = hints.leader(row.data.error_code, *row.key, by_id=True)
-        hinted.append(row._replace(data=row.data._replace(current_leader=LeaderIdAndEpoch(*leader))))
-    return hinted, hints.endpoints(listener_name, NodeEndpoint)
+    def response(self, listener_name: str) -> FetchResponse:
+        """The response for a client of this listener, with all rows that were added."""
+        topics = self._topics.items()
+        return FetchResponse(
+            session_id=self._fetch.session_id,
+            responses=[FetchableTopicResponse(topic, topic_id, rows) for (topic, topic_id), rows in topics],
+            node_endpoints=self._hints.endpoints(listener_name, NodeEndpoint),
+        )

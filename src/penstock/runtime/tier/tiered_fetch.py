@@ -16,6 +16,9 @@ from penstock.runtime.replication.partition import Partition
 from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.wire.messages.fetch import AbortedTransaction
 
+# So many partitions of one fetch are read at once; the others are answered without records.
+PARTITIONS_MAX = 64
+
 
 class TieredFetch:
     """`failed` is called with every error that a consumer gets."""
@@ -34,16 +37,19 @@ class TieredFetch:
         committed_only: bool,
     ) -> list[Found]:
         """The rows, with what the tier has for those that need it; together they get no more than `room`."""
-        moved = [row for row in found if row.is_moved]
+        rows = [*found]
+        moved = [number for number, row in enumerate(found) if row.is_moved][:PARTITIONS_MAX]
         room -= sum(row.size_bytes for row in found)
         share = max(0, room // len(moved))
+        if not share:
+            moved = moved[:1]
 
-        async def complete(row: Found) -> Found:
-            if not row.is_moved or (share == 0 and row is not moved[0]):
-                return row
-            return await self._complete(row, asked[row.key], find, share, committed_only=committed_only)
+        async def complete(number: int) -> None:
+            row = found[number]
+            rows[number] = await self._complete(row, asked[row.key], find, share, committed_only=committed_only)
 
-        return list(await asyncio.gather(*map(complete, found)))
+        await asyncio.gather(*map(complete, moved))
+        return rows
 
     async def _complete(
         self, row: Found, wanted: Wanted, find: Callable[[Key], Partition], share: int, *, committed_only: bool

@@ -10,7 +10,7 @@ from penstock.core.replica.fetch_session import Wanted
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.fetch_rows import Found, Key
 from penstock.runtime.tier.remote_logs import TierRead
-from penstock.runtime.tier.tiered_fetch import TieredFetch
+from penstock.runtime.tier.tiered_fetch import PARTITIONS_MAX, TieredFetch
 from penstock.storage.producers.transaction_index import AbortedTransaction as Aborted
 from penstock.wire.messages.fetch import AbortedTransaction, PartitionData
 
@@ -103,3 +103,11 @@ def test_what_is_late_is_answered_without_records_and_errors_are_those_of_their_
     )
     assert (fine.size_bytes, fine.data.error_code) == (1_000, 0)
     assert world.failures == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_few_of_many_partitions_are_read_at_once() -> None:
+    world = World()
+    rows = [row(number, is_moved=True) for number in range(PARTITIONS_MAX + 10) if number != 99]
+    filled = world.fill(rows, 1_000_000, bytes_max=10)
+    assert [one.size_bytes > 0 for one in filled] == [True] * PARTITIONS_MAX + [False] * 10
+    assert len(world.reads) == PARTITIONS_MAX
