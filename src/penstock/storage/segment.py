@@ -506,13 +506,13 @@ class Segment:
         self.home.await_sync(self.name, self.file)
         self.size = position
         self.unverified_size = min(self.unverified_size, position)
-        self.next_offset = end_offset
         self._hints = None
         self._recent_offsets = self._recent_positions = None
         self._offset_index.truncate(position)
         self._time_index.truncate(end_offset - self.base_offset)
         self._indexes_saved = False
         self._recount_tail()
+        self.next_offset = end_offset
 
     def _recount_tail(self) -> None:
         """Compute what the indexes don't have: the bytes since the last entry, and the largest timestamp."""
@@ -524,8 +524,12 @@ class Segment:
         start = index.positions[-1] if len(index) else 0
         self._bytes_since_entry = self.size - start
         known = self._max_timestamp_offset if len(times) else -1
-        unknown = self.position_of(known + 1) if known >= self.base_offset else 0
-        for place in walk(self.file, unknown, self.size):
-            if place.max_timestamp > self._max_timestamp:
-                self._max_timestamp = place.max_timestamp
-                self._max_timestamp_offset = place.last_offset
+        try:
+            unknown = self.position_of(known + 1) if known >= self.base_offset else 0
+            for place in walk(self.file, unknown, self.size):
+                if place.max_timestamp > self._max_timestamp:
+                    self._max_timestamp = place.max_timestamp
+                    self._max_timestamp_offset = place.last_offset
+        except CorruptLogError as error:
+            # What lies behind it can still be read, and is not the worse for an unknown timestamp.
+            self.damage = error

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from faulty_filesystem import FaultyFile, FaultyFilesystem
-from log_support import LogMaker, append, read_all
+from log_support import NOW_MS, LogMaker, append, read_all
 
 from penstock.model.errors import ErrorCode
 from penstock.storage.files import OsFile, StorageError, storage_error
@@ -146,6 +146,24 @@ def test_a_log_is_not_what_it_was_once_a_truncation_failed_half_way(logs: LogMak
         log.truncate_to(2)
     assert log.generation != generation
     assert log.end_offset == 2
+
+
+def test_a_log_is_truncated_behind_a_damaged_batch(logs: LogMaker) -> None:
+    """The end of the file was gone when the damage was met, and the log counted it still."""
+    log = logs.open()
+    for number in range(12):
+        append(log, b"%d" % number * 30, timestamp=NOW_MS)
+    path = logs.directory / log._active.name
+    second = log.read(0, 1).size
+    data = bytearray(path.read_bytes())
+    # The upper byte of its length.
+    data[second + 8] = 0x7F
+    path.write_bytes(data)
+    log._active.release()
+    log.truncate_to(10)
+    assert log.end_offset == 10
+    append(log, b"more", timestamp=NOW_MS)
+    assert [record.value for record in read_all(log, 9)] == [b"9" * 30, b"more"]
 
 
 def test_an_io_error_fails_the_log_for_good_but_not_its_readers(logs: LogMaker, disk: FaultyFilesystem) -> None:
