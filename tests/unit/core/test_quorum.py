@@ -504,6 +504,16 @@ def test_a_replica_with_another_directory_is_an_observer_and_commits_nothing() -
     assert quorum.step(Received(2, whole), 610).committed == 1
 
 
+def test_a_successor_that_does_not_know_yet_that_it_is_a_voter_does_not_vote_for_itself() -> None:
+    """Its own vote and that of one voter are no majority: another candidate could get the votes of the two others."""
+    quorum = Quorum(4, VoterSet.of_ids((1, 2, 3)), Election(5, 3), FakeLog(), TIMES, Random(1))
+    quorum.step(Started(), 0)
+    assert quorum.role is Role.FOLLOWER
+    effects = quorum.step(Received(3, EndEpochRequest(5, 3, (4, 1, 2))), 10)
+    assert (effects.send, quorum.role, quorum.epoch) == ((), Role.FOLLOWER, 5)
+    assert quorum.deadline_ms <= 10 + TIMES.backoff_max_ms, "it looks for the next leader soon"
+
+
 def test_a_new_set_of_voters_counts_at_once() -> None:
     log = FakeLog()
     quorum = leader_of(VoterSet.of_ids((1, 2)), log)

@@ -246,6 +246,7 @@ class Quorum:
         self._ask_for_votes(Role.CANDIDATE, effects, now_ms)
 
     def _ask_for_votes(self, role: Role, effects: Effects, now_ms: int) -> None:
+        assert self.is_voter, "only a voter's own vote counts"
         self.role = role
         self.progress = None
         self._votes = {self.node_id: True}
@@ -427,7 +428,7 @@ class Quorum:
         if request.epoch != self.epoch or self.role is not Role.FOLLOWER:
             return
         self._leader_contacted_at = -NEVER_MS
-        if request.successors[:1] == (self.node_id,):
+        if request.successors[:1] == (self.node_id,) and self.is_voter:
             self._become_candidate(effects, now_ms)
         else:
             rank = request.successors.index(self.node_id) if self.node_id in request.successors else len(self.voters)

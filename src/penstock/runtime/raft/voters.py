@@ -74,7 +74,11 @@ class VoterChanges:
             low, high = await self._supported_versions(address)
             await self._until_caught_up(voter, min(max(timeout_ms, 0), WAIT_MS_MAX))
             named = voter._replace(kraft_version_min=low, kraft_version_max=high)
-            voters = self._settled_voters().with_voter(named)
+            voters = self._settled_voters()
+            if voter.voter_id in voters:
+                # Another leader has added it meanwhile, perhaps with another directory.
+                raise ApiError(ErrorCode.DUPLICATE_VOTER, f"node {voter.voter_id} is a voter already")
+            voters = voters.with_voter(named)
             if until_committed:
                 await self._put_in_force(voters)
             else:

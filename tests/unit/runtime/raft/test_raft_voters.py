@@ -137,6 +137,27 @@ def test_a_leader_that_is_removed_resigns_and_follows() -> None:
         world.until(lambda: ids(leader) == ids(second))
 
 
+def test_a_voter_that_another_leader_has_added_meanwhile_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replacing it changes two voters at once, and majorities of the two sets need not overlap."""
+    with carried_by_the_log() as world:
+        leader = world.a_leader()
+        world.make_sure(1)
+        assert leader.raft is not None
+        changes, settled = leader.raft.voter_changes, leader.raft.voter_changes._settled_voters
+
+        async def catch_up(*_: object) -> None:
+            added = settled().with_voter(voter(4)._replace(directory_id=b"x" * 16))
+            monkeypatch.setattr(changes, "_settled_voters", lambda: added)
+
+        async def versions(*_: object) -> tuple[int, int]:
+            return 0, 1
+
+        monkeypatch.setattr(changes, "_until_caught_up", catch_up)
+        monkeypatch.setattr(changes, "_supported_versions", versions)
+        assert change(world, changes.add(voter(4), 100)) is ErrorCode.DUPLICATE_VOTER
+        assert ids(leader) == (1, 2, 3)
+
+
 def test_changes_that_cannot_be_are_refused() -> None:
     with carried_by_the_log() as world:
         leader = world.a_leader()
