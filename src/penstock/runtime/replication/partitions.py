@@ -50,6 +50,7 @@ from penstock.wire.messages.metadata_records import (
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
 )
 from penstock.wire.record_types import CorruptBatch
 
@@ -502,7 +503,7 @@ class Partitions(PartitionEvents):
                 configured.update(dict.fromkeys(self.image.topics))
             elif isinstance(record, FenceBrokerRecord):
                 self._note_broker(record.id)
-            elif isinstance(record, BrokerRegistrationChangeRecord | RegisterBrokerRecord):
+            elif isinstance(record, BrokerRegistrationChangeRecord | RegisterBrokerRecord | UnregisterBrokerRecord):
                 self._note_broker(record.broker_id)
         for name in configured:
             found = self.image.topics.get(name)

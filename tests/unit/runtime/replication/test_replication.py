@@ -19,7 +19,7 @@ from penstock.runtime.replication import replica_store
 from penstock.runtime.replication.leading import delete_records
 from penstock.storage.checkpoint import RECOVERY_POINTS, read_offsets, write_offsets
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from penstock.wire.messages.metadata_records import FenceBrokerRecord, UnfenceBrokerRecord
+from penstock.wire.messages.metadata_records import FenceBrokerRecord, UnfenceBrokerRecord, UnregisterBrokerRecord
 from penstock.wire.records import Record, build_batch
 
 
@@ -369,5 +369,26 @@ def test_a_quiet_replica_joins_once_the_controller_lets_it(tmp_path: Path) -> No
         cluster.commit(UnfenceBrokerRecord(2, 12), UnfenceBrokerRecord(3, 13))
         await until(lambda: set(cluster.state.in_sync_replicas) == {1, 2, 3})
         assert (await one.send(b"second")).error_code == 0
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_follower_whose_broker_is_unregistered_holds_nothing_back(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await three(cluster)
+        cluster.refuse_proposals = True
+        cluster.change(isr=(1, 2))
+        leading = one.partition.leading
+        assert leading is not None
+        await cluster.brokers[3].crash()
+        follower = leading.follower(3)
+        assert follower is not None
+        follower.is_joining = True
+        sent = asyncio.ensure_future(one.send(b"v"))
+        await until(lambda: two.partition.log.end_offset == 1)
+        assert one.partition.high_watermark == 0
+        cluster.commit(UnregisterBrokerRecord(3, cluster.brokers.pop(3).epoch))
+        await until(lambda: one.partition.high_watermark == 1)
+        assert (await sent).error_code == 0
 
     in_cluster(tmp_path, story)
