@@ -136,12 +136,13 @@ class TransactionVerifier:
 
     def _take(self, broker_id: int) -> list[Question]:
         """What goes into the next request: the first question about each transactional id."""
+        waiting = self._questions[broker_id]
         taken: dict[str, Question] = {}
-        left: dict[tuple[str, ProducerIdentity, bool], Question] = {}
-        for asked, question in self._questions[broker_id].items():
-            if taken.setdefault(question.transactional_id, question) is not question:
-                left[asked] = question
-        self._questions[broker_id] = left
+        for question in waiting.values():
+            taken.setdefault(question.transactional_id, question)
+        self._questions[broker_id] = {
+            asked: question for asked, question in waiting.items() if taken[question.transactional_id] is not question
+        }
         return [*taken.values()]
 
 

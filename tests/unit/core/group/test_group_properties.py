@@ -236,6 +236,15 @@ class GroupMachine(RuleBasedStateMachine):
         return 0 if live is None else live.generation
 
     @invariant()
+    def what_members_take_is_what_they_take_one_by_one(self) -> None:
+        for group in self.world.shard._groups.values():
+            assert isinstance(group, ClassicGroup)
+            members = sum(member.size_bytes for member in group.members.values())
+            assert group.others_bytes("") == members + sum(map(len, group.pending_members))
+            for member in group.members.values():
+                assert group.others_bytes("") - group.others_bytes(member.member_id) == member.size_bytes
+
+    @invariant()
     def generations_only_grow(self) -> None:
         for group in GROUPS:
             assert self._generation(group) >= self.generations[group]

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock.core.group.classic.group import ClassicGroup
+from penstock.core.group.classic.members import ClassicMember
 from penstock.core.group.contract import GroupSettings
 from penstock.core.group.sizes import MEMBER_BYTES_MAX
 from penstock.model.errors import ErrorCode
@@ -78,3 +80,33 @@ def test_a_classic_group_counts_members_and_ids_that_are_yet_to_join() -> None:
     join(1000, first.member_id)
     assert world.responses.pop(join(2500)).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert world.responses.pop(join(100)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+class Unlisted(dict[str, Any]):
+    """Members that are looked up one by one: going through all of them for each is quadratic."""
+
+    def values(self) -> Any:
+        raise AssertionError("all members are gone through")
+
+    __iter__ = values
+
+
+def test_what_a_group_takes_is_known_without_asking_each_member() -> None:
+    """Ten thousand members rejoin within seconds after each rebalance."""
+    classic = ClassicGroup("g")
+    for number in range(3):
+        protocols = [JoinGroupRequestProtocol("range", bytes(100))]
+        classic.add(ClassicMember(f"m{number}", None, "client", "/host", 1, 1, protocols), "consumer")
+        classic.expect(f"pending-{number}")
+    size_bytes = classic.others_bytes("") - classic.others_bytes("m1")
+    assert size_bytes == classic.members["m1"].size_bytes
+    classic.members = Unlisted(classic.members)
+    classic.pending_members = Unlisted(classic.pending_members)
+    assert classic.others_bytes("m1") == 2 * size_bytes + 3 * len("pending-0")
+    world = GroupWorld(SETTINGS)
+    for member_id in ("a", "b"):
+        world.answer(*joins("share", member_id, 1000))
+    group: Any = world.shard.share.find("g")
+    group._metadata_bytes = Unlisted(group._metadata_bytes)
+    assert error_of(world.answer(*joins("share", "c", 1000))) is ErrorCode.NONE
+    assert error_of(world.answer(*joins("share", "d", 1000))) is ErrorCode.GROUP_MAX_SIZE_REACHED

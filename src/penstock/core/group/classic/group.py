@@ -64,6 +64,8 @@ class ClassicGroup:
     kind = GroupKind.CLASSIC
     __slots__ = (
         "_awaiting_join",
+        "_members_bytes",
+        "_pending_bytes",
         "_protocol_support",
         "generation",
         "group_id",
@@ -104,6 +106,8 @@ class ClassicGroup:
         self.initial_remaining_ms = 0
         self.member_joined_initially = False
         self._awaiting_join = 0
+        self._members_bytes = 0
+        self._pending_bytes = 0
         self._protocol_support: Counter[str] = Counter()
 
     @classmethod
@@ -168,8 +172,19 @@ class ClassicGroup:
 
     def others_bytes(self, member_id: str) -> int:
         """About how much memory the members but one, and the ids of those that are yet to join, take."""
-        members = sum(member.size_bytes for member in self.members.values() if member.member_id != member_id)
-        return members + sum(map(len, self.pending_members))
+        member = self.members.get(member_id)
+        return self._members_bytes - (0 if member is None else member.size_bytes) + self._pending_bytes
+
+    def expect(self, member_id: str) -> None:
+        """A client was given this id to join with."""
+        if member_id not in self.pending_members:
+            self.pending_members[member_id] = None
+            self._pending_bytes += len(member_id)
+
+    def _expect_no_more(self, member_id: str) -> None:
+        if member_id in self.pending_members:
+            del self.pending_members[member_id]
+            self._pending_bytes -= len(member_id)
 
     def transition(self, state: ClassicState, now_ms: int) -> None:
         """Go on to another state."""
@@ -189,17 +204,19 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
+        self._members_bytes += member.size_bytes
         self._protocol_support.update(member.protocol_names)
-        self.pending_members.pop(member.member_id, None)
+        self._expect_no_more(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """Remove a member or a pending one; its parked requests have been answered already."""
-        self.pending_members.pop(member_id, None)
+        self._expect_no_more(member_id)
         self.pending_sync.pop(member_id, None)
         member = self.members.pop(member_id, None)
         if member is None:
             return
         assert not member.has_parked_request, f"member {member_id} still has a parked request"
+        self._members_bytes -= member.size_bytes
         self._drop_support(member)
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
@@ -221,6 +238,7 @@ class ClassicGroup:
             old.assignment,
         )
         self.members[new_member_id] = member
+        self._members_bytes += member.size_bytes - old.size_bytes
         self.static_members[instance_id] = new_member_id
         if self.leader == old.member_id:
             self.leader = new_member_id
@@ -238,7 +256,9 @@ class ClassicGroup:
     ) -> None:
         """Update a member from its newer JoinGroup."""
         self._drop_support(member)
-        member.size_bytes += content_bytes(protocols) - content_bytes(member.protocols)
+        added_bytes = content_bytes(protocols) - content_bytes(member.protocols)
+        member.size_bytes += added_bytes
+        self._members_bytes += added_bytes
         member.protocols = tuple(protocols)
         self._protocol_support.update(member.protocol_names)
         member.rebalance_timeout_ms = rebalance_timeout_ms

@@ -61,7 +61,7 @@ class ClassicRequests:
             self._join_static(group, request, caller, token, effects, now_ms)
         elif caller.api_version >= _MEMBER_ID_REQUIRED_VERSION:
             new_id = f"{caller.client_id}-{random_uuid(self._random)}"
-            group.pending_members[new_id] = None
+            group.expect(new_id)
             effects.timers.append(Timer(session_key(group.group_id, new_id), now_ms + request.session_timeout_ms))
             effects.replies.append(Reply(token, join_refused(ErrorCode.MEMBER_ID_REQUIRED, new_id)))
         else:

@@ -60,7 +60,9 @@ class ModernGroup(ABC, Generic[Member, Target]):
         self.assignment_epoch = self.first_epoch
         self.members: dict[str, Member] = {}
         self.targets: dict[str, Target] = {}
+        # Of each member, and of all.
         self._metadata_bytes: dict[str, int] = {}
+        self._all_metadata_bytes = 0
         # Soft state: whether the topics were checked since their last change.
         self.metadata_is_current = False
 
@@ -91,7 +93,7 @@ class ModernGroup(ABC, Generic[Member, Target]):
     def check_metadata(self, settings: GroupSettings, updated: Member) -> None:
         """Raises INVALID_REQUEST or GROUP_MAX_SIZE_REACHED if there is no room for a member's new metadata."""
         member_id = updated.member_id
-        others = sum(self._metadata_bytes.values()) - self._metadata_bytes.get(member_id, 0)
+        others = self._all_metadata_bytes - self._metadata_bytes.get(member_id, 0)
         check_member_bytes(settings, others, content_bytes(updated.metadata_value()) + len(member_id))
 
     def listed(self) -> ListedGroup:
@@ -138,9 +140,10 @@ class ModernGroup(ABC, Generic[Member, Target]):
             self._replay_epoch(value)
         elif isinstance(key, self.keys.member):
             known = self.members.get(key.member_id)
-            self._metadata_bytes.pop(key.member_id, None)
+            self._all_metadata_bytes -= self._metadata_bytes.pop(key.member_id, 0)
             if value is not None:
-                self._metadata_bytes[key.member_id] = content_bytes(value) + len(key.member_id)
+                size_bytes = self._metadata_bytes[key.member_id] = content_bytes(value) + len(key.member_id)
+                self._all_metadata_bytes += size_bytes
                 self._put(known, (known or self.member_type(key.member_id)).with_metadata(value))
             elif known is not None:
                 self._put(known, None)
