@@ -141,6 +141,9 @@ class ShardHost(Generic[ShardT]):
         try:
             records, encoded = self._encode(effects)
         except ApiError as error:
+            # Members whose requests fail like this must still be missed when they go. What was not recorded is not
+            # done, so nothing is cancelled; a timer of what is not there is ignored.
+            self._set_timers([timer for timer in effects.timers if timer.deadline_ms is not None])
             _refuse(effects.replies, error)
             return
         if effects.timers:

@@ -105,6 +105,30 @@ def test_a_member_with_a_large_classic_subscription_is_refused_alone(tmp_path: P
     play_groups(tmp_path, story)
 
 
+def test_members_whose_assignment_is_too_large_still_have_sessions(tmp_path: Path) -> None:
+    """Otherwise a group of them would never lose those that die, nor could it be deleted."""
+
+    async def story(groups: Groups) -> None:
+        protocols = [JoinGroupRequestProtocol("range", bytes(LARGE))]
+        joining = JoinGroupRequest("readers", 6_000, 6_000, "", None, "x", protocols)
+        answer = await ask(groups, "join_group", joining, 3)
+        (host,) = groups.coordinator.hosts()
+        key = ("session", "readers", answer.member_id)
+        assert key in host.timers._deadlines
+        # Its session would have ended while its request was waiting for that of the leader.
+        host.timers.clear()
+        mine = [SyncGroupRequestAssignment(answer.member_id, b"mine")]
+        sync = SyncGroupRequest("readers", answer.generation_id, answer.member_id, assignments=mine)
+        with pytest.raises(ApiError):
+            await ask(groups, "sync_group", sync)
+        assert key in host.timers._deadlines
+        host.timers._fire(key)
+        (group,) = [row for row in groups.read_all(lambda shard: shard.list_groups()) if row.group_id == "readers"]
+        assert group.group_state == "Empty"
+
+    play_groups(tmp_path, story)
+
+
 def test_a_record_that_cannot_be_encoded_is_refused_alone(tmp_path: Path) -> None:
     async def story(groups: Groups) -> None:
         before, refused, after = commit(groups, 1), commit(groups, 1, "g" * 70_000), commit(groups, 2)
