@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from penstock.wire import schema
 from penstock.wire.apis import APIS, request_class
-from penstock.wire.codec import definition_of, encode
+from penstock.wire.codec import definition_of, encode, request_decoder
+from penstock.wire.primitives import TooManyEntries
 
 # As long as Kafka allows.
 STRING_BYTES_MAX = 32_767
@@ -124,6 +125,18 @@ def array_paths(struct: schema.Struct, version: int, path: tuple[str, ...] = ())
             yield from array_paths(field.struct, version, here)
 
 
+def entries_of(cls: type[Any], version: int, data: bytes) -> int:
+    """How many elements a request has, as a broker counts them."""
+    read, entries = request_decoder(cls, version), 0
+    while True:
+        try:
+            read(data, 0, entries)
+        except TooManyEntries:
+            entries += 1
+        else:
+            return entries
+
+
 def abuses(key: int, version: int, prefix: str, entries_max: int, bytes_max: int) -> Iterator[Abuse]:
     """The requests for one version of an API, with names that begin with `prefix`."""
     cls = request_class(key)
@@ -133,14 +146,16 @@ def abuses(key: int, version: int, prefix: str, entries_max: int, bytes_max: int
         for is_long in (False, True):
             maker = _Maker(definition, cls.__module__, version, prefix, is_long=is_long)
             try:
-                one = len(encode(maker.make(path, 1), version))
-                two = len(encode(maker.make(path, 2), version))
+                one, two = (encode(maker.make(path, count), version) for count in (1, 2))
             except ValueError:
                 # A text that this version writes with a length of two bytes, or a value that it does not know.
                 continue
-            # Each element has one of each array within it.
-            entries = 1 + sum(other[: len(path)] == path for other in paths if other != path)
-            count = min((entries_max - len(paths)) // entries, (bytes_max - one - 1024) // max(1, two - one + 4))
+            entries, per_element = entries_of(cls, version, one), entries_of(cls, version, two)
+            per_element -= entries
+            count = 1 + min(
+                (entries_max - entries) // max(1, per_element),
+                (bytes_max - len(one) - 1024) // max(1, len(two) - len(one) + 4),
+            )
             count = max(1, count) if path else 1
             shape = f"{'.'.join(path) or 'no array'} x {count}{', long texts' if is_long else ''}"
             yield Abuse(APIS[key].name, version, shape, maker.make(path, count))
