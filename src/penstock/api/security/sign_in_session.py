@@ -24,7 +24,7 @@ from penstock.core.security.sasl import Exchange, Identity, SignInRefused
 from penstock.model.errors import ClosingReply, ErrorCode, ProtocolError
 from penstock.runtime.security.sign_in import SignIn
 from penstock.wire.apis import ApiKey, request_class, response_class, response_header_version
-from penstock.wire.codec import decoder, encoder
+from penstock.wire.codec import encoder, request_decoder
 from penstock.wire.frame import RequestHeader, decode_request_header, encode_response
 from penstock.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from penstock.wire.messages.sasl_handshake import SaslHandshakeResponse
@@ -36,6 +36,9 @@ AUTHENTICATE_VERSIONS = (0, 2)
 STEPS_MAX = 10
 
 _SIZE = Struct(">i")
+
+# The requests of a sign-in have neither arrays nor, so far, tagged fields.
+TAGGED_FIELDS_MAX = 100
 
 logger = logging.getLogger("penstock.security")
 
@@ -105,7 +108,7 @@ class SignInSession:
 
     def _handshake(self, header: RequestHeader, frame: bytearray, position: int) -> Any:
         _check(header, HANDSHAKE_VERSIONS)
-        request, _ = decoder(request_class(header.api_key), header.api_version)(frame, position)
+        request = _decoded(header, frame, position)
         mechanisms = list(self._sign_in.settings.mechanisms)
         self._exchange = self._sign_in.begin(request.mechanism)
         if self._exchange is None or (self.is_signed_in and request.mechanism != self._mechanism):
@@ -121,7 +124,7 @@ class SignInSession:
 
     async def _step(self, header: RequestHeader, frame: bytearray, position: int) -> Reply:
         _check(header, AUTHENTICATE_VERSIONS)
-        request, _ = decoder(request_class(header.api_key), header.api_version)(frame, position)
+        request = _decoded(header, frame, position)
         try:
             answer, lifetime_ms = await self._go_on(bytes(request.auth_bytes))
         except SignInRefused as refused:
@@ -177,6 +180,12 @@ class SignInSession:
 
     def _later(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
         return self._loop.create_task(work)
+
+
+def _decoded(header: RequestHeader, frame: bytearray, position: int) -> Any:
+    """The request: whoever sent it has not signed in yet, so it is small or refused."""
+    read = request_decoder(request_class(header.api_key), header.api_version)
+    return read(frame, position, TAGGED_FIELDS_MAX)[0]
 
 
 def _check(header: RequestHeader, versions: tuple[int, int]) -> None:
