@@ -45,6 +45,9 @@ def test_it_stays_eligible_until_the_only_other_replica_has_confirmed_that_it_is
     world.create("t", (1, 2))
     assert report(world, 1) is ErrorCode.NONE
     assert world.show() == "leader=2@1 isr=2 elr=1"
+    # The answer may have been lost, so that the broker reports it again.
+    assert report(world, 1) is ErrorCode.NONE
+    assert world.show() == "leader=2@1 isr=2 elr=1"
     world.alter_isr([2])
     assert world.show() == "leader=2@1 isr=2"
 

@@ -101,6 +101,9 @@ def _retire_damaged(
     (NOT_ENOUGH_REPLICAS). Where none is, or it is all that could be elected, nothing changes
     (ELIGIBLE_LEADERS_NOT_AVAILABLE): it is the last copy.
     """
+    if state.directory(broker_id) == LOST_DIRECTORY:
+        # A repeated report, whose first answer was lost. It may be eligible still.
+        return ErrorCode.NONE
     can_lead = leader_check(image)
     others = [one for one in state.in_sync_replicas if one != broker_id and can_lead(state, one)]
     change = PartitionChange(image, state, can_lead, rules)
