@@ -103,6 +103,8 @@ class Partitions(PartitionEvents):
         self._former_homes: dict[Partition, LogDirectory] = {}
         # Partitions that should be here but could not be opened, and why.
         self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
+        # Those of them that were closed because they are damaged, and whose directory could not be set aside yet.
+        self._condemned: set[tuple[Uuid, int]] = set()
         # Partitions that were here before they were opened, with everything that was durable.
         self.whole: set[TopicPartition] = set()
         # Partitions that the metadata changed and that have not been processed yet.
@@ -350,8 +352,10 @@ class Partitions(PartitionEvents):
             partition.log.close(clean=False)
             home.found.add(name)
             self._unopened[name] = topic_id, damage
+            self._condemned.add((topic_id, name.partition))
             self._tell_detached(partition, was_leader=was_leader)
         aside = self._store.set_damaged_aside(name, home)
+        self._condemned.discard((topic_id, name.partition))
         del self._unopened[name]
         self._changed[topic_id, name.partition] = None
         self._work_on_changes()
@@ -635,6 +639,20 @@ class Partitions(PartitionEvents):
             and self.node_id in topic.partitions[index].replicas
             and (topic_id, index) not in self._by_id
             and not self._is_being_opened(topic_id, index)
+            and not self._is_to_begin_anew(topic_id, index)
+        )
+
+    def _is_to_begin_anew(self, topic_id: Uuid, index: int) -> bool:
+        """Whether a partition was closed because it is damaged, and is not to be used as it is while others lead."""
+        known = self.state_of("", topic_id, index, by_id=True)
+        return (
+            (topic_id, index) in self._condemned
+            and known is not None
+            and known.leader
+            not in (
+                NO_LEADER,
+                self.node_id,
+            )
         )
 
     def _is_being_opened(self, topic_id: Uuid, index: int) -> bool:
@@ -794,6 +812,7 @@ class Partitions(PartitionEvents):
             self.counters.forget(partition.name.topic)
         for name in [name for name, (owner, _) in self._unopened.items() if owner == topic_id]:
             del self._unopened[name]
+            self._condemned.discard((topic_id, name.partition))
             self._store.retire_unopened(name, topic_id)
 
     def _remove(self, partition: Partition) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from replication_world import until
 
 from penstock.config.topic import broker_defaults
@@ -21,7 +22,7 @@ from penstock.runtime.replication.damaged_replicas import LOOK_S, DamagedReplica
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.checkpoint import HIGH_WATERMARKS, RECOVERY_POINTS, read_offsets
-from penstock.storage.files import StorageError
+from penstock.storage.files import CorruptLogError, StorageError
 from penstock.storage.metadata_files import CLEAN_SHUTDOWN
 from penstock.storage.names import STRAY_SUFFIX, future_directory_name
 from penstock.wire.messages.assign_replicas_to_dirs import (
@@ -268,6 +269,36 @@ def test_a_damaged_log_that_cannot_be_renamed_is_tried_again_and_stays_closed(tm
         assert broker.partitions.get(*NAME) is None
         await until(lambda: broker.partitions.get(*NAME) is not None)
         assert len(refused) == 2
+        await broker.env.close()
+
+    run(story)
+
+
+def test_a_damaged_log_that_was_closed_to_begin_anew_is_not_opened_again_with_its_records(tmp_path: Path) -> None:
+    """Where its directory could not be renamed at once, the next change of the metadata had it served again."""
+
+    async def story() -> None:
+        broker = Broker(tmp_path, assigned=LOST_DIRECTORY, others=(2, 3))
+        partition = broker.partitions.get(*NAME)
+        assert partition is not None
+        damage = CorruptLogError(partition.log.directory / "00000000000000000000.log", 0, "its checksum does not match")
+        rename = broker.env.filesystem.rename
+
+        def full(source: Path, target: Path) -> None:
+            if source.name == str(NAME):
+                raise StorageError("the disk is full", errno.ENOSPC)
+            rename(source, target)
+
+        broker.env.filesystem.rename = full  # type: ignore[method-assign]
+        with pytest.raises(StorageError):
+            broker.partitions.begin_anew(NAME, TOPIC_ID, damage)
+        change = PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=3)
+        broker.image.replay(change)
+        broker.partitions.follow([change])
+        assert broker.partitions.get(*NAME) is None
+        broker.env.filesystem.rename = rename  # type: ignore[method-assign]
+        broker.partitions.begin_anew(NAME, TOPIC_ID, damage)
+        await until(lambda: broker.partitions.get(*NAME) is not None)
         await broker.env.close()
 
     run(story)
