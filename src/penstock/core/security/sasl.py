@@ -16,6 +16,8 @@ from penstock.model.access import USER_PREFIX
 PLAIN = "PLAIN"
 OAUTHBEARER = "OAUTHBEARER"
 _SEPARATOR = "\x01"
+# Of the first message with a token, which has one part for each extension. Its sender is still unknown.
+BEARER_PARTS_MAX = 100
 
 
 class SignInRefused(Exception):
@@ -134,7 +136,7 @@ class BearerExchange:
 def bearer_token(message: bytes) -> str:
     """The token of a client's first message; raises SignInRefused when there is none."""
     try:
-        header, *parts = message.decode().split(_SEPARATOR)
+        header, *parts = message.decode().split(_SEPARATOR, BEARER_PARTS_MAX)
     except UnicodeDecodeError:
         header, parts = "", []
     for part in parts:

@@ -21,6 +21,8 @@ ITERATIONS_MAX = 16384
 # Kafka's maximum is a quarter of this. The server chooses it, and computing it blocks an event loop: 40 ms at most.
 CLIENT_ITERATIONS_MAX = 65_536
 NONCE_MAX = 256
+# Of a message, whose sender is still unknown. Those that are defined have four.
+FIELDS_MAX = 100
 # No channel binding, no authorization identity.
 _GS2_HEADER = "n,,"
 
@@ -215,6 +217,8 @@ def _split(text: str, parts: int) -> list[str]:
 
 def _fields(text: str) -> dict[str, str]:
     fields = {}
+    if text.count(",") >= FIELDS_MAX:
+        raise ScramError(f"a message has more than {FIELDS_MAX} parts")
     for part in text.split(","):
         name, separator, value = part.partition("=")
         if not separator or name in fields:

@@ -7,6 +7,7 @@ from base64 import b64decode, b64encode
 import pytest
 
 from penstock.core.security.scram import (
+    FIELDS_MAX,
     ITERATIONS_MIN,
     MECHANISMS,
     SHA_256,
@@ -131,6 +132,7 @@ def test_every_flipped_bit_of_a_proof_is_noticed() -> None:
         b"\xff\xfe",
         b"n,,n=alice,n=bob,r=x",
         b"n,,n=alice,r=" + b"x" * 300,
+        b"n,,n=alice,r=x," + b",".join(b"x%d=" % number for number in range(FIELDS_MAX)),
     ],
 )
 def test_first_messages_that_make_no_sense(message: bytes) -> None:
