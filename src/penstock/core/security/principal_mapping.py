@@ -7,10 +7,12 @@ which takes the whole distinguished name. The first one whose pattern matches th
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import NamedTuple
 
 RULES_MAX = 100
 _RULE = re.compile(r"(?:DEFAULT|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,\s*|$)")
+_GROUP = re.compile(r"\$(\d)")
 
 
 class InvalidRules(ValueError):
@@ -37,11 +39,14 @@ class PrincipalMapping:
                 return distinguished_name
             match = rule.pattern.fullmatch(distinguished_name)
             if match is not None:
-                name = rule.replacement
-                for number in range(rule.pattern.groups + 1):
-                    name = name.replace(f"${number}", match.group(number) or "")
+                # In one pass: a group's text comes from the certificate, and may look like the name of another group.
+                name = _GROUP.sub(partial(_text_of_group, match), rule.replacement)
                 return {"L": name.lower(), "U": name.upper()}.get(rule.case, name)
         return None
+
+
+def _text_of_group(match: re.Match[str], named: re.Match[str]) -> str:
+    return match[int(named[1])] or ""
 
 
 def _read(text: str) -> list[_Rule]:
@@ -60,7 +65,7 @@ def _read(text: str) -> list[_Rule]:
                 pattern = re.compile(match[1].replace("\\/", "/"))
             except re.error as error:
                 raise InvalidRules(f"{match[1]!r} is not a regular expression: {error}") from None
-            highest = max((int(number) for number in re.findall(r"\$(\d)", match[2])), default=0)
+            highest = max((int(number) for number in _GROUP.findall(match[2])), default=0)
             if highest > pattern.groups:
                 raise InvalidRules(f"{match[2]!r} names group {highest}, and the pattern has {pattern.groups}")
             rules.append(_Rule(pattern, match[2].replace("\\/", "/"), match[3] or ""))

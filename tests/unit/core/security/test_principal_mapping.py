@@ -31,3 +31,9 @@ def test_the_first_rule_that_fits_decides(rules: str, expected: str | None) -> N
 def test_rules_that_cannot_be_read(rules: str) -> None:
     with pytest.raises(InvalidRules):
         PrincipalMapping(rules)
+
+
+def test_a_certificate_does_not_name_groups_of_the_rule() -> None:
+    mapping = PrincipalMapping("RULE:^CN=(.*?),OU=(.*?)$/$1/")
+    assert mapping.principal("CN=$2,OU=admin") == "$2"
+    assert mapping.principal("CN=$0,OU=admin") == "$0"
