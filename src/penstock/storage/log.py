@@ -217,6 +217,8 @@ class Log:
             jitter_ms = segment.jitter_ms(settings) if settings.segment_jitter_ms else 0
             if segment.must_roll(size, last_offset, max_timestamp, now_ms, settings, jitter_ms):
                 segment = self._roll(next_base_offset(self.end_offset, first_offset, last_offset), now_ms)
+            # Without descriptors nothing may be appended: the marker would be there without its transaction's entry.
+            index = self._history.open_index(markers, segment.base_offset) if markers is not None else None
             segment.append(headers, data, settings.index_interval_bytes)
         except StorageError as error:
             if not error.is_passing:
@@ -228,7 +230,7 @@ class Log:
             if header[2] > epochs.latest:
                 self._epochs_changed |= epochs.assign(header[2], header[0])
         try:
-            self._history.note(headers, markers, self._active.base_offset, self.end_offset, now_ms)
+            self._history.note(headers, markers, self._active.base_offset, self.end_offset, now_ms, index)
         except StorageError as error:
             self.fail(error)
 

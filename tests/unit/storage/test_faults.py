@@ -11,10 +11,12 @@ from unittest.mock import patch
 
 import pytest
 from faulty_filesystem import FaultyFile, FaultyFilesystem
-from log_support import NOW_MS, LogMaker, append, read_all
+from log_support import NOW_MS, LogMaker, append, make_marker, read_all
 
 from penstock.model.errors import ErrorCode
 from penstock.storage.files import OsFile, StorageError, storage_error
+from penstock.storage.log import Log
+from penstock.wire.records import read_header
 
 
 @pytest.fixture
@@ -146,6 +148,35 @@ def test_a_log_is_not_what_it_was_once_a_truncation_failed_half_way(logs: LogMak
         log.truncate_to(2)
     assert log.generation != generation
     assert log.end_offset == 2
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_marker_without_a_descriptor_for_its_index_is_not_appended(logs: LogMaker, is_first: bool) -> None:
+    """It was, and took the data directory offline."""
+    log = logs.open()
+    for producer_id in range(1 if is_first else 0, 2):
+        append(log, b"aborted", producer_id=producer_id, producer_epoch=0, sequence=0, transactional=True)
+    if not is_first:
+        append_marker(log, 0)
+    end_offset = log.end_offset
+    opened = FaultyFilesystem._open
+
+    def scarce(filesystem: FaultyFilesystem, path: Path, flags: int) -> OsFile:
+        if path.suffix == ".txnindex":
+            raise storage_error("open", path, OSError(errno.EMFILE, "Too many open files"))
+        return opened(filesystem, path, flags)
+
+    with patch.object(FaultyFilesystem, "_open", scarce), pytest.raises(StorageError):
+        append_marker(log, 1)
+    assert (log.end_offset, log.is_failed) == (end_offset, False)
+    append_marker(log, 1)
+    assert len(log.aborted) == (1 if is_first else 2)
+    assert len(logs.restart(log).aborted) == (1 if is_first else 2)
+
+
+def append_marker(log: Log, producer_id: int) -> None:
+    marker = make_marker(log.end_offset, producer_id, 0, commit=False)
+    log.append([read_header(marker)], marker, NOW_MS)
 
 
 def test_a_log_is_truncated_behind_a_damaged_batch(logs: LogMaker) -> None:

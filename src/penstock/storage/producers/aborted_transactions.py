@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterable, Sequence
 
+from penstock.storage.files import File
 from penstock.storage.indexes import DamagedIndexError
 from penstock.storage.names import TRANSACTION_INDEX_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
@@ -43,17 +44,19 @@ class AbortedTransactions:
                 damaged.append(base_offset)
         return damaged
 
-    def note(self, base_offset: int, aborted: AbortedTransaction) -> None:
-        """Add a transaction whose marker was just appended to a segment; raises StorageError."""
+    def open(self, base_offset: int) -> File:
+        """The index file of a segment that is about to get an abort marker; raises StorageError."""
         name = file_name(base_offset, TRANSACTION_INDEX_SUFFIX)
+        return self._home.open(name) if base_offset in self._indexes else self._home.create(name)
+
+    def note(self, base_offset: int, aborted: AbortedTransaction, file: File | None = None) -> None:
+        """Add a transaction whose marker was just appended to a segment, to its opened index; raises StorageError."""
+        file = self.open(base_offset) if file is None else file
         index = self._indexes.get(base_offset)
         if index is None:
             self._put(base_offset, index := TransactionIndex())
-            file = self._home.create(name)
-        else:
-            file = self._home.open(name)
         file.append(index.append(aborted))
-        self._home.await_sync(name, file)
+        self._home.await_sync(file_name(base_offset, TRANSACTION_INDEX_SUFFIX), file)
 
     def rebuild(self, base_offset: int, aborted: Sequence[AbortedTransaction], *, durable: bool = False) -> None:
         """Replace a segment's index by the result of reading the segment.

@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.core.replica.producer_state import EndMarker, ProducerEntry, ProducerState
+from penstock.storage.files import File
 from penstock.storage.names import SNAPSHOT_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
@@ -39,6 +40,10 @@ class ProducerHistory:
         # Whether the state lacks batches at the end of the log, which `reload` has not read yet.
         self._is_partial = False
 
+    def open_index(self, markers: Mapping[int, EndMarker], base_offset: int) -> File | None:
+        """The open index of a segment that is about to get these markers, if any aborts; raises StorageError."""
+        return self._aborted.open(base_offset) if any(marker.aborted for marker in markers.values()) else None
+
     def note(
         self,
         headers: Sequence[BatchHeader],
@@ -46,8 +51,11 @@ class ProducerHistory:
         base_offset: int,
         end_offset: int,
         now_ms: int,
+        index: File | None = None,
     ) -> None:
         """Add batches that were just appended to the segment at `base_offset`; all of them, even when it raises.
+
+        Their markers may have opened the segment's `index`.
 
         Raises StorageError when an aborted transaction could not be written to its index.
         """
@@ -65,7 +73,7 @@ class ProducerHistory:
                 producers.update(header, now_ms)
         producers.end_offset = end_offset
         for one in aborted:
-            self._aborted.note(base_offset, one)
+            self._aborted.note(base_offset, one, index)
 
     def rolled(self, size_bytes: int, offset: int, start_offset: int, *, is_tiered: bool) -> None:
         """A segment was finished at `offset`: store the state there, if the snapshot is worth its size.
