@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from enumerate.process import BEGIN_MS, Process
 from enumerate.promises import ABORT, COMMIT, Found, Ledger, Producer, Row
 from enumerate.tier import STORE, leftovers_of, make_tier
 from penstock.api.context import Client, RequestContext
-from penstock.api.records.delete_records import make_delete_records
+from penstock.api.records.delete_records import delete_records
 from penstock.config.broker import node_settings
 from penstock.config.node import NodeSettings
 from penstock.config.topic import TopicSettings
@@ -524,7 +525,7 @@ class Broker:
         context = RequestContext(2, None, Client(("127.0.0.1", 0), "client"))
 
         async def delete() -> None:
-            response = await settled(make_delete_records(services)(wanted, context))
+            response = await settled(partial(delete_records, services)(wanted, context))
             code = response.topics[0].partitions[0].error_code
             if code:
                 raise StorageError(f"DeleteRecords was answered with error {code}")

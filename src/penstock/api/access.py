@@ -6,14 +6,12 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import SharedServices
 from penstock.api.pieces import in_turns
 from penstock.model.access import CLUSTER_NAME, Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.security.access_control import AccessControl
 
 T = TypeVar("T")
-Services = TypeVar("Services", bound=SharedServices)
 
 # "Authorized operations" (KIP-430) of a client that did not ask for them.
 NOT_ASKED = -(2**31)
@@ -51,28 +49,19 @@ def refusal(context: RequestContext, operation: Operation, kind: ResourceType, n
     return ApiError(_REFUSALS[kind], f"{context.client.principal} needs the right {operation.name} on {what}")
 
 
-def guarded(
-    operation: Operation, make: Callable[[Services], Handler], response: type[Any]
-) -> Callable[[Services], Handler]:
-    """As `make`, for handlers that require `operation` on the cluster; other clients only get the error."""
-    tells_why = "error_message" in response._fields
+def requiring(operation: Operation, access: AccessControl, handle: Handler, response: type[Any]) -> Handler:
+    """The handler for clients that may do `operation` on the cluster; other clients get the error alone."""
+    has_message = "error_message" in response._fields
 
-    def make_guarded(services: Services) -> Handler:
-        handle = make(services)
-        if not services.access.is_on:
-            return handle
+    def check_then_handle(request: Any, context: RequestContext) -> Any:
+        try:
+            check_cluster(access, context, operation)
+        except ApiError as error:
+            refused = response(error_code=error.code)
+            return refused._replace(error_message=error.message) if has_message else refused
+        return handle(request, context)
 
-        def guard(request: Any, context: RequestContext) -> Any:
-            try:
-                check_cluster(services.access, context, operation)
-            except ApiError as error:
-                refused = response(error_code=error.code)
-                return refused._replace(error_message=error.message) if tells_why else refused
-            return handle(request, context)
-
-        return guard
-
-    return make_guarded
+    return check_then_handle
 
 
 async def check_all(

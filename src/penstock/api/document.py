@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import NamedTuple
 
-from penstock.api.declaration import Api
-from penstock.wire.apis import APIS
+from penstock.api.declaration import Api, declared_in
+from penstock.wire.apis import APIS, ApiKey
 
 FOLDER = Path(__file__).parent
 PREFIX = "penstock.api."
@@ -40,7 +40,7 @@ HEAD = """\
 INDEX_HEAD = '''\
 """Every API that is served, and the module that declares it.
 
-Generated from the declarations in this folder's rooms by `make docs`; edit those instead.
+Generated from the declarations in this folder's packages by `make docs`; edit those instead.
 """
 
 from __future__ import annotations
@@ -51,30 +51,47 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
 
 
 class Declared(NamedTuple):
-    """An API with the module that declares it."""
+    """The APIs of a module, which have the same key and versions."""
 
     module: str
-    api: Api
+    apis: Sequence[Api]
     doc: str
+
+    @property
+    def key(self) -> ApiKey:
+        return self.apis[0].key
+
+    @property
+    def versions(self) -> tuple[int, int]:
+        versions = self.apis[0].versions
+        return min(versions), max(versions)
+
+    @property
+    def is_on_broker(self) -> bool:
+        return any(api.on_broker for api in self.apis)
+
+    @property
+    def is_on_controller(self) -> bool:
+        return any(api.on_controller for api in self.apis)
 
 
 def declared() -> list[Declared]:
-    """All declarations in this folder's rooms, by key."""
+    """All declarations in this folder's packages, by key."""
     found = []
     for name in sorted(module.name for module in walk_packages([str(FOLDER)], PREFIX)):
         module = import_module(name)
-        api = getattr(module, "API", None)
-        if isinstance(api, Api):
-            found.append(Declared(name.removeprefix(PREFIX), api, module.__doc__ or ""))
-    return sorted(found, key=lambda one: one.api.key)
+        apis = declared_in(name)
+        if apis:
+            found.append(Declared(name.removeprefix(PREFIX), apis, module.__doc__ or ""))
+    return sorted(found, key=lambda one: one.key)
 
 
 def index() -> str:
     """The whole of index.py."""
     rows = [
-        f'    ({api.key:d}, "{name}", {api.versions[0]}, {api.versions[1]}, '
-        f"{api.on_broker is not None}, {api.on_controller is not None}, {api.is_forwarded}),\n"
-        for name, api, _ in declared()
+        f'    ({one.key:d}, "{one.module}", {one.versions[0]}, {one.versions[1]}, '
+        f"{one.is_on_broker}, {one.is_on_controller}, {one.apis[0].is_forwarded}),\n"
+        for one in declared()
     ]
     return INDEX_HEAD + "".join(rows) + ")\n"
 
@@ -82,24 +99,24 @@ def index() -> str:
 def document() -> str:
     """The whole page."""
     found = declared()
-    missing = APIS.keys() - {one.api.key for one in found}
+    missing = APIS.keys() - {one.key for one in found}
     assert not missing, f"APIs of Kafka without a handler: {sorted(missing)}"
     return (
         INTRODUCTION
-        + _rows(one for one in found if one.api.on_broker is not None)
+        + _rows(one for one in found if one.is_on_broker)
         + CONTROLLERS
-        + _rows(one for one in found if one.api.on_controller is not None)
+        + _rows(one for one in found if one.is_on_controller)
     )
 
 
 def _rows(found: Iterable[Declared]) -> str:
     rows = []
-    for module, api, doc in found:
-        first, last = api.versions
+    for one in found:
+        first, last = one.versions
         versions = str(first) if first == last else f"{first}-{last}"
-        name = APIS[api.key].name
-        path = module.replace(".", "/")
-        rows.append(f"| {api.key:d} | [{name}](../src/penstock/api/{path}.py) | {versions} | {_cell(doc)} |\n")
+        name = APIS[one.key].name
+        path = one.module.replace(".", "/")
+        rows.append(f"| {one.key:d} | [{name}](../src/penstock/api/{path}.py) | {versions} | {_cell(one.doc)} |\n")
     return HEAD + "".join(rows)
 
 

@@ -7,9 +7,8 @@ import ipaddress
 from struct import Struct
 from struct import error as StructError
 
-from penstock.api.access import guarded
-from penstock.api.context import Client, Handler, RequestContext
-from penstock.api.declaration import Api, ControllerServices
+from penstock.api.context import Client, RequestContext
+from penstock.api.declaration import ControllerServices, controller_api
 from penstock.api.table import FORWARDED_KEYS
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode, ProtocolError
@@ -23,32 +22,34 @@ SIZE_BYTES = 4
 _KEY = Struct(">h")
 
 
-def make_envelope(services: ControllerServices) -> Handler:
-    """The handler."""
-
-    async def envelope(request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+@controller_api(
+    ApiKey.ENVELOPE,
+    versions={
+        0: "the first version (KIP-590)",
+    },
+    cluster_right=Operation.CLUSTER_ACTION,
+)
+async def envelope(services: ControllerServices, request: EnvelopeRequest, context: RequestContext) -> EnvelopeResponse:
+    if not services.raft.is_leader:
+        return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
+    frame = bytearray(request.request_data)
+    try:
+        client = _client(request, context)
+    except ProtocolError:
+        return EnvelopeResponse(None, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+    try:
+        (api_key,) = _KEY.unpack_from(frame)
+        if api_key not in FORWARDED_KEYS:
+            return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
+        reply = services.answer(frame, client)
+        if isinstance(reply, asyncio.Future):
+            reply = await reply
         if not services.raft.is_leader:
+            # It answered that it is no longer active; the broker asks the next one.
             return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
-        frame = bytearray(request.request_data)
-        try:
-            client = _client(request, context)
-        except ProtocolError:
-            return EnvelopeResponse(None, ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
-        try:
-            (api_key,) = _KEY.unpack_from(frame)
-            if api_key not in FORWARDED_KEYS:
-                return EnvelopeResponse(None, ErrorCode.INVALID_REQUEST)
-            reply = services.answer(frame, client)
-            if isinstance(reply, asyncio.Future):
-                reply = await reply
-            if not services.raft.is_leader:
-                # It answered that it is no longer active; the broker asks the next one.
-                return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
-        except (ProtocolError, StructError):
-            return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
-        return EnvelopeResponse(b"".join(reply or ())[SIZE_BYTES:])
-
-    return envelope
+    except (ProtocolError, StructError):
+        return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)
+    return EnvelopeResponse(b"".join(reply or ())[SIZE_BYTES:])
 
 
 def _client(request: EnvelopeRequest, context: RequestContext) -> Client:
@@ -70,6 +71,3 @@ def _host(request: EnvelopeRequest) -> str:
         return str(ipaddress.ip_address(request.client_host_address))
     except ValueError:
         return "unknown"
-
-
-API = Api(ApiKey.ENVELOPE, (0, 0), on_controller=guarded(Operation.CLUSTER_ACTION, make_envelope, EnvelopeResponse))

@@ -1,6 +1,6 @@
 """Every API that is served, and the module that declares it.
 
-Generated from the declarations in this folder's rooms by `make docs`; edit those instead.
+Generated from the declarations in this folder's packages by `make docs`; edit those instead.
 """
 
 from __future__ import annotations

@@ -6,15 +6,17 @@ so what must be known of all of them is in `index`, which is generated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import NamedTuple
 
+from penstock.api.access import requiring
 from penstock.api.context import Handler
-from penstock.api.declaration import Api, BrokerServices, ControllerServices
+from penstock.api.declaration import Api, BrokerServices, ControllerServices, SharedServices, declared_in
 from penstock.api.index import INDEX
 from penstock.api.pieces import PIECES, in_pieces
-from penstock.wire.apis import ApiKey
+from penstock.wire.apis import response_class
 
 # Keys from here on are Penstock's own, and are not advertised to Kafka's clients.
 FIRST_OWN_KEY = 10_000
@@ -33,10 +35,9 @@ class Row(NamedTuple):
     on_controller: bool
     is_forwarded: bool
 
-    def declaration(self) -> Api:
-        """The module's declaration; imports it on first use."""
-        declared: Api = import_module(f"penstock.api.{self.module}").API
-        return declared
+    def declarations(self) -> Sequence[Api]:
+        """What the module declares; imports it on first use."""
+        return declared_in(import_module(f"penstock.api.{self.module}").__name__)
 
 
 ROWS = [Row(*row) for row in INDEX]
@@ -61,8 +62,11 @@ class Handlers(dict[int, Handler]):
         return handler
 
 
-def _of_any_size(key: int, handler: Handler) -> Handler:
-    pieces = PIECES.get(ApiKey(key))
+def _handler(api: Api, services: SharedServices) -> Handler:
+    handler: Handler = partial(api.serve, services)
+    if api.cluster_right is not None and services.access.is_on:
+        handler = requiring(api.cluster_right, services.access, handler, response_class(api.key))
+    pieces = PIECES.get(api.key)
     return handler if pieces is None else in_pieces(handler, pieces)
 
 
@@ -70,9 +74,8 @@ def broker_handlers(services: BrokerServices) -> Mapping[int, Handler]:
     """The handlers of a broker's listeners."""
 
     def make(key: int) -> Handler:
-        on_broker = BROKER_APIS[key].declaration().on_broker
-        assert on_broker is not None
-        return _of_any_size(key, on_broker(services))
+        (api,) = (api for api in BROKER_APIS[key].declarations() if api.on_broker)
+        return _handler(api, services)
 
     return Handlers(make)
 
@@ -81,8 +84,7 @@ def controller_handlers(services: ControllerServices) -> Mapping[int, Handler]:
     """The handlers of the controller listener."""
 
     def make(key: int) -> Handler:
-        on_controller = CONTROLLER_APIS[key].declaration().on_controller
-        assert on_controller is not None
-        return _of_any_size(key, on_controller(services))
+        (api,) = (api for api in CONTROLLER_APIS[key].declarations() if api.on_controller)
+        return _handler(api, services)
 
     return Handlers(make)

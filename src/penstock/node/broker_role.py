@@ -12,6 +12,7 @@ from penstock.api.context import Client, RequestContext, settled
 from penstock.api.declaration import BrokerServices
 from penstock.api.dispatch import Dispatcher, RequestLimits
 from penstock.api.forwarding import Forwarding
+from penstock.api.groups.streams_internal_topics import StreamsInternalTopics
 from penstock.api.table import BROKER_VERSIONS, broker_handlers
 from penstock.api.transactions.write_txn_markers import answer_markers
 from penstock.client.protocol import Call
@@ -71,6 +72,7 @@ from penstock.runtime.replication.follower_fetch import FollowerFetch
 from penstock.runtime.replication.isr import InSyncKeeper
 from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.partitions import Partitions
+from penstock.runtime.replication.produce_work import ProduceWork
 from penstock.runtime.schemas.guard import SchemaGuard
 from penstock.runtime.schemas.registry_client import registry_client
 from penstock.runtime.security.access_control import OPEN
@@ -326,6 +328,7 @@ class BrokerRole:
             controller=controller,
             decide=decide,
             partitions=self.partitions,
+            produce_work=ProduceWork(env),
             producer_ids=self._producer_ids,
             sessions=sessions,
             follower_fetch=follower_fetch,
@@ -339,6 +342,7 @@ class BrokerRole:
             settle_deletions=self._housekeeping.settle_deletions,
             groups=self._groups,
             share_groups=self._share_groups,
+            streams_topics=StreamsInternalTopics(env, decide),
             lag=self._lag,
             transactions=self._transactions,
             verify=self._verifier.verify,

@@ -115,7 +115,7 @@ async def load_apis(pause_s: float) -> None:
     modules of another version with the first request of some kind.
     """
     for row in ROWS:
-        row.declaration()
+        row.declarations()
         await asyncio.sleep(pause_s)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.api.access import guarded
+from penstock.api.access import requiring
 from penstock.api.context import Client, Reply, RequestContext
-from penstock.api.envelope import make_envelope
+from penstock.api.envelope import envelope
 from penstock.api.forwarding import Forwarding
 from penstock.core.security.authorizer import Authorizer
 from penstock.model.access import Operation
@@ -28,7 +29,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.served: list[Client] = []
-        self.handle = make_envelope(self.services())
+        self.handle = partial(envelope, self.services())
 
     def services(self, access: AccessControl = OPEN) -> Any:
         return SimpleNamespace(raft=SimpleNamespace(is_leader=True), answer=self._answer, access=access)
@@ -66,7 +67,9 @@ def test_an_unreadable_principal_is_rejected(principal: bytes | None) -> None:
 def test_envelopes_come_from_brokers_only() -> None:
     controller = Controller()
     access = AccessControl(Authorizer(super_users=["User:broker"]))
-    handle = guarded(Operation.CLUSTER_ACTION, make_envelope, EnvelopeResponse)(controller.services(access))
+    handle = requiring(
+        Operation.CLUSTER_ACTION, access, partial(envelope, controller.services(access)), EnvelopeResponse
+    )
     mallory = BROKER._replace(client=Client(("10.0.0.1", 1), "CONTROLLER", principal="User:mallory"))
     assert handle(EnvelopeRequest(FRAME), mallory).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert controller.served == []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from test_turns import turns_during
 
-from penstock.api.cluster.metadata import make_metadata
+from penstock.api.cluster.metadata import metadata
 from penstock.api.context import Client, RequestContext, settled
 from penstock.api.pieces import ROWS_MAX
 from penstock.core.metadata.image import Image
@@ -37,7 +38,7 @@ class World:
             cluster_id="",
             controller_id=lambda: 1,
         )
-        self.metadata = make_metadata(services)
+        self.metadata = partial(metadata, services)
         self.image = services.image
 
     async def _decide(self, _: object, request: CreateTopicsRequest, __: object) -> None:

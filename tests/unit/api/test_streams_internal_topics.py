@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.api.groups.streams_group_heartbeat import make_streams_group_heartbeat
+from penstock.api.groups.streams_group_heartbeat import streams_group_heartbeat
 from penstock.api.groups.streams_internal_topics import StreamsInternalTopics
 from penstock.core.group.streams.heartbeat import HeartbeatResult
 from penstock.core.group.streams.internal_topics import InternalTopic
@@ -154,13 +155,12 @@ def test_only_those_who_may_create_them_do(rights: list[str], refused: str | Non
             return HeartbeatResult(response, TOPICS)
 
         services: Any = SimpleNamespace(
-            env=world,
-            decide=world.decide,
+            streams_topics=StreamsInternalTopics(world, world.decide),  # type: ignore[arg-type]
             image=SimpleNamespace(features={STREAMS_VERSION: 1}),
             groups=SimpleNamespace(ask=ask, protocols={"streams"}),
             access=Access(*((Operation.CREATE, name) for name in rights)),
         )
-        handler: Any = make_streams_group_heartbeat(services)
+        handler: Any = partial(streams_group_heartbeat, services)
         answer = await handler(StreamsGroupHeartbeatRequest("app", "m", 2), Context())
         await world.settle()
         assert bool(world.asked) is (refused is None)

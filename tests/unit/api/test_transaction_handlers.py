@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.api.transactions import add_partitions_to_txn
-from penstock.api.transactions.add_offsets_to_txn import make_add_offsets_to_txn
-from penstock.api.transactions.add_partitions_to_txn import make_add_partitions_to_txn
-from penstock.api.transactions.describe_transactions import make_describe_transactions
-from penstock.api.transactions.end_txn import make_end_txn
-from penstock.api.transactions.list_transactions import make_list_transactions
+from penstock.api.transactions import add_partitions_to_txn as add_partitions_api
+from penstock.api.transactions.add_offsets_to_txn import add_offsets_to_txn
+from penstock.api.transactions.add_partitions_to_txn import add_partitions_to_txn
+from penstock.api.transactions.describe_transactions import describe_transactions
+from penstock.api.transactions.end_txn import end_txn
+from penstock.api.transactions.list_transactions import list_transactions
 from penstock.api.transactions.transaction_pattern import compile_pattern
-from penstock.api.transactions.txn_offset_commit import make_txn_offset_commit
-from penstock.api.transactions.write_txn_markers import make_write_txn_markers
+from penstock.api.transactions.write_txn_markers import write_txn_markers
 from penstock.core.contract import ProducerIdentity
 from penstock.core.replica.producer_state import EndMarker
 from penstock.model.errors import ApiError, ErrorCode
@@ -42,6 +42,7 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from penstock.wire.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+from support.record_handlers import txn_offset_commit_handler
 from support.worlds.transaction_shell import DATA, ID, TransactionShell, call, play
 
 NONE = ErrorCode.NONE
@@ -75,7 +76,7 @@ def adding(
 @pytest.mark.parametrize("version", range(6))
 def test_partitions_are_added_or_refused(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(services(shell))
+        handler = partial(add_partitions_to_txn, services(shell))
         await shell.started()
         producer = await shell.started()
         stale = await call(handler, adding(STALE, version, TOPICS), version)
@@ -99,7 +100,7 @@ def test_partitions_are_added_or_refused(tmp_path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(services(shell))
+        handler = partial(add_partitions_to_txn, services(shell))
         producer = await shell.begun()
         transactions = [
             AddPartitionsToTxnTransaction(ID, *producer, True, TOPICS),
@@ -117,10 +118,10 @@ def test_brokers_verify_many_transactions_at_once(tmp_path: Path, version: int) 
 def test_one_transaction_that_cannot_be_stored_does_not_hold_up_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(add_partitions_to_txn, "TOGETHER_S_MAX", 0.05)
+    monkeypatch.setattr(add_partitions_api, "TOGETHER_S_MAX", 0.05)
 
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(services(shell))
+        handler = partial(add_partitions_to_txn, services(shell))
         producer = await shell.started()
         never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         monkeypatch.setattr(Partition, "committed", lambda *_, **__: never)
@@ -139,13 +140,15 @@ def test_one_transaction_that_cannot_be_stored_does_not_hold_up_the_others(
 
 def test_partitions_of_an_absent_coordinator_are_refused(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_add_partitions_to_txn(services(shell))
+        handler = partial(add_partitions_to_txn, services(shell))
         shell.transactions.close()
         response = await call(handler, adding(STALE, 3, TOPICS), 3)
         assert errors_of(response, 3) == [("t", 0, ErrorCode.NOT_COORDINATOR)]
-        ended = await call(make_end_txn(services(shell)), EndTxnRequest(ID, *STALE, True), 3)
+        ended = await call(partial(end_txn, services(shell)), EndTxnRequest(ID, *STALE, True), 3)
         assert ended.error_code == ErrorCode.NOT_COORDINATOR
-        described = await call(make_describe_transactions(services(shell)), DescribeTransactionsRequest([ID, ""]), 0)
+        described = await call(
+            partial(describe_transactions, services(shell)), DescribeTransactionsRequest([ID, ""]), 0
+        )
         assert [row.error_code for row in described.transaction_states] == [
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.INVALID_REQUEST,
@@ -158,7 +161,7 @@ def test_partitions_of_an_absent_coordinator_are_refused(tmp_path: Path) -> None
 def test_offsets_of_a_group_join_the_transaction(tmp_path: Path, version: int) -> None:
     async def story(shell: TransactionShell) -> None:
         groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
-        handler = make_add_offsets_to_txn(services(shell, groups=groups))
+        handler = partial(add_offsets_to_txn, services(shell, groups=groups))
         await shell.started()
         producer = await shell.started()
         stale = await call(handler, AddOffsetsToTxnRequest(ID, *STALE, "readers"), version)
@@ -175,7 +178,7 @@ def test_offsets_of_a_group_join_the_transaction(tmp_path: Path, version: int) -
 
 def test_an_end_carries_the_new_epoch_from_version_5_on(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
-        handler = make_end_txn(services(shell))
+        handler = partial(end_txn, services(shell))
         producer = await shell.begun()
         response = await call(handler, EndTxnRequest(ID, *producer, True), 5)
         assert response == (0, NONE, 100, 1)
@@ -190,8 +193,8 @@ def test_transactions_are_listed_and_described(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         await shell.begun()
         describe, listing = (
-            make_describe_transactions(services(shell)),
-            make_list_transactions(services(shell)),
+            partial(describe_transactions, services(shell)),
+            partial(list_transactions, services(shell)),
         )
         [row] = (await call(describe, DescribeTransactionsRequest([ID]), 0)).transaction_states
         assert (row.transaction_state, row.topics[0].topic) == ("Ongoing", "t")
@@ -265,7 +268,7 @@ def test_markers_are_answered_one_by_one(tmp_path: Path) -> None:
         request = WriteTxnMarkersRequest(
             [WritableTxnMarker(7, 3, True, topics, 5), WritableTxnMarker(8, 0, False, topics[:1], 6)]
         )
-        response = await call(make_write_txn_markers(services(shell, write_marker=write)), request, 1)
+        response = await call(partial(write_txn_markers, services(shell, write_marker=write)), request, 1)
         errors = [
             (row.producer_id, topic.name, ErrorCode(topic.partitions[0].error_code))
             for row in response.markers
@@ -318,7 +321,7 @@ def test_offsets_are_committed_where_the_coordinator_vouches_for_it(
             asked.append((name, producer, partition, adds))
             return error
 
-        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, verify, OPEN)
+        handler = txn_offset_commit_handler(shell, groups, verify)
         absent = await call(handler, committing([("t", 0)]), version)
         assert codes(absent) == [ErrorCode.NOT_COORDINATOR]
         await groups.leader_of("readers")

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.api.access import check_all, split_by_right
-from penstock.api.configs.incremental_alter_configs import make_incremental_alter_configs
+from penstock.api.configs.incremental_alter_configs import incremental_alter_configs
 from penstock.api.context import Client, Handler, RequestContext, settled
-from penstock.api.groups.delete_groups import make_delete_groups
-from penstock.api.groups.offset_fetch import make_offset_fetch
-from penstock.api.observability.describe_lag import make_describe_lag
+from penstock.api.groups.delete_groups import delete_groups
+from penstock.api.groups.offset_fetch import offset_fetch
+from penstock.api.observability.describe_lag import describe_lag
 from penstock.api.pieces import DECIDED_MAX, GROUPS_MAX, ROWS_MAX, decide_in_pieces, in_turns
-from penstock.api.records.delete_records import make_delete_records
-from penstock.api.records.produce import ROWS_AT_ONCE_MAX, Produce
-from penstock.api.topics.describe_topic_partitions import make_describe_topic_partitions
+from penstock.api.records.delete_records import delete_records
+from penstock.api.records.produce_append import ROWS_AT_ONCE_MAX
+from penstock.api.topics.describe_topic_partitions import describe_topic_partitions
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.topics import NewTopic, create_topics
 from penstock.core.security.authorizer import Authorizer
@@ -34,6 +35,7 @@ from penstock.wire.messages.incremental_alter_configs import AlterConfigsResourc
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from support.record_handlers import produce_handler
 
 ROWS = 2_000
 NAMES = [f"n{number}" for number in range(ROWS)]
@@ -55,28 +57,28 @@ async def nothing(_: object) -> None:
 
 
 CASES: list[tuple[Callable[[Any], Handler], Any, Callable[[Any], Any], int]] = [
-    (make_delete_groups, DeleteGroupsRequest(NAMES), lambda answer: answer.results, GROUPS_MAX),
-    (make_describe_lag, DescribeLagRequest(NAMES), lambda answer: answer.groups, GROUPS_MAX),
+    (delete_groups, DeleteGroupsRequest(NAMES), lambda answer: answer.results, GROUPS_MAX),
+    (describe_lag, DescribeLagRequest(NAMES), lambda answer: answer.groups, GROUPS_MAX),
     (
-        make_offset_fetch,
+        offset_fetch,
         OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name) for name in NAMES]),
         lambda answer: answer.groups,
         GROUPS_MAX,
     ),
     (
-        make_delete_records,
+        delete_records,
         DeleteRecordsRequest([DeleteRecordsTopic(name, [DeleteRecordsPartition()]) for name in NAMES]),
         lambda answer: answer.topics,
         ROWS_MAX,
     ),
     (
-        make_delete_records,
+        delete_records,
         DeleteRecordsRequest([DeleteRecordsTopic("t", [DeleteRecordsPartition(number) for number in range(ROWS)])]),
         lambda answer: answer.topics[0].partitions,
         ROWS_MAX,
     ),
     (
-        make_incremental_alter_configs,
+        incremental_alter_configs,
         IncrementalAlterConfigsRequest([AlterConfigsResource(2, name) for name in NAMES]),
         lambda answer: answer.responses,
         ROWS_MAX,
@@ -84,13 +86,13 @@ CASES: list[tuple[Callable[[Any], Handler], Any, Callable[[Any], Any], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "request_", "rows", "rows_max"), CASES)
+@pytest.mark.parametrize(("serve", "request_", "rows", "rows_max"), CASES)
 def test_a_long_request_is_answered_in_turns(
-    make: Callable[[Any], Handler], request_: Any, rows: Callable[[Any], Any], rows_max: int
+    serve: Callable[..., Any], request_: Any, rows: Callable[[Any], Any], rows_max: int
 ) -> None:
     async def story() -> None:
         services = SimpleNamespace(access=AccessControl(Authorizer()), groups=None, settle_deletions=nothing)
-        answer, turns = await turns_during(make(services)(request_, CONTEXT))
+        answer, turns = await turns_during(serve(services, request_, CONTEXT))
         assert len(rows(answer)) == ROWS
         assert turns >= ROWS // rows_max
 
@@ -177,7 +179,7 @@ def test_topics_are_described_page_by_page_in_turns() -> None:
             image.replay(TopicRecord(name, name.rjust(16).encode()))
         node = SimpleNamespace(max_request_partition_size_limit=10)
         services: Any = SimpleNamespace(image=image, access=OPEN, settings=SimpleNamespace(node=node))
-        describe = make_describe_topic_partitions(services)
+        describe = partial(describe_topic_partitions, services)
         for request in (
             DescribeTopicPartitionsRequest(response_partition_limit=10),
             DescribeTopicPartitionsRequest([TopicRequest(name) for name in NAMES], 10),
@@ -197,16 +199,16 @@ def test_a_produce_to_many_partitions_is_appended_in_turns() -> None:
         partitions: Any = SimpleNamespace(is_behind=False, lookup=no_partition, image=Image())
         clock: Any = SimpleNamespace(now_ms=lambda: 0, monotonic_ms=lambda: 0)
         guard: Any = SimpleNamespace(watched=False)
-        handler = Produce(clock, partitions, guard, guard, OPEN)
+        produce = produce_handler(clock, partitions, guard, guard)
         rows = [PartitionProduceData(number, b"") for number in range(5 * ROWS_AT_ONCE_MAX + 1)]
         topics = [TopicProduceData("a", partition_data=rows), TopicProduceData("b", partition_data=rows)]
-        answer, turns = await turns_during(settled(handler.produce(ProduceRequest(None, 1, 0, topics), CONTEXT)))
+        answer, turns = await turns_during(settled(produce(ProduceRequest(None, 1, 0, topics), CONTEXT)))
         assert turns >= 10
         assert [topic.name for topic in answer.responses] == ["a", "b"]
         for topic in answer.responses:
             assert [row.index for row in topic.partition_responses] == list(range(len(rows)))
         few = ProduceRequest(None, 1, 0, [TopicProduceData("a", partition_data=rows[:ROWS_AT_ONCE_MAX])])
-        assert isinstance(handler.produce(few, CONTEXT), ProduceResponse)
+        assert isinstance(produce(few, CONTEXT), ProduceResponse)
 
     asyncio.run(story())
 

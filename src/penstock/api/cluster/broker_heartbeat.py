@@ -7,34 +7,32 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, ControllerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import ControllerServices, controller_api
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
-def make_broker_heartbeat(services: ControllerServices) -> Handler:
-    """The handler."""
-
-    async def broker_heartbeat(request: BrokerHeartbeatRequest, context: RequestContext) -> BrokerHeartbeatResponse:
-        client = context.client
-        client.when_closed("heartbeats", partial(services.controller.connection_lost, request.broker_id, client))
-        try:
-            reply = await services.controller.heartbeat(request, client)
-        except ApiError as error:
-            return BrokerHeartbeatResponse(error_code=error.code)
-        return BrokerHeartbeatResponse(
-            is_caught_up=reply.is_caught_up, is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down
-        )
-
-    return broker_heartbeat
-
-
-API = Api(
+@controller_api(
     ApiKey.BROKER_HEARTBEAT,
-    (0, 2),
-    on_controller=guarded(Operation.CLUSTER_ACTION, make_broker_heartbeat, BrokerHeartbeatResponse),
+    versions={
+        0: "the first version (KIP-631)",
+        1: "ids of failed log directories (KIP-858)",
+        2: "ids of cordoned log directories (KIP-1066)",
+    },
+    cluster_right=Operation.CLUSTER_ACTION,
 )
+async def broker_heartbeat(
+    services: ControllerServices, request: BrokerHeartbeatRequest, context: RequestContext
+) -> BrokerHeartbeatResponse:
+    client = context.client
+    client.when_closed("heartbeats", partial(services.controller.connection_lost, request.broker_id, client))
+    try:
+        reply = await services.controller.heartbeat(request, client)
+    except ApiError as error:
+        return BrokerHeartbeatResponse(error_code=error.code)
+    return BrokerHeartbeatResponse(
+        is_caught_up=reply.is_caught_up, is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down
+    )

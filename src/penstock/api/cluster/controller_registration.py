@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, ControllerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import ControllerServices, controller_api
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
@@ -14,23 +13,18 @@ from penstock.wire.messages.controller_registration import (
 )
 
 
-def make_controller_registration(services: ControllerServices) -> Handler:
-    """The handler."""
-
-    async def controller_registration(
-        request: ControllerRegistrationRequest, context: RequestContext
-    ) -> ControllerRegistrationResponse:
-        try:
-            await services.controller.register_controller(request)
-        except ApiError as error:
-            return ControllerRegistrationResponse(error_code=error.code, error_message=error.message)
-        return ControllerRegistrationResponse(error_message=None)
-
-    return controller_registration
-
-
-API = Api(
+@controller_api(
     ApiKey.CONTROLLER_REGISTRATION,
-    (0, 0),
-    on_controller=guarded(Operation.CLUSTER_ACTION, make_controller_registration, ControllerRegistrationResponse),
+    versions={
+        0: "the first version (KIP-919)",
+    },
+    cluster_right=Operation.CLUSTER_ACTION,
 )
+async def controller_registration(
+    services: ControllerServices, request: ControllerRegistrationRequest, context: RequestContext
+) -> ControllerRegistrationResponse:
+    try:
+        await services.controller.register_controller(request)
+    except ApiError as error:
+        return ControllerRegistrationResponse(error_code=error.code, error_message=error.message)
+    return ControllerRegistrationResponse(error_message=None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.api.access import NOT_ASKED, guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices, ControllerServices
+from penstock.api.access import NOT_ASKED
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, ControllerServices, broker_api, controller_api
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
 from penstock.runtime.raft.driver import RaftDriver
@@ -17,38 +17,39 @@ from penstock.wire.messages.describe_cluster import (
 
 BROKER_ENDPOINTS = 1
 CONTROLLER_ENDPOINTS = 2
+VERSIONS = {
+    0: "the first version (KIP-700)",
+    1: "endpoint types: brokers or controllers (KIP-919)",
+    2: "fenced brokers, if asked for, and marked in the response (KIP-1073)",
+}
 
 
-def make_describe_cluster(services: BrokerServices) -> Handler:
-    """The handler."""
-
-    def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-        if request.endpoint_type != BROKER_ENDPOINTS:
-            return DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-                error_message="this listener serves brokers' clients; ask a controller listener about controllers",
-                endpoint_type=BROKER_ENDPOINTS,
-            )
-        brokers = []
-        for broker in services.image.brokers.values():
-            endpoint = broker.endpoint(context.client.listener_name)
-            if endpoint is not None and (request.include_fenced_brokers or not broker.fenced):
-                brokers.append(
-                    DescribeClusterBroker(broker.broker_id, *endpoint, broker.registration.rack, broker.fenced)
-                )
+@broker_api(ApiKey.DESCRIBE_CLUSTER, versions=VERSIONS)
+def describe_cluster(
+    services: BrokerServices, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKER_ENDPOINTS:
         return DescribeClusterResponse(
-            error_message=None,
-            cluster_id=services.cluster_id,
-            controller_id=services.controller_id(),
-            brokers=brokers,
-            cluster_authorized_operations=(
-                services.access.operations_on_cluster(context.client)
-                if request.include_cluster_authorized_operations
-                else NOT_ASKED
-            ),
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this listener serves brokers' clients; ask a controller listener about controllers",
+            endpoint_type=BROKER_ENDPOINTS,
         )
-
-    return describe_cluster
+    brokers = []
+    for broker in services.image.brokers.values():
+        endpoint = broker.endpoint(context.client.listener_name)
+        if endpoint is not None and (request.include_fenced_brokers or not broker.fenced):
+            brokers.append(DescribeClusterBroker(broker.broker_id, *endpoint, broker.registration.rack, broker.fenced))
+    return DescribeClusterResponse(
+        error_message=None,
+        cluster_id=services.cluster_id,
+        controller_id=services.controller_id(),
+        brokers=brokers,
+        cluster_authorized_operations=(
+            services.access.operations_on_cluster(context.client)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
+        ),
+    )
 
 
 def voter_addresses(raft: RaftDriver) -> dict[int, tuple[str, int]]:
@@ -57,44 +58,30 @@ def voter_addresses(raft: RaftDriver) -> dict[int, tuple[str, int]]:
     return {voter: address for voter, address in found if address is not None}
 
 
-def make_describe_controllers(services: ControllerServices) -> Handler:
-    """The handler of the controller listener, which describes controllers instead of brokers.
-
-    A controller's own registration takes precedence over its address as a voter.
-    """
-
-    def describe_controllers(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-        if request.endpoint_type != CONTROLLER_ENDPOINTS:
-            return DescribeClusterResponse(
-                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-                error_message="this is a controller; ask a broker's listener about brokers",
-                endpoint_type=CONTROLLER_ENDPOINTS,
-            )
-        known = voter_addresses(services.raft)
-        for controller in services.image.controllers.values():
-            for endpoint in controller.end_points:
-                if endpoint.name == context.client.listener_name:
-                    known[controller.controller_id] = (endpoint.host, endpoint.port)
+@controller_api(ApiKey.DESCRIBE_CLUSTER, versions=VERSIONS, cluster_right=Operation.ALTER)
+def describe_controllers(
+    services: ControllerServices, request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    if request.endpoint_type != CONTROLLER_ENDPOINTS:
         return DescribeClusterResponse(
-            error_message=None,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this is a controller; ask a broker's listener about brokers",
             endpoint_type=CONTROLLER_ENDPOINTS,
-            cluster_id=services.cluster_id,
-            controller_id=services.raft.leader_id,
-            brokers=[DescribeClusterBroker(node_id, host, port) for node_id, (host, port) in sorted(known.items())],
-            cluster_authorized_operations=(
-                services.access.operations_on_cluster(context.client)
-                if request.include_cluster_authorized_operations
-                else NOT_ASKED
-            ),
         )
-
-    return describe_controllers
-
-
-API = Api(
-    ApiKey.DESCRIBE_CLUSTER,
-    (0, 2),
-    on_broker=make_describe_cluster,
-    # Unlike brokers, controllers are only shown to clients that may change them.
-    on_controller=guarded(Operation.ALTER, make_describe_controllers, DescribeClusterResponse),
-)
+    known = voter_addresses(services.raft)
+    for controller in services.image.controllers.values():
+        for endpoint in controller.end_points:
+            if endpoint.name == context.client.listener_name:
+                known[controller.controller_id] = (endpoint.host, endpoint.port)
+    return DescribeClusterResponse(
+        error_message=None,
+        endpoint_type=CONTROLLER_ENDPOINTS,
+        cluster_id=services.cluster_id,
+        controller_id=services.raft.leader_id,
+        brokers=[DescribeClusterBroker(node_id, host, port) for node_id, (host, port) in sorted(known.items())],
+        cluster_authorized_operations=(
+            services.access.operations_on_cluster(context.client)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
+        ),
+    )

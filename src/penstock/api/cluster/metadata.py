@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.api.access import NOT_ASKED
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.pieces import ROWS_MAX, in_turns
 from penstock.core.metadata.image import Broker, Image, PartitionState, Topic
 from penstock.core.metadata.topic_names import AUDIT_TOPIC, INTERNAL_TOPICS, check_topic_name
@@ -34,160 +34,200 @@ CREATE_TOPICS_VERSION = 7
 DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 
 
-def make_metadata(services: BrokerServices) -> Handler:
-    """The handler."""
-    node = services.settings.node
-    auto_create, created_max = node.auto_create_topics_enable, node.penstock_auto_create_topics_max
-
-    def metadata(
-        request: MetadataRequest, context: RequestContext
-    ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-        wanted = request.topics
-        if wanted is None or (not wanted and context.api_version == 0):
-            if len(services.image.topics) > ROWS_MAX:
-                return respond_with_all(request, context)
-            seen = services.access.allowed(context.client, DESCRIBE, TOPIC, services.image.topics)
-            return respond([describe(services.image.topics[name], request, context) for name in seen], request, context)
-        if len(wanted) > ROWS_MAX:
-            return create_then_respond(wanted, request, context)
-        if may_create_any(request, context) and any(is_missing(topic.name, context) for topic in wanted):
-            return create_then_respond(wanted, request, context)
-        return respond([find(topic, request, context) for topic in wanted], request, context)
-
-    async def respond_with_all(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-        topics = []
-        async for name in in_turns([*services.image.topics]):
-            topic = services.image.topics.get(name)
-            if topic is not None and services.access.allows(context.client, DESCRIBE, TOPIC, name, quiet=True):
-                topics.append(describe(topic, request, context))
-        return respond(topics, request, context)
-
-    async def create_then_respond(
-        wanted: Sequence[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
-    ) -> MetadataResponse:
-        refused: set[str | None] = set()
-        if may_create_any(request, context):
-            refused = await create([topic.name async for topic in in_turns(wanted)], context)
-        topics = [
-            find(topic, request, context) if topic.name not in refused else refuse(topic.name)
-            async for topic in in_turns(wanted)
-        ]
-        return respond(topics, request, context)
-
-    def may_create_any(request: MetadataRequest, context: RequestContext) -> bool:
-        return auto_create and (request.allow_auto_topic_creation or context.api_version < 4)
-
-    async def create(names: list[str | None], context: RequestContext) -> set[str | None]:
-        """Create the topics that there are not, as many as one request may; returns those that the client may not.
-
-        Clients ask again for those that are still unknown.
-        """
-        refused: set[str | None] = set()
-        creatable: dict[str, None] = {}
-        async for name in in_turns(names):
-            if name is None or not is_missing(name, context):
-                continue
-            if not may_create(name, context):
-                refused.add(name)
-            elif len(creatable) < created_max and _is_valid(name):
-                creatable[name] = None
-        left = [*creatable]
-        while left:
-            # With the client's own name and rights, and on its own account.
-            wanted = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in left[:ROWS_MAX]])
-            left = left[ROWS_MAX:]
-            with suppress(ApiError):
-                await services.decide(ApiKey.CREATE_TOPICS, wanted, context._replace(api_version=CREATE_TOPICS_VERSION))
-        return refused
-
-    def is_missing(name: str | None, context: RequestContext) -> bool:
-        """Whether there is no such topic, as far as the client may know."""
-        is_possible = name and name not in services.image.topics and name != AUDIT_TOPIC
-        return bool(is_possible) and may_describe(name or "", context)
-
-    def may_describe(name: str, context: RequestContext) -> bool:
-        return services.access.allows(context.client, DESCRIBE, TOPIC, name)
-
-    def may_create(name: str, context: RequestContext) -> bool:
-        client = context.client
-        return services.access.allows_on_cluster(client, Operation.CREATE, quiet=True) or services.access.allows(
-            client, Operation.CREATE, ResourceType.TOPIC, name
+@broker_api(
+    ApiKey.METADATA,
+    versions={
+        0: "the first version; an empty list of topics asks for all of them",
+        1: "racks, the controller's id and internal topics; null asks for all topics, [] for none",
+        2: "the cluster id in the response (KIP-78)",
+        3: "the response tells the throttle time (KIP-124)",
+        4: "the request says whether missing topics may be created",
+        5: "offline replicas of each partition in the response (KIP-112)",
+        6: "the same fields; brokers throttle after the response (KIP-219)",
+        7: "leader epochs of partitions in the response (KIP-320)",
+        8: "operations that the client may do on topics and the cluster, if asked for (KIP-430)",
+        9: "flexible versions (KIP-482)",
+        10: "topic ids in the response (KIP-516)",
+        11: "no more authorized operations of the cluster; DescribeCluster tells them (KIP-700)",
+        12: "topics may be asked for by id; names in the response may be null (KIP-516)",
+        13: "an error code for the whole response, so that a client can bootstrap again (KIP-1102)",
+    },
+)
+def metadata(
+    services: BrokerServices, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    wanted = request.topics
+    if wanted is None or (not wanted and context.api_version == 0):
+        if len(services.image.topics) > ROWS_MAX:
+            return _respond_with_all(services, request, context)
+        seen = services.access.allowed(context.client, DESCRIBE, TOPIC, services.image.topics)
+        return _respond(
+            services,
+            [_describe(services, services.image.topics[name], request, context) for name in seen],
+            request,
+            context,
         )
+    if len(wanted) > ROWS_MAX:
+        return _create_then_respond(services, wanted, request, context)
+    if _may_create_any(services, request, context) and any(
+        _is_missing(services, topic.name, context) for topic in wanted
+    ):
+        return _create_then_respond(services, wanted, request, context)
+    return _respond(services, [_find(services, topic, request, context) for topic in wanted], request, context)
 
-    def refuse(name: str | None, topic_id: Uuid = ZERO_UUID) -> MetadataResponseTopic:
-        return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_id)
 
-    def find(wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
-        if wanted.name is None or (not wanted.name and wanted.topic_id != ZERO_UUID):
-            by_id = services.image.topics_by_id.get(wanted.topic_id)
-            nameless = None if context.api_version >= NULL_NAMES_SINCE else ""
-            if by_id is None:
-                return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, nameless, wanted.topic_id)
-            if services.access.is_on and not may_describe(by_id.name, context):
-                return refuse(nameless, wanted.topic_id)
-            return describe(by_id, request, context)
-        if services.access.is_on and not may_describe(wanted.name, context):
-            return refuse(wanted.name)
-        by_name = services.image.topics.get(wanted.name)
-        if by_name is not None:
-            return describe(by_name, request, context)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        try:
-            check_topic_name(wanted.name)
-        except ApiError as error:
-            code = error.code
-        allowed = operations(wanted.name, request, context)
-        return MetadataResponseTopic(code, wanted.name, topic_authorized_operations=allowed)
+async def _respond_with_all(
+    services: BrokerServices, request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    topics = []
+    async for name in in_turns([*services.image.topics]):
+        topic = services.image.topics.get(name)
+        if topic is not None and services.access.allows(context.client, DESCRIBE, TOPIC, name, quiet=True):
+            topics.append(_describe(services, topic, request, context))
+    return _respond(services, topics, request, context)
 
-    def describe(topic: Topic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:
-        return MetadataResponseTopic(
-            error_code=ErrorCode.NONE,
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=topic.name in INTERNAL_TOPICS,
-            partitions=partitions(topic, context.client.listener_name),
-            topic_authorized_operations=operations(topic.name, request, context),
+
+async def _create_then_respond(
+    services: BrokerServices, wanted: Sequence[MetadataRequestTopic], request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    refused: set[str | None] = set()
+    if _may_create_any(services, request, context):
+        refused = await _create(services, [topic.name async for topic in in_turns(wanted)], context)
+    topics = [
+        _find(services, topic, request, context) if topic.name not in refused else _refuse(topic.name)
+        async for topic in in_turns(wanted)
+    ]
+    return _respond(services, topics, request, context)
+
+
+def _may_create_any(services: BrokerServices, request: MetadataRequest, context: RequestContext) -> bool:
+    return services.settings.node.auto_create_topics_enable and (
+        request.allow_auto_topic_creation or context.api_version < 4
+    )
+
+
+async def _create(services: BrokerServices, names: list[str | None], context: RequestContext) -> set[str | None]:
+    """Create the topics that there are not, as many as one request may; returns those that the client may not.
+
+    Clients ask again for those that are still unknown.
+    """
+    refused: set[str | None] = set()
+    creatable: dict[str, None] = {}
+    async for name in in_turns(names):
+        if name is None or not _is_missing(services, name, context):
+            continue
+        if not _may_create(services, name, context):
+            refused.add(name)
+        elif len(creatable) < services.settings.node.penstock_auto_create_topics_max and _is_valid(name):
+            creatable[name] = None
+    left = [*creatable]
+    while left:
+        # With the client's own name and rights, and on its own account.
+        wanted = CreateTopicsRequest([CreatableTopic(name, -1, -1) for name in left[:ROWS_MAX]])
+        left = left[ROWS_MAX:]
+        with suppress(ApiError):
+            await services.decide(ApiKey.CREATE_TOPICS, wanted, context._replace(api_version=CREATE_TOPICS_VERSION))
+    return refused
+
+
+def _is_missing(services: BrokerServices, name: str | None, context: RequestContext) -> bool:
+    """Whether there is no such topic, as far as the client may know."""
+    is_possible = name and name not in services.image.topics and name != AUDIT_TOPIC
+    return bool(is_possible) and _may_describe(services, name or "", context)
+
+
+def _may_describe(services: BrokerServices, name: str, context: RequestContext) -> bool:
+    return services.access.allows(context.client, DESCRIBE, TOPIC, name)
+
+
+def _may_create(services: BrokerServices, name: str, context: RequestContext) -> bool:
+    client = context.client
+    return services.access.allows_on_cluster(client, Operation.CREATE, quiet=True) or services.access.allows(
+        client, Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def _refuse(name: str | None, topic_id: Uuid = ZERO_UUID) -> MetadataResponseTopic:
+    return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, topic_id)
+
+
+def _find(
+    services: BrokerServices, wanted: MetadataRequestTopic, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
+    if wanted.name is None or (not wanted.name and wanted.topic_id != ZERO_UUID):
+        by_id = services.image.topics_by_id.get(wanted.topic_id)
+        nameless = None if context.api_version >= NULL_NAMES_SINCE else ""
+        if by_id is None:
+            return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, nameless, wanted.topic_id)
+        if services.access.is_on and not _may_describe(services, by_id.name, context):
+            return _refuse(nameless, wanted.topic_id)
+        return _describe(services, by_id, request, context)
+    if services.access.is_on and not _may_describe(services, wanted.name, context):
+        return _refuse(wanted.name)
+    by_name = services.image.topics.get(wanted.name)
+    if by_name is not None:
+        return _describe(services, by_name, request, context)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_topic_name(wanted.name)
+    except ApiError as error:
+        code = error.code
+    allowed = _operations(services, wanted.name, request, context)
+    return MetadataResponseTopic(code, wanted.name, topic_authorized_operations=allowed)
+
+
+def _describe(
+    services: BrokerServices, topic: Topic, request: MetadataRequest, context: RequestContext
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=_partitions(services, topic, context.client.listener_name),
+        topic_authorized_operations=_operations(services, topic.name, request, context),
+    )
+
+
+def _operations(services: BrokerServices, name: str, request: MetadataRequest, context: RequestContext) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return services.access.operations(context.client, ResourceType.TOPIC, name)
+
+
+def _partitions(services: BrokerServices, topic: Topic, listener_name: str) -> Sequence[MetadataResponsePartition]:
+    reachable = frozenset(row[0] for row in brokers_on(services.image, listener_name))
+    return [
+        MetadataResponsePartition(
+            error_code=leader_error(services.image, state.leader, reachable),
+            partition_index=index,
+            leader_id=state.leader if state.leader in reachable else NO_LEADER,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.in_sync_replicas,
+            offline_replicas=offline_replicas(services.image, state),
         )
+        for index, state in enumerate(topic.partitions)
+    ]
 
-    def operations(name: str, request: MetadataRequest, context: RequestContext) -> int:
-        if not request.include_topic_authorized_operations:
-            return NOT_ASKED
-        return services.access.operations(context.client, ResourceType.TOPIC, name)
 
-    def partitions(topic: Topic, listener_name: str) -> Sequence[MetadataResponsePartition]:
-        reachable = frozenset(row[0] for row in brokers_on(services.image, listener_name))
-        return [
-            MetadataResponsePartition(
-                error_code=leader_error(services.image, state.leader, reachable),
-                partition_index=index,
-                leader_id=state.leader if state.leader in reachable else NO_LEADER,
-                leader_epoch=state.leader_epoch,
-                replica_nodes=state.replicas,
-                isr_nodes=state.in_sync_replicas,
-                offline_replicas=offline_replicas(services.image, state),
-            )
-            for index, state in enumerate(topic.partitions)
-        ]
-
-    def respond(
-        topics: list[MetadataResponseTopic], request: MetadataRequest, context: RequestContext
-    ) -> MetadataResponse:
-        return MetadataResponse(
-            brokers=[
-                MetadataResponseBroker(broker_id, host, port, rack)
-                for broker_id, host, port, rack in brokers_on(services.image, context.client.listener_name)
-            ],
-            cluster_id=services.cluster_id,
-            controller_id=services.controller_id(),
-            topics=topics,
-            cluster_authorized_operations=(
-                services.access.operations_on_cluster(context.client)
-                if request.include_cluster_authorized_operations
-                else NOT_ASKED
-            ),
-        )
-
-    return metadata
+def _respond(
+    services: BrokerServices, topics: list[MetadataResponseTopic], request: MetadataRequest, context: RequestContext
+) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(broker_id, host, port, rack)
+            for broker_id, host, port, rack in brokers_on(services.image, context.client.listener_name)
+        ],
+        cluster_id=services.cluster_id,
+        controller_id=services.controller_id(),
+        topics=topics,
+        cluster_authorized_operations=(
+            services.access.operations_on_cluster(context.client)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
+        ),
+    )
 
 
 def _is_valid(name: str) -> bool:
@@ -223,6 +263,3 @@ def offline_replicas(image: Image, state: PartitionState) -> list[int]:
 
 def _is_online(broker: Broker | None, state: PartitionState, replica: int) -> bool:
     return broker is not None and not broker.fenced and broker.has_online_directory(state.directory(replica))
-
-
-API = Api(ApiKey.METADATA, (0, 13), on_broker=make_metadata)

@@ -7,9 +7,8 @@ named them have them off. Not yet: changing `kraft.version`, which is what the c
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, forwarded_api
 from penstock.core.metadata.features import FeatureUpdate, UpgradeType
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
@@ -22,36 +21,32 @@ from penstock.wire.messages.update_features import (
 )
 
 
-def make_update_features(services: SharedServices) -> Handler:
-    """The handler."""
-
-    async def update_features(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-        updates = [
-            FeatureUpdate(row.feature, row.max_version_level, _kind(row, context.api_version))
-            for row in request.feature_updates
-        ]
-        try:
-            await services.controller.update_features(updates, validate_only=request.validate_only)
-        except ApiError as error:
-            results = [
-                UpdatableFeatureResult(row.feature, error.code, error.message) for row in request.feature_updates
-            ]
-            return UpdateFeaturesResponse(error_code=error.code, error_message=error.message, results=results)
-        results = [UpdatableFeatureResult(row.feature, error_message=None) for row in request.feature_updates]
-        return UpdateFeaturesResponse(error_message=None, results=results)
-
-    return update_features
+@forwarded_api(
+    ApiKey.UPDATE_FEATURES,
+    versions={
+        0: "the first version: downgrades by a flag (KIP-584)",
+        1: "upgrade types instead of the downgrade flag, and dry runs (KIP-778)",
+        2: "no more results of single features; one error for the whole request",
+    },
+    cluster_right=Operation.ALTER,
+)
+async def update_features(
+    services: SharedServices, request: UpdateFeaturesRequest, context: RequestContext
+) -> UpdateFeaturesResponse:
+    updates = [
+        FeatureUpdate(row.feature, row.max_version_level, _kind(row, context.api_version))
+        for row in request.feature_updates
+    ]
+    try:
+        await services.controller.update_features(updates, validate_only=request.validate_only)
+    except ApiError as error:
+        results = [UpdatableFeatureResult(row.feature, error.code, error.message) for row in request.feature_updates]
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message, results=results)
+    results = [UpdatableFeatureResult(row.feature, error_message=None) for row in request.feature_updates]
+    return UpdateFeaturesResponse(error_message=None, results=results)
 
 
 def _kind(row: FeatureUpdateKey, api_version: int) -> int:
     if api_version > 0:
         return row.upgrade_type
     return UpgradeType.SAFE_DOWNGRADE if row.allow_downgrade else UpgradeType.UPGRADE
-
-
-API = shared_api(
-    ApiKey.UPDATE_FEATURES,
-    (0, 2),
-    guarded(Operation.ALTER, make_update_features, UpdateFeaturesResponse),
-    is_forwarded=True,
-)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.api.configs.config_resources import alter_each, check_dead_letter_topic, check_right, scope_of
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, forwarded_api
 from penstock.config.alter import validate_overrides
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
@@ -19,32 +19,39 @@ from penstock.wire.messages.alter_configs import (
 )
 
 
-def make_alter_configs(services: SharedServices) -> Handler:
-    """The handler."""
-
-    async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-        outcomes = await alter_each(request.resources, lambda resource: alter(resource, request.validate_only, context))
-        return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes])
-
-    async def alter(resource: AlterConfigsResource, validate_only: bool, context: RequestContext) -> None:
-        check_right(services.access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
-        kind, scope = scope_of(resource.resource_type, resource.resource_name)
-        wanted: dict[str, str] = {}
-        for row in resource.configs:
-            if row.value is None:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} has no value: give one, or leave it out")
-            if row.name in wanted:
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} is named twice")
-            wanted[row.name] = row.value
-
-        def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            validate_overrides(wanted, scope, defaults=services.settings.topic_defaults(), before=current)
-            check_dead_letter_topic(services.access, context, services.image, scope, current, wanted)
-            return wanted
-
-        await services.controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
-
-    return alter_configs
+@forwarded_api(
+    ApiKey.ALTER_CONFIGS,
+    versions={
+        0: "the first version (KIP-133)",
+        1: "the same fields; brokers throttle after the response (KIP-219)",
+        2: "flexible versions (KIP-482)",
+    },
+)
+async def alter_configs(
+    services: SharedServices, request: AlterConfigsRequest, context: RequestContext
+) -> AlterConfigsResponse:
+    outcomes = await alter_each(
+        request.resources, lambda resource: _alter(services, resource, request.validate_only, context)
+    )
+    return AlterConfigsResponse(responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes])
 
 
-API = shared_api(ApiKey.ALTER_CONFIGS, (0, 2), make_alter_configs, is_forwarded=True)
+async def _alter(
+    services: SharedServices, resource: AlterConfigsResource, validate_only: bool, context: RequestContext
+) -> None:
+    check_right(services.access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+    kind, scope = scope_of(resource.resource_type, resource.resource_name)
+    wanted: dict[str, str] = {}
+    for row in resource.configs:
+        if row.value is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} has no value: give one, or leave it out")
+        if row.name in wanted:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{row.name} is named twice")
+        wanted[row.name] = row.value
+
+    def change(current: Mapping[str, str]) -> Mapping[str, str]:
+        validate_overrides(wanted, scope, defaults=services.settings.topic_defaults(), before=current)
+        check_dead_letter_topic(services.access, context, services.image, scope, current, wanted)
+        return wanted
+
+    await services.controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.api.configs.config_resources import alter_each, check_dead_letter_topic, check_right, scope_of
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, forwarded_api
 from penstock.config.alter import Alteration, AlterOperation, apply_incremental
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
@@ -19,30 +19,35 @@ from penstock.wire.messages.incremental_alter_configs import (
 )
 
 
-def make_incremental_alter_configs(services: SharedServices) -> Handler:
-    """The handler."""
+@forwarded_api(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    versions={
+        0: "the first version (KIP-339)",
+        1: "flexible versions (KIP-482)",
+    },
+)
+async def incremental_alter_configs(
+    services: SharedServices, request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    outcomes = await alter_each(
+        request.resources, lambda resource: _alter(services, resource, request.validate_only, context)
+    )
+    return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes])
 
-    async def incremental_alter_configs(
-        request: IncrementalAlterConfigsRequest, context: RequestContext
-    ) -> IncrementalAlterConfigsResponse:
-        outcomes = await alter_each(request.resources, lambda resource: alter(resource, request.validate_only, context))
-        return IncrementalAlterConfigsResponse(
-            responses=[AlterConfigsResourceResponse(*outcome) for outcome in outcomes]
-        )
 
-    async def alter(resource: AlterConfigsResource, validate_only: bool, context: RequestContext) -> None:
-        check_right(services.access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
-        kind, scope = scope_of(resource.resource_type, resource.resource_name)
-        operations = [Alteration(row.name, _operation(row.config_operation), row.value) for row in resource.configs]
+async def _alter(
+    services: SharedServices, resource: AlterConfigsResource, validate_only: bool, context: RequestContext
+) -> None:
+    check_right(services.access, context, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
+    kind, scope = scope_of(resource.resource_type, resource.resource_name)
+    operations = [Alteration(row.name, _operation(row.config_operation), row.value) for row in resource.configs]
 
-        def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            after = apply_incremental(current, operations, scope, services.settings.topic_defaults())
-            check_dead_letter_topic(services.access, context, services.image, scope, current, after)
-            return after
+    def change(current: Mapping[str, str]) -> Mapping[str, str]:
+        after = apply_incremental(current, operations, scope, services.settings.topic_defaults())
+        check_dead_letter_topic(services.access, context, services.image, scope, current, after)
+        return after
 
-        await services.controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
-
-    return incremental_alter_configs
+    await services.controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
 
 
 def _operation(code: int) -> AlterOperation:
@@ -52,6 +57,3 @@ def _operation(code: int) -> AlterOperation:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{code} is no operation: 0 to 3 are set, delete, append, subtract"
         ) from None
-
-
-API = shared_api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), make_incremental_alter_configs, is_forwarded=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
+from penstock.api.context import RequestContext
 from penstock.api.declaration import SharedServices, shared_api
 from penstock.core.metadata.image import ResourceType
 from penstock.model.access import Operation
@@ -24,33 +23,27 @@ LISTED = (
 )
 
 
-def make_list_config_resources(services: SharedServices) -> Handler:
-    """The handler."""
-
-    def list_config_resources(
-        request: ListConfigResourcesRequest, context: RequestContext
-    ) -> ListConfigResourcesResponse:
-        if context.api_version == 0:
-            wanted = {int(ResourceType.CLIENT_METRICS)}
-        else:
-            wanted = set(request.resource_types) or {int(kind) for kind in LISTED}
-        if not wanted.issubset(LISTED):
-            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        found = {(kind, name) for kind, name in services.image.configs if kind in wanted and name}
-        if ResourceType.TOPIC in wanted:
-            found.update((int(ResourceType.TOPIC), name) for name in services.image.topics)
-        for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
-            if kind in wanted:
-                found.update((int(kind), str(broker)) for broker in services.image.brokers)
-        return ListConfigResourcesResponse(
-            config_resources=[ConfigResource(name, kind) for kind, name in sorted(found)]
-        )
-
-    return list_config_resources
-
-
-API = shared_api(
+@shared_api(
     ApiKey.LIST_CONFIG_RESOURCES,
-    (0, 1),
-    guarded(Operation.DESCRIBE_CONFIGS, make_list_config_resources, ListConfigResourcesResponse),
+    versions={
+        0: "the first version: client metrics resources only (KIP-1000)",
+        1: "resource types, as a filter in the request and in the response (KIP-1142)",
+    },
+    cluster_right=Operation.DESCRIBE_CONFIGS,
 )
+def list_config_resources(
+    services: SharedServices, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    if context.api_version == 0:
+        wanted = {int(ResourceType.CLIENT_METRICS)}
+    else:
+        wanted = set(request.resource_types) or {int(kind) for kind in LISTED}
+    if not wanted.issubset(LISTED):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    found = {(kind, name) for kind, name in services.image.configs if kind in wanted and name}
+    if ResourceType.TOPIC in wanted:
+        found.update((int(ResourceType.TOPIC), name) for name in services.image.topics)
+    for kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        if kind in wanted:
+            found.update((int(kind), str(broker)) for broker in services.image.brokers)
+    return ListConfigResourcesResponse(config_resources=[ConfigResource(name, kind) for kind, name in sorted(found)])

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from penstock.api.access import check
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
-from penstock.api.groups.group_requests import check_consumer_protocol, check_described_topics, describing
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
+from penstock.api.groups.group_requests import check_consumer_protocol, check_described_topics, describe_each
 from penstock.model.access import Operation, ResourceType
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
+from penstock.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
 
 
-def make_consumer_group_describe(services: BrokerServices) -> Handler:
-    """The handler."""
+@broker_api(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions={
+        0: "the first version (KIP-848)",
+        1: "the response says which protocol each member uses, classic or consumer (KIP-1099)",
+    },
+)
+async def consumer_group_describe(
+    services: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=await describe_each(services, request, context, _describe, DescribedGroup)
+    )
 
-    async def describe(group: str, context: RequestContext) -> DescribedGroup:
-        check_consumer_protocol(services.image, services.groups)
-        check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
-        found: DescribedGroup = await services.groups.read(group, lambda shard: shard.consumer.describe(group))
-        await check_described_topics(services.access, context, _topics(found))
-        return found
 
-    return describing(services.access, describe, DescribedGroup, ConsumerGroupDescribeResponse)
+async def _describe(services: BrokerServices, group: str, context: RequestContext) -> DescribedGroup:
+    check_consumer_protocol(services.image, services.groups)
+    check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
+    found: DescribedGroup = await services.groups.read(group, lambda shard: shard.consumer.describe(group))
+    await check_described_topics(services.access, context, _topics(found))
+    return found
 
 
 def _topics(group: DescribedGroup) -> set[str]:
@@ -32,6 +46,3 @@ def _topics(group: DescribedGroup) -> set[str]:
         for assignment in (member.assignment, member.target_assignment):
             names.update(row.topic_name for row in assignment.topic_partitions)
     return names
-
-
-API = Api(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), on_broker=make_consumer_group_describe)

@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from penstock.api.access import check, check_all
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import answer_or, caller_of, check_consumer_protocol
 from penstock.api.pieces import ROWS_MAX
 from penstock.model.access import Operation, ResourceType
@@ -20,56 +20,57 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 )
 
 
-def make_consumer_group_heartbeat(services: BrokerServices) -> Handler:
-    """The handler."""
+@broker_api(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    versions={
+        0: "the first version: topics by name; the coordinator can choose member ids (KIP-848)",
+        1: "subscription by regular expression (KIP-848); clients choose member ids (KIP-1082)",
+    },
+)
+def consumer_group_heartbeat(
+    services: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> (
+    ConsumerGroupHeartbeatResponse
+    | asyncio.Future[ConsumerGroupHeartbeatResponse]
+    | Coroutine[Any, Any, ConsumerGroupHeartbeatResponse]
+):
+    names = request.subscribed_topic_names or ()
+    if len(names) > ROWS_MAX:
+        return _subscribe_to_many(services, names, request, context)
+    try:
+        check_consumer_protocol(services.image, services.groups)
+        check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        for name in names if services.access.is_on else ():
+            check(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    except ApiError as error:
+        return _refused(error)
+    return _ask(services, request, context)
 
-    def consumer_group_heartbeat(
-        request: ConsumerGroupHeartbeatRequest, context: RequestContext
-    ) -> (
-        ConsumerGroupHeartbeatResponse
-        | asyncio.Future[ConsumerGroupHeartbeatResponse]
-        | Coroutine[Any, Any, ConsumerGroupHeartbeatResponse]
-    ):
-        names = request.subscribed_topic_names or ()
-        if len(names) > ROWS_MAX:
-            return subscribe_to_many(names, request, context)
-        try:
-            check_consumer_protocol(services.image, services.groups)
-            check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
-            for name in names if services.access.is_on else ():
-                check(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-        except ApiError as error:
-            return _refused(error)
-        return ask(request, context)
 
-    async def subscribe_to_many(
-        names: Sequence[str], request: ConsumerGroupHeartbeatRequest, context: RequestContext
-    ) -> ConsumerGroupHeartbeatResponse:
-        try:
-            check_consumer_protocol(services.image, services.groups)
-            check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
-            await check_all(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
-        except ApiError as error:
-            return _refused(error)
-        return await ask(request, context)
+async def _subscribe_to_many(
+    services: BrokerServices, names: Sequence[str], request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    try:
+        check_consumer_protocol(services.image, services.groups)
+        check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        await check_all(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
+    except ApiError as error:
+        return _refused(error)
+    return await _ask(services, request, context)
 
-    def ask(
-        request: ConsumerGroupHeartbeatRequest, context: RequestContext
-    ) -> asyncio.Future[ConsumerGroupHeartbeatResponse]:
-        caller = caller_of(context, services.access)
-        return answer_or(
-            services.groups,
-            request.group_id,
-            lambda shard, token, now_ms: shard.consumer.heartbeat(request, caller, token, now_ms),
-            lambda code: ConsumerGroupHeartbeatResponse(error_code=code, error_message=code.name),
-            gather=True,
-        )
 
-    return consumer_group_heartbeat
+def _ask(
+    services: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> asyncio.Future[ConsumerGroupHeartbeatResponse]:
+    caller = caller_of(context, services.access)
+    return answer_or(
+        services.groups,
+        request.group_id,
+        lambda shard, token, now_ms: shard.consumer.heartbeat(request, caller, token, now_ms),
+        lambda code: ConsumerGroupHeartbeatResponse(error_code=code, error_message=code.name),
+        gather=True,
+    )
 
 
 def _refused(error: ApiError) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-
-
-API = Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), on_broker=make_consumer_group_heartbeat)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, Protocol, TypeVar
 
 from penstock.api.access import check_all
-from penstock.api.context import Handler, RequestContext
+from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices
 from penstock.core.group.contract import Caller, Effects, Token
 from penstock.core.group.shard import GroupShard
@@ -85,6 +85,25 @@ async def check_described_topics(access: AccessControl, context: RequestContext,
         ) from None
 
 
+class DescribeRequest(Protocol):
+    """A request to describe groups."""
+
+    @property
+    def group_ids(self) -> Sequence[str]: ...
+
+    @property
+    def include_authorized_operations(self) -> bool: ...
+
+
+class OfMember(Protocol):
+    """A request of a member of a group."""
+
+    @property
+    def group_id(self) -> str: ...
+
+
+MemberRequest = TypeVar("MemberRequest", bound=OfMember)
+MemberResponse = TypeVar("MemberResponse")
 Described = TypeVar(
     "Described",
     describe_groups.DescribedGroup,
@@ -102,49 +121,42 @@ def with_operations(group: Described, access: AccessControl, context: RequestCon
     return group._replace(authorized_operations=allowed)
 
 
-def describing(
-    access: AccessControl,
-    describe: Callable[[str, RequestContext], Awaitable[Described]],
+async def describe_each(
+    services: BrokerServices,
+    request: DescribeRequest,
+    context: RequestContext,
+    describe: Callable[[BrokerServices, str, RequestContext], Awaitable[Described]],
     described: type[Described],
-    response: type[Any],
-) -> Handler:
-    """A handler that describes a request's groups one after the other; where `describe` raises, with its error."""
-
-    async def describe_or_refuse(group: str, context: RequestContext) -> Described:
+) -> list[Described]:
+    """The groups of a request, described one after the other; where `describe` raises, with its error."""
+    found = []
+    for group in request.group_ids:
         try:
-            return await describe(group, context)
+            found.append(await describe(services, group, context))
         except ApiError as error:
-            return described(error.code, error.message, group)
-
-    async def handle(request: Any, context: RequestContext) -> Any:
-        found = [await describe_or_refuse(group, context) for group in request.group_ids]
-        if request.include_authorized_operations:
-            found = [with_operations(group, access, context) for group in found]
-        return response(groups=found)
-
-    return handle
+            found.append(described(error.code, error.message, group))
+    if request.include_authorized_operations:
+        found = [with_operations(group, services.access, context) for group in found]
+    return found
 
 
-def answering_members(
-    ask: Callable[[GroupShard, Any, Caller, Token, int], Effects], response: type[Any]
-) -> Callable[[BrokerServices], Handler]:
-    """Makes handlers of what members of classic groups ask the group's shard; a refusal only has the error."""
-
-    def make(services: BrokerServices) -> Handler:
-        def handle(request: Any, context: RequestContext) -> asyncio.Future[Any]:
-            if not services.access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
-                return answered(response(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-            caller = caller_of(context)
-            return answer_or(
-                services.groups,
-                request.group_id,
-                lambda shard, token, now_ms: ask(shard, request, caller, token, now_ms),
-                lambda code: response(error_code=code),
-            )
-
-        return handle
-
-    return make
+def ask_as_member(
+    services: BrokerServices,
+    request: MemberRequest,
+    context: RequestContext,
+    ask: Callable[[GroupShard, MemberRequest, Caller, Token, int], Effects],
+    response: Callable[..., MemberResponse],
+) -> asyncio.Future[MemberResponse]:
+    """Call the group's shard for a member of a classic group; a refusal has only the error."""
+    if not services.access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
+        return answered(response(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    caller = caller_of(context)
+    return answer_or(
+        services.groups,
+        request.group_id,
+        lambda shard, token, now_ms: ask(shard, request, caller, token, now_ms),
+        lambda code: response(error_code=code),
+    )
 
 
 def answered(response: Any) -> asyncio.Future[Any]:

@@ -5,38 +5,40 @@ A client without DESCRIBE on the cluster only sees the groups that it may DESCRI
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-def make_list_groups(services: BrokerServices) -> Handler:
-    """The handler."""
-
-    def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-        try:
-            found: list[ListedGroup] = services.groups.read_all(lambda shard: shard.list_groups())
-        except ApiError as error:
-            return ListGroupsResponse(error_code=error.code)
-        if not services.access.allows_on_cluster(context.client, Operation.DESCRIBE, quiet=True):
-            names = (group.group_id for group in found)
-            seen = {*services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, names)}
-            found = [group for group in found if group.group_id in seen]
-        states = {state.lower() for state in request.states_filter}
-        types = {kind.lower() for kind in request.types_filter}
-        return ListGroupsResponse(
-            groups=[
-                group
-                for group in found
-                if (not states or group.group_state.lower() in states)
-                and (not types or group.group_type.lower() in types)
-            ]
-        )
-
-    return list_groups
-
-
-API = Api(ApiKey.LIST_GROUPS, (0, 5), on_broker=make_list_groups)
+@broker_api(
+    ApiKey.LIST_GROUPS,
+    versions={
+        0: "the first version: group ids and protocol types",
+        1: "the response tells the throttle time (KIP-124)",
+        2: "the same fields; brokers throttle after the response (KIP-219)",
+        3: "flexible versions (KIP-482)",
+        4: "states of groups in the response, and a filter by state (KIP-518)",
+        5: "types of groups in the response, and a filter by type (KIP-848)",
+    },
+)
+def list_groups(services: BrokerServices, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    try:
+        found: list[ListedGroup] = services.groups.read_all(lambda shard: shard.list_groups())
+    except ApiError as error:
+        return ListGroupsResponse(error_code=error.code)
+    if not services.access.allows_on_cluster(context.client, Operation.DESCRIBE, quiet=True):
+        names = (group.group_id for group in found)
+        seen = {*services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, names)}
+        found = [group for group in found if group.group_id in seen]
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            group
+            for group in found
+            if (not states or group.group_state.lower() in states) and (not types or group.group_type.lower() in types)
+        ]
+    )

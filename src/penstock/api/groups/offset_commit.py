@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import answer_or, answered, caller_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ErrorCode
@@ -33,67 +33,81 @@ Rows = list[OffsetCommitResponsePartition]
 RowsByTopic = dict[tuple[str, Uuid], Rows]
 
 
-def make_offset_commit(services: BrokerServices) -> Handler:
-    """The handler."""
+@broker_api(
+    ApiKey.OFFSET_COMMIT,
+    versions={
+        2: "the first version still served: group generation and member, one retention time for all",
+        3: "the response tells the throttle time (KIP-124)",
+        4: "the same fields; brokers throttle after the response (KIP-219)",
+        5: "no more retention time in the request; only brokers configure it (KIP-211)",
+        6: "leader epochs are committed with offsets (KIP-320)",
+        7: "the group instance id of static members (KIP-345)",
+        8: "flexible versions (KIP-482)",
+        9: "the same fields; consumers of the new protocol send their member epoch (KIP-848)",
+        10: "topic ids instead of names (KIP-848)",
+    },
+)
+def offset_commit(
+    services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
+) -> asyncio.Future[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
+    if not services.access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
+        return answered(refuse_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    known, refused = _divide(services, request, context)
+    if not known:
+        return answered(OffsetCommitResponse(topics=_topics(refused)))
+    if refused:
+        return _commit_known(services, request._replace(topics=known), refused, context)
+    return _ask(services, request._replace(topics=known), context)
 
-    def offset_commit(
-        request: OffsetCommitRequest, context: RequestContext
-    ) -> asyncio.Future[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
-        if not services.access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
-            return answered(refuse_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
-        known, refused = divide(request, context)
-        if not known:
-            return answered(OffsetCommitResponse(topics=_topics(refused)))
-        if refused:
-            return commit_known(request._replace(topics=known), refused, context)
-        return ask(request._replace(topics=known), context)
 
-    async def commit_known(
-        request: OffsetCommitRequest, refused: RowsByTopic, context: RequestContext
-    ) -> OffsetCommitResponse:
-        response: OffsetCommitResponse = await ask(request, context)
-        rows = {(topic.name, topic.topic_id): [*topic.partitions] for topic in response.topics}
-        for topic, more in refused.items():
-            rows.setdefault(topic, []).extend(more)
-        return response._replace(topics=_topics(rows))
+async def _commit_known(
+    services: BrokerServices, request: OffsetCommitRequest, refused: RowsByTopic, context: RequestContext
+) -> OffsetCommitResponse:
+    response: OffsetCommitResponse = await _ask(services, request, context)
+    rows = {(topic.name, topic.topic_id): [*topic.partitions] for topic in response.topics}
+    for topic, more in refused.items():
+        rows.setdefault(topic, []).extend(more)
+    return response._replace(topics=_topics(rows))
 
-    def ask(request: OffsetCommitRequest, context: RequestContext) -> asyncio.Future[OffsetCommitResponse]:
-        caller = caller_of(context)
-        return answer_or(
-            services.groups,
-            request.group_id,
-            lambda shard, token, now_ms: shard.offset_commit(request, caller, token, now_ms),
-            lambda code: refuse_all(request, code),
-        )
 
-    def divide(
-        request: OffsetCommitRequest, context: RequestContext
-    ) -> tuple[list[OffsetCommitRequestTopic], RowsByTopic]:
-        known = []
-        refused: RowsByTopic = {}
-        for asked in request.topics:
-            topic = asked
-            if context.api_version >= TOPIC_IDS_SINCE:
-                named = services.image.topics_by_id.get(asked.topic_id)
-                if named is None:
-                    unknown = _rows(asked.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
-                    refused.setdefault(("", asked.topic_id), []).extend(unknown)
-                    continue
-                topic = asked._replace(name=named.name)
-            if not services.access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
-                refused[topic.name, topic.topic_id] = _rows(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+def _ask(
+    services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
+) -> asyncio.Future[OffsetCommitResponse]:
+    caller = caller_of(context)
+    return answer_or(
+        services.groups,
+        request.group_id,
+        lambda shard, token, now_ms: shard.offset_commit(request, caller, token, now_ms),
+        lambda code: refuse_all(request, code),
+    )
+
+
+def _divide(
+    services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
+) -> tuple[list[OffsetCommitRequestTopic], RowsByTopic]:
+    known = []
+    refused: RowsByTopic = {}
+    for asked in request.topics:
+        topic = asked
+        if context.api_version >= TOPIC_IDS_SINCE:
+            named = services.image.topics_by_id.get(asked.topic_id)
+            if named is None:
+                unknown = _rows(asked.partitions, ErrorCode.UNKNOWN_TOPIC_ID)
+                refused.setdefault(("", asked.topic_id), []).extend(unknown)
                 continue
-            found = services.image.topics.get(topic.name)
-            count = len(found.partitions) if found is not None else 0
-            good = [row for row in topic.partitions if 0 <= row.partition_index < count]
-            bad = [row for row in topic.partitions if not 0 <= row.partition_index < count]
-            if good:
-                known.append(topic._replace(partitions=good))
-            if bad:
-                refused[topic.name, topic.topic_id] = _rows(bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return known, refused
-
-    return offset_commit
+            topic = asked._replace(name=named.name)
+        if not services.access.allows(context.client, Operation.READ, ResourceType.TOPIC, topic.name):
+            refused[topic.name, topic.topic_id] = _rows(topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            continue
+        found = services.image.topics.get(topic.name)
+        count = len(found.partitions) if found is not None else 0
+        good = [row for row in topic.partitions if 0 <= row.partition_index < count]
+        bad = [row for row in topic.partitions if not 0 <= row.partition_index < count]
+        if good:
+            known.append(topic._replace(partitions=good))
+        if bad:
+            refused[topic.name, topic.topic_id] = _rows(bad, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return known, refused
 
 
 def refuse_all(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
@@ -112,6 +126,3 @@ def _rows(partitions: Iterable[OffsetCommitRequestPartition], code: ErrorCode) -
 
 def _topics(rows: RowsByTopic) -> list[OffsetCommitResponseTopic]:
     return [OffsetCommitResponseTopic(*topic, partitions) for topic, partitions in rows.items()]
-
-
-API = Api(ApiKey.OFFSET_COMMIT, (2, 10), on_broker=make_offset_commit)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from penstock.api.access import check, split_by_right
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import caller_of
 from penstock.api.pieces import GROUPS_MAX, in_turns
 from penstock.model.access import Operation, ResourceType
@@ -34,87 +34,102 @@ NO_OFFSET = -1
 T = TypeVar("T", OffsetFetchRequestTopics, OffsetFetchResponseTopics)
 
 
-def make_offset_fetch(services: BrokerServices) -> Handler:
-    """The handler."""
-    access = services.access
-
-    async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-        if context.api_version >= MANY_SINCE:
-            ask = fetch_by_id if context.api_version >= TOPIC_IDS_SINCE else fetch
-            # Together: a coordinator that has to find out whether it still leads does so once for all of them.
-            async with asyncio.TaskGroup() as tasks:
-                fetches = [
-                    tasks.create_task(ask(group, request, context))
-                    async for group in in_turns(request.groups, GROUPS_MAX)
-                ]
-            return OffsetFetchResponse(groups=[one.result() for one in fetches])
-        topics = None
-        if request.topics is not None:
-            topics = [
-                OffsetFetchRequestTopics(topic.name, partition_indexes=topic.partition_indexes)
-                for topic in request.topics
+@broker_api(
+    ApiKey.OFFSET_FETCH,
+    versions={
+        1: "the first version still served: offsets come from the offsets topic, not from ZooKeeper",
+        2: "null topics ask for all offsets; an error code for the whole group (KIP-88)",
+        3: "the response tells the throttle time (KIP-124)",
+        4: "the same fields; brokers throttle after the response (KIP-219)",
+        5: "leader epochs of committed offsets in the response (KIP-320)",
+        6: "flexible versions (KIP-482)",
+        7: "the request can insist on offsets without open transactions (KIP-447)",
+        8: "many groups in one request (KIP-709)",
+        9: "member id and member epoch of the new consumer protocol (KIP-848)",
+        10: "topic ids instead of names (KIP-848)",
+    },
+)
+async def offset_fetch(
+    services: BrokerServices, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse:
+    if context.api_version >= MANY_SINCE:
+        fetch = _fetch_by_id if context.api_version >= TOPIC_IDS_SINCE else _fetch
+        # Together: a coordinator that has to find out whether it still leads does so once for all of them.
+        async with asyncio.TaskGroup() as tasks:
+            fetches = [
+                tasks.create_task(fetch(services, group, request, context))
+                async for group in in_turns(request.groups, GROUPS_MAX)
             ]
-        found = await fetch(OffsetFetchRequestGroup(request.group_id, topics=topics), request, context)
-        return _single(found, request, context.api_version)
+        return OffsetFetchResponse(groups=[one.result() for one in fetches])
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(topic.name, partition_indexes=topic.partition_indexes) for topic in request.topics
+        ]
+    found = await _fetch(services, OffsetFetchRequestGroup(request.group_id, topics=topics), request, context)
+    return _single(found, request, context.api_version)
 
-    async def fetch(
-        wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
-    ) -> OffsetFetchResponseGroup:
-        caller = caller_of(context)
-        try:
-            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
-            if not wanted.group_id:
-                # A consumer without a group asks about an empty name; it has committed nothing.
-                raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-            asked, refused = wanted, list[OffsetFetchRequestTopics]()
-            if wanted.topics is not None:
-                allowed, refused = await may_describe(wanted.topics, context)
-                asked = wanted._replace(topics=allowed)
-            found: OffsetFetchResponseGroup = await services.groups.read(
-                wanted.group_id, lambda shard: shard.offset_fetch_group(asked, request.require_stable, caller)
-            )
-        except ApiError as error:
-            return OffsetFetchResponseGroup(wanted.group_id, error_code=error.code)
-        if not access.is_on or found.error_code:
-            return found
-        if wanted.topics is None:
-            seen, _ = await may_describe(found.topics, context)
-            return found._replace(topics=seen)
-        denied = (_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused)
-        return found._replace(topics=[*found.topics, *denied])
 
-    async def fetch_by_id(
-        wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
-    ) -> OffsetFetchResponseGroup:
-        """As `fetch`, of topics that are named by their ids. Without any, those that still exist are told."""
-        unknown = list[OffsetFetchRequestTopics]()
+async def _fetch(
+    services: BrokerServices, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    caller = caller_of(context)
+    try:
+        check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
+        if not wanted.group_id:
+            # A consumer without a group asks about an empty name; it has committed nothing.
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+        asked, refused = wanted, list[OffsetFetchRequestTopics]()
         if wanted.topics is not None:
-            known = []
-            for topic in wanted.topics:
-                found = services.image.topics_by_id.get(topic.topic_id)
-                if found is None:
-                    unknown.append(topic)
-                else:
-                    known.append(topic._replace(name=found.name))
-            wanted = wanted._replace(topics=known)
-        answer = await fetch(wanted, request, context)
-        if answer.error_code:
-            return answer
-        rows = list[OffsetFetchResponseTopics]()
-        for row in answer.topics:
-            named = services.image.topics.get(row.name)
-            if wanted.topics is not None:
-                rows.append(row)
-            elif named is not None:
-                rows.append(row._replace(topic_id=named.topic_id))
-        return answer._replace(topics=[*rows, *(_refused(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in unknown)])
-
-    async def may_describe(topics: Iterable[T], context: RequestContext) -> tuple[list[T], list[T]]:
-        return await split_by_right(
-            access, context, Operation.DESCRIBE, ResourceType.TOPIC, topics, lambda topic: topic.name
+            allowed, refused = await _may_describe(services, wanted.topics, context)
+            asked = wanted._replace(topics=allowed)
+        found: OffsetFetchResponseGroup = await services.groups.read(
+            wanted.group_id, lambda shard: shard.offset_fetch_group(asked, request.require_stable, caller)
         )
+    except ApiError as error:
+        return OffsetFetchResponseGroup(wanted.group_id, error_code=error.code)
+    if not services.access.is_on or found.error_code:
+        return found
+    if wanted.topics is None:
+        seen, _ = await _may_describe(services, found.topics, context)
+        return found._replace(topics=seen)
+    denied = (_refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for topic in refused)
+    return found._replace(topics=[*found.topics, *denied])
 
-    return offset_fetch
+
+async def _fetch_by_id(
+    services: BrokerServices, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    """As `fetch`, of topics that are named by their ids. Without any, those that still exist are told."""
+    unknown = list[OffsetFetchRequestTopics]()
+    if wanted.topics is not None:
+        known = []
+        for topic in wanted.topics:
+            found = services.image.topics_by_id.get(topic.topic_id)
+            if found is None:
+                unknown.append(topic)
+            else:
+                known.append(topic._replace(name=found.name))
+        wanted = wanted._replace(topics=known)
+    answer = await _fetch(services, wanted, request, context)
+    if answer.error_code:
+        return answer
+    rows = list[OffsetFetchResponseTopics]()
+    for row in answer.topics:
+        named = services.image.topics.get(row.name)
+        if wanted.topics is not None:
+            rows.append(row)
+        elif named is not None:
+            rows.append(row._replace(topic_id=named.topic_id))
+    return answer._replace(topics=[*rows, *(_refused(one, ErrorCode.UNKNOWN_TOPIC_ID) for one in unknown)])
+
+
+async def _may_describe(
+    services: BrokerServices, topics: Iterable[T], context: RequestContext
+) -> tuple[list[T], list[T]]:
+    return await split_by_right(
+        services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, topics, lambda topic: topic.name
+    )
 
 
 def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
@@ -146,6 +161,3 @@ def _single(group: OffsetFetchResponseGroup, request: OffsetFetchRequest, versio
             for topic in request.topics or ()
         ]
     return OffsetFetchResponse(topics=topics, error_code=group.error_code if version >= GROUP_ERROR_SINCE else 0)
-
-
-API = Api(ApiKey.OFFSET_FETCH, (1, 10), on_broker=make_offset_fetch)

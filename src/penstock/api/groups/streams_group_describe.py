@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 from penstock.api.access import check
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
-from penstock.api.groups.group_requests import check_streams_protocol, describing
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
+from penstock.api.groups.group_requests import check_streams_protocol, describe_each
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.streams_group_describe import DescribedGroup, StreamsGroupDescribeResponse
+from penstock.wire.messages.streams_group_describe import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+)
 
 
-def make_streams_group_describe(services: BrokerServices) -> Handler:
-    """The handler."""
+@broker_api(
+    ApiKey.STREAMS_GROUP_DESCRIBE,
+    versions={
+        0: "the first version (KIP-1071)",
+    },
+)
+async def streams_group_describe(
+    services: BrokerServices, request: StreamsGroupDescribeRequest, context: RequestContext
+) -> StreamsGroupDescribeResponse:
+    return StreamsGroupDescribeResponse(
+        groups=await describe_each(services, request, context, _describe, DescribedGroup)
+    )
 
-    async def describe(group: str, context: RequestContext) -> DescribedGroup:
-        check_streams_protocol(services.image, services.groups)
-        check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
-        if not group:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-        found: DescribedGroup = await services.groups.read(group, lambda shard: shard.streams.describe(group))
-        topics = _topics(found)
-        if len(services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topics)) < len(topics):
-            raise ApiError(
-                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                "The described group uses topics that the client is not authorized to describe.",
-            )
-        return found
 
-    return describing(services.access, describe, DescribedGroup, StreamsGroupDescribeResponse)
+async def _describe(services: BrokerServices, group: str, context: RequestContext) -> DescribedGroup:
+    check_streams_protocol(services.image, services.groups)
+    check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, group)
+    if not group:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+    found: DescribedGroup = await services.groups.read(group, lambda shard: shard.streams.describe(group))
+    topics = _topics(found)
+    if len(services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topics)) < len(topics):
+        raise ApiError(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            "The described group uses topics that the client is not authorized to describe.",
+        )
+    return found
 
 
 def _topics(group: DescribedGroup) -> set[str]:
@@ -39,6 +52,3 @@ def _topics(group: DescribedGroup) -> set[str]:
         names.update(row.source_topics, row.repartition_sink_topics)
         names.update(topic.name for topic in (*row.repartition_source_topics, *row.state_changelog_topics))
     return names
-
-
-API = Api(ApiKey.STREAMS_GROUP_DESCRIBE, (0, 0), on_broker=make_streams_group_describe)

@@ -7,10 +7,9 @@ id, warm-up tasks, task offsets or patterns of source topics are refused.
 from __future__ import annotations
 
 from penstock.api.access import check, check_all, split_by_right
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import caller_of, check_streams_protocol
-from penstock.api.groups.streams_internal_topics import StreamsInternalTopics
 from penstock.api.pieces import in_turns
 from penstock.core.group.streams.heartbeat import HeartbeatResult
 from penstock.core.group.streams.internal_topics import InternalTopic
@@ -30,60 +29,62 @@ from penstock.wire.messages.streams_group_heartbeat import (
 FAILURES_SHOWN_MAX = 3
 
 
-def make_streams_group_heartbeat(services: BrokerServices) -> Handler:
-    """The handler."""
-    groups = services.groups
-    access = services.access
-    internal_topics = StreamsInternalTopics(services.env, services.decide)
+@broker_api(
+    ApiKey.STREAMS_GROUP_HEARTBEAT,
+    versions={
+        0: "the first version (KIP-1071)",
+    },
+)
+async def streams_group_heartbeat(
+    services: BrokerServices, request: StreamsGroupHeartbeatRequest, context: RequestContext
+) -> StreamsGroupHeartbeatResponse:
+    try:
+        check_streams_protocol(services.image, services.groups)
+        check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        if request.topology is not None:
+            await _check_topics(services, request.topology, context)
+        result: HeartbeatResult = await services.groups.ask(
+            request.group_id,
+            lambda shard, token, now_ms: shard.streams.heartbeat(request, caller_of(context), token, now_ms),
+            gather=True,
+        )
+    except ApiError as error:
+        return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+    return await _create_missing(services, result, context) if result.missing else result.response
 
-    async def streams_group_heartbeat(
-        request: StreamsGroupHeartbeatRequest, context: RequestContext
-    ) -> StreamsGroupHeartbeatResponse:
-        try:
-            check_streams_protocol(services.image, groups)
-            check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
-            if request.topology is not None:
-                await check_topics(request.topology, context)
-            result: HeartbeatResult = await groups.ask(
-                request.group_id,
-                lambda shard, token, now_ms: shard.streams.heartbeat(request, caller_of(context), token, now_ms),
-                gather=True,
-            )
-        except ApiError as error:
-            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-        return await create_missing(result, context) if result.missing else result.response
 
-    async def check_topics(topology: Topology, context: RequestContext) -> None:
-        names = _topics(topology)
-        internal = [name for name in names if name in INTERNAL_TOPICS]
-        if internal:
-            reason = f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited."
-            raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
-        invalid = [name async for name in in_turns(names) if not _is_valid(name)]
-        if invalid:
-            reason = f"Topic names {','.join(invalid)} are not valid topic names."
-            raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
-        await check_all(access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
+async def _check_topics(services: BrokerServices, topology: Topology, context: RequestContext) -> None:
+    names = _topics(topology)
+    internal = [name for name in names if name in INTERNAL_TOPICS]
+    if internal:
+        reason = f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited."
+        raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+    invalid = [name async for name in in_turns(names) if not _is_valid(name)]
+    if invalid:
+        reason = f"Topic names {','.join(invalid)} are not valid topic names."
+        raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, reason)
+    await check_all(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
 
-    async def create_missing(result: HeartbeatResult, context: RequestContext) -> StreamsGroupHeartbeatResponse:
-        response = result.response
-        refused: list[InternalTopic] = []
-        if not access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
-            _, refused = await split_by_right(
-                access, context, Operation.CREATE, ResourceType.TOPIC, result.missing, lambda topic: topic.name
-            )
-        if refused:
-            names = ", ".join(topic.name for topic in refused)
-            return _explained(response, f"Unauthorized to CREATE on topics {names}.")
-        internal_topics.create(result.missing, context, 2 * response.heartbeat_interval_ms)
-        failures = internal_topics.failures(topic.name for topic in result.missing)
-        if not failures:
-            return response
-        shown = ", ".join(f"{name} ({reason})" for name, reason in [*failures.items()][:FAILURES_SHOWN_MAX])
-        more = f" and {len(failures) - FAILURES_SHOWN_MAX} more" if len(failures) > FAILURES_SHOWN_MAX else ""
-        return _explained(response, f"Creation failed: {shown}{more}.")
 
-    return streams_group_heartbeat
+async def _create_missing(
+    services: BrokerServices, result: HeartbeatResult, context: RequestContext
+) -> StreamsGroupHeartbeatResponse:
+    response = result.response
+    refused: list[InternalTopic] = []
+    if not services.access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
+        _, refused = await split_by_right(
+            services.access, context, Operation.CREATE, ResourceType.TOPIC, result.missing, lambda topic: topic.name
+        )
+    if refused:
+        names = ", ".join(topic.name for topic in refused)
+        return _explained(response, f"Unauthorized to CREATE on topics {names}.")
+    services.streams_topics.create(result.missing, context, 2 * response.heartbeat_interval_ms)
+    failures = services.streams_topics.failures(topic.name for topic in result.missing)
+    if not failures:
+        return response
+    shown = ", ".join(f"{name} ({reason})" for name, reason in [*failures.items()][:FAILURES_SHOWN_MAX])
+    more = f" and {len(failures) - FAILURES_SHOWN_MAX} more" if len(failures) > FAILURES_SHOWN_MAX else ""
+    return _explained(response, f"Creation failed: {shown}{more}.")
 
 
 def _topics(topology: Topology) -> list[str]:
@@ -112,6 +113,3 @@ def _explained(response: StreamsGroupHeartbeatResponse, reason: str) -> StreamsG
         for row in response.status or ()
     ]
     return response._replace(status=rows)
-
-
-API = Api(ApiKey.STREAMS_GROUP_HEARTBEAT, (0, 0), on_broker=make_streams_group_heartbeat)

@@ -6,8 +6,8 @@ Not advertised: Kafka's clients have no use for it. Needs DESCRIBE on the cluste
 from __future__ import annotations
 
 from penstock.api.access import check_cluster
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.core.telemetry.clients import ShownSeries, TelemetryClient
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
@@ -21,42 +21,43 @@ from penstock.wire.messages.describe_clients import (
 )
 
 
-def make_describe_clients(services: BrokerServices) -> Handler:
-    """The handler."""
+@broker_api(
+    ApiKey.DESCRIBE_CLIENTS,
+    versions={
+        0: "Penstock's own: clients that push metrics, with their latest values",
+    },
+)
+def describe_clients(
+    services: BrokerServices, request: DescribeClientsRequest, context: RequestContext
+) -> DescribeClientsResponse:
+    try:
+        check_cluster(services.access, context, Operation.DESCRIBE)
+    except ApiError as error:
+        return DescribeClientsResponse(error_code=error.code, error_message=error.message)
+    wanted = None if request.instance_ids is None else set(request.instance_ids)
+    return DescribeClientsResponse(
+        error_message=None,
+        clients=[
+            _described(services, client, request.include_series)
+            for client in services.telemetry.known()
+            if wanted is None or client.instance_id in wanted
+        ],
+    )
 
-    def describe_clients(request: DescribeClientsRequest, context: RequestContext) -> DescribeClientsResponse:
-        try:
-            check_cluster(services.access, context, Operation.DESCRIBE)
-        except ApiError as error:
-            return DescribeClientsResponse(error_code=error.code, error_message=error.message)
-        wanted = None if request.instance_ids is None else set(request.instance_ids)
-        return DescribeClientsResponse(
-            error_message=None,
-            clients=[
-                described(client, request.include_series)
-                for client in services.telemetry.known()
-                if wanted is None or client.instance_id in wanted
-            ],
-        )
 
-    def described(client: TelemetryClient, include_series: bool) -> DescribedClient:
-        return DescribedClient(
-            client.instance_id,
-            *client.description,
-            client.plan.interval_ms,
-            services.telemetry.silence_ms(client),
-            client.is_terminating,
-            len(client.series),
-            client.left_out,
-            client.plan.metrics,
-            [_series(one) for one in client.series] if include_series else (),
-        )
-
-    return describe_clients
+def _described(services: BrokerServices, client: TelemetryClient, include_series: bool) -> DescribedClient:
+    return DescribedClient(
+        client.instance_id,
+        *client.description,
+        client.plan.interval_ms,
+        services.telemetry.silence_ms(client),
+        client.is_terminating,
+        len(client.series),
+        client.left_out,
+        client.plan.metrics,
+        [_series(one) for one in client.series] if include_series else (),
+    )
 
 
 def _series(one: ShownSeries) -> DescribedSeries:
     return DescribedSeries(one.name, one.is_total, one.value, [SeriesLabel(*label) for label in one.labels])
-
-
-API = Api(ApiKey.DESCRIBE_CLIENTS, (0, 0), on_broker=make_describe_clients)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.api.access import check
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.pieces import GROUPS_MAX, in_turns
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
@@ -18,32 +18,38 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_lag import DescribeLagRequest, DescribeLagResponse, LagGroup
 
 
-def make_describe_lag(services: BrokerServices) -> Handler:
-    """The handler."""
-    groups = services.groups
-    access = services.access
-
-    async def describe_lag(request: DescribeLagRequest, context: RequestContext) -> DescribeLagResponse:
-        try:
-            names = request.groups
-            if names is None:
-                everybody = (group.group_id for group in groups.read_all(lambda shard: shard.list_groups()))
-                names = access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, everybody)
-        except ApiError as error:
-            return DescribeLagResponse(error_code=error.code)
-        return DescribeLagResponse(groups=[await measure(name, context) async for name in in_turns(names, GROUPS_MAX)])
-
-    async def measure(name: str, context: RequestContext) -> LagGroup:
-        try:
-            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, name)
-            return await groups.read(name, lambda shard: services.lag.measure(shard, name, may_describe(context)))
-        except ApiError as error:
-            return LagGroup(name, error.code)
-
-    def may_describe(context: RequestContext) -> Callable[[str], bool]:
-        return lambda topic: access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=True)
-
-    return describe_lag
+@broker_api(
+    ApiKey.DESCRIBE_LAG,
+    versions={
+        0: "Penstock's own: how far groups are behind, in records and in milliseconds",
+    },
+)
+async def describe_lag(
+    services: BrokerServices, request: DescribeLagRequest, context: RequestContext
+) -> DescribeLagResponse:
+    try:
+        names = request.groups
+        if names is None:
+            everybody = (group.group_id for group in services.groups.read_all(lambda shard: shard.list_groups()))
+            names = services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, everybody)
+    except ApiError as error:
+        return DescribeLagResponse(error_code=error.code)
+    return DescribeLagResponse(
+        groups=[await _measure(services, name, context) async for name in in_turns(names, GROUPS_MAX)]
+    )
 
 
-API = Api(ApiKey.DESCRIBE_LAG, (0, 0), on_broker=make_describe_lag)
+async def _measure(services: BrokerServices, name: str, context: RequestContext) -> LagGroup:
+    try:
+        check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, name)
+        return await services.groups.read(
+            name, lambda shard: services.lag.measure(shard, name, _may_describe(services, context))
+        )
+    except ApiError as error:
+        return LagGroup(name, error.code)
+
+
+def _may_describe(services: BrokerServices, context: RequestContext) -> Callable[[str], bool]:
+    return lambda topic: services.access.allows(
+        context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=True
+    )

@@ -5,8 +5,8 @@ Clients without an instance id get one. Totals are asked for as totals: the next
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.core.telemetry.clients import ClientDescription
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
@@ -16,18 +16,19 @@ from penstock.wire.messages.get_telemetry_subscriptions import (
 )
 
 
-def make_get_telemetry_subscriptions(services: BrokerServices) -> Handler:
-    """The handler."""
-
-    def get_telemetry_subscriptions(
-        request: GetTelemetrySubscriptionsRequest, context: RequestContext
-    ) -> GetTelemetrySubscriptionsResponse:
-        try:
-            return services.telemetry.subscribe(request.client_instance_id, description_of(context))
-        except ApiError as error:
-            return GetTelemetrySubscriptionsResponse(error_code=error.code)
-
-    return get_telemetry_subscriptions
+@broker_api(
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    versions={
+        0: "the first version (KIP-714)",
+    },
+)
+def get_telemetry_subscriptions(
+    services: BrokerServices, request: GetTelemetrySubscriptionsRequest, context: RequestContext
+) -> GetTelemetrySubscriptionsResponse:
+    try:
+        return services.telemetry.subscribe(request.client_instance_id, description_of(context))
+    except ApiError as error:
+        return GetTelemetrySubscriptionsResponse(error_code=error.code)
 
 
 def description_of(context: RequestContext) -> ClientDescription:
@@ -35,6 +36,3 @@ def description_of(context: RequestContext) -> ClientDescription:
     client = context.client
     host, port = client.address[:2]
     return ClientDescription(context.client_id or "", client.software_name, client.software_version, host, port)
-
-
-API = Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, (0, 0), on_broker=make_get_telemetry_subscriptions)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from penstock.api.quorum.peer_requests import peer_api
-from penstock.runtime.raft.requests import RaftRequests
+from penstock.api.context import RequestContext
+from penstock.api.declaration import ControllerServices, controller_api
+from penstock.model.access import Operation
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.begin_quorum_epoch import BeginQuorumEpochResponse
+from penstock.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 
-API = peer_api(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), RaftRequests.begin_epoch, BeginQuorumEpochResponse)
+
+@controller_api(
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    versions={
+        0: "the first version (KIP-595)",
+        1: "flexible versions (KIP-482); voter, directory id and leader addresses (KIP-853)",
+    },
+    cluster_right=Operation.CLUSTER_ACTION,
+)
+def begin_quorum_epoch(
+    services: ControllerServices, request: BeginQuorumEpochRequest, context: RequestContext
+) -> BeginQuorumEpochResponse:
+    return services.raft.requests.begin_epoch(request, context.client.listener_name)

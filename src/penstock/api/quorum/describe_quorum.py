@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, forwarded_api
 from penstock.model.access import Operation
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 
-def make_describe_quorum(services: SharedServices) -> Handler:
-    """The handler."""
-
-    def describe_quorum(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-        return services.raft.description.describe(request, context.api_version)
-
-    return describe_quorum
-
-
-API = shared_api(
+@forwarded_api(
     ApiKey.DESCRIBE_QUORUM,
-    (0, 2),
-    guarded(Operation.DESCRIBE, make_describe_quorum, DescribeQuorumResponse),
-    is_forwarded=True,
+    versions={
+        0: "the first version (KIP-595)",
+        1: "last fetch and last caught-up times of replicas in the response (KIP-836)",
+        2: "error messages, directory ids and the nodes' addresses in the response (KIP-853)",
+    },
+    cluster_right=Operation.DESCRIBE,
 )
+def describe_quorum(
+    services: SharedServices, request: DescribeQuorumRequest, context: RequestContext
+) -> DescribeQuorumResponse:
+    return services.raft.description.describe(request, context.api_version)

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from penstock.api.quorum.peer_requests import peer_api
-from penstock.runtime.raft.requests import RaftRequests
+from penstock.api.context import RequestContext
+from penstock.api.declaration import ControllerServices, controller_api
+from penstock.model.access import Operation
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.fetch_snapshot import FetchSnapshotResponse
+from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
-API = peer_api(ApiKey.FETCH_SNAPSHOT, (0, 1), RaftRequests.fetch_snapshot, FetchSnapshotResponse)
+
+@controller_api(
+    ApiKey.FETCH_SNAPSHOT,
+    versions={
+        0: "the first version (KIP-630)",
+        1: "the replica's directory id in the request, leader addresses in the response (KIP-853)",
+    },
+    cluster_right=Operation.CLUSTER_ACTION,
+)
+def fetch_snapshot(
+    services: ControllerServices, request: FetchSnapshotRequest, context: RequestContext
+) -> FetchSnapshotResponse:
+    return services.raft.requests.fetch_snapshot(request, context.client.listener_name)

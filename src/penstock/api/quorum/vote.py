@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from penstock.api.quorum.peer_requests import peer_api
-from penstock.runtime.raft.requests import RaftRequests
+from penstock.api.context import RequestContext
+from penstock.api.declaration import ControllerServices, controller_api
+from penstock.model.access import Operation
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.vote import VoteResponse
+from penstock.wire.messages.vote import VoteRequest, VoteResponse
 
-API = peer_api(ApiKey.VOTE, (0, 2), RaftRequests.vote, VoteResponse)
+
+@controller_api(
+    ApiKey.VOTE,
+    versions={
+        0: "the first version (KIP-595)",
+        1: "voter and directory ids in the request, leader addresses in the response (KIP-853)",
+        2: "pre-votes, which do not raise the epoch (KIP-996)",
+    },
+    cluster_right=Operation.CLUSTER_ACTION,
+)
+def vote(services: ControllerServices, request: VoteRequest, context: RequestContext) -> VoteResponse:
+    return services.raft.requests.vote(request, context.client.listener_name)

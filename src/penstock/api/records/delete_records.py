@@ -10,8 +10,8 @@ import asyncio
 import logging
 
 from penstock.api.access import check
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.pieces import in_turns
 from penstock.api.records.coordinated_topics import check_deletion
 from penstock.model.access import Operation, ResourceType
@@ -31,44 +31,49 @@ logger = logging.getLogger("penstock.api")
 Waiting = list[tuple[asyncio.Future[None], list[DeleteRecordsPartitionResult], int]]
 
 
-def make_delete_records(services: BrokerServices) -> Handler:
-    """The handler."""
-
-    async def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-        topics = []
-        moved = []
-        places: list[tuple[list[DeleteRecordsPartitionResult], int]] = []
-        waiting: Waiting = []
-        async for topic in in_turns(request.topics):
-            rows = []
-            async for wanted in in_turns(topic.partitions):
-                try:
-                    check(services.access, context, Operation.DELETE, ResourceType.TOPIC, topic.name)
-                    check_deletion(topic.name)
-                    partition = services.partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
-                    start = leading.delete_records(partition, wanted.offset)
-                except ApiError as error:
-                    rows.append(DeleteRecordsPartitionResult(wanted.partition_index, -1, error.code))
-                    continue
-                moved.append(partition)
-                places.append((rows, len(rows)))
-                gone = leading.deleted(partition, start)
-                if not gone.done():
-                    waiting.append((gone, rows, len(rows)))
-                rows.append(DeleteRecordsPartitionResult(wanted.partition_index, start))
-            topics.append(DeleteRecordsTopicResult(topic.name, rows))
-        try:
-            await services.settle_deletions(moved)
-        except StorageError as error:
-            # For example a full disk: until the new starts are durable no record may be reported as deleted.
-            logger.error("records were not deleted: %s", error)
-            waiting = []
-            for rows, number in places:
-                rows[number] = DeleteRecordsPartitionResult(rows[number].partition_index, -1, error.code)
-        response = DeleteRecordsResponse(topics=topics)
-        return await _wait(response, waiting, request.timeout_ms) if waiting else response
-
-    return delete_records
+@broker_api(
+    ApiKey.DELETE_RECORDS,
+    versions={
+        0: "the first version (KIP-107)",
+        1: "the same fields; brokers throttle after the response (KIP-219)",
+        2: "flexible versions (KIP-482)",
+    },
+)
+async def delete_records(
+    services: BrokerServices, request: DeleteRecordsRequest, context: RequestContext
+) -> DeleteRecordsResponse:
+    topics = []
+    moved = []
+    places: list[tuple[list[DeleteRecordsPartitionResult], int]] = []
+    waiting: Waiting = []
+    async for topic in in_turns(request.topics):
+        rows = []
+        async for wanted in in_turns(topic.partitions):
+            try:
+                check(services.access, context, Operation.DELETE, ResourceType.TOPIC, topic.name)
+                check_deletion(topic.name)
+                partition = services.partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
+                start = leading.delete_records(partition, wanted.offset)
+            except ApiError as error:
+                rows.append(DeleteRecordsPartitionResult(wanted.partition_index, -1, error.code))
+                continue
+            moved.append(partition)
+            places.append((rows, len(rows)))
+            gone = leading.deleted(partition, start)
+            if not gone.done():
+                waiting.append((gone, rows, len(rows)))
+            rows.append(DeleteRecordsPartitionResult(wanted.partition_index, start))
+        topics.append(DeleteRecordsTopicResult(topic.name, rows))
+    try:
+        await services.settle_deletions(moved)
+    except StorageError as error:
+        # For example a full disk: until the new starts are durable no record may be reported as deleted.
+        logger.error("records were not deleted: %s", error)
+        waiting = []
+        for rows, number in places:
+            rows[number] = DeleteRecordsPartitionResult(rows[number].partition_index, -1, error.code)
+    response = DeleteRecordsResponse(topics=topics)
+    return await _wait(response, waiting, request.timeout_ms) if waiting else response
 
 
 async def _wait(response: DeleteRecordsResponse, waiting: Waiting, timeout_ms: int) -> DeleteRecordsResponse:
@@ -82,6 +87,3 @@ async def _wait(response: DeleteRecordsResponse, waiting: Waiting, timeout_ms: i
             code = failure.code if isinstance(failure, ApiError) else ErrorCode.NONE
         rows[number] = rows[number]._replace(error_code=code)
     return response
-
-
-API = Api(ApiKey.DELETE_RECORDS, (0, 2), on_broker=make_delete_records)

@@ -11,8 +11,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from penstock.api.access import refusal
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.core.replica.fencing import check_leader_epoch
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
@@ -43,43 +43,57 @@ SPECIAL_TIMES_SINCE = {-1: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, 
 Row = ListOffsetsPartitionResponse | Coroutine[Any, Any, ListOffsetsPartitionResponse]
 
 
-def make_list_offsets(services: BrokerServices) -> Handler:
-    """The handler; `tier` finds what is only in object storage."""
-    tier = services.tier
-
-    def list_offsets(
-        request: ListOffsetsRequest, context: RequestContext
-    ) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
-        committed_only = request.isolation_level == READ_COMMITTED
-        topics: list[tuple[str, list[Row]]] = []
-        for topic in request.topics:
-            rows: list[Row] = []
-            may_describe = services.access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-            for wanted in topic.partitions:
-                try:
-                    if not may_describe:
-                        raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
-                    _check_special(wanted.timestamp, context.api_version)
-                    partition = services.partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
-                    check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
-                    if _is_follower(partition, request.replica_id):
-                        end = partition.log.end_offset
-                    else:
-                        _check_known(partition, wanted.timestamp, context.api_version)
-                        end = partition.last_stable_offset if committed_only else partition.high_watermark
-                    if tier is not None and wanted.timestamp >= 0 and _starts_in_tier(partition):
-                        rows.append(_search(tier, partition, wanted, end, context.api_version))
-                        continue
-                    copied = tier.copied_offset(partition) if tier is not None and _is_tiered(partition) else None
-                    rows.append(_since(_find(partition, wanted, end, copied), context.api_version))
-                except ApiError as error:
-                    rows.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
-            topics.append((topic.name, rows))
-        if all(isinstance(row, ListOffsetsPartitionResponse) for _, rows in topics for row in rows):
-            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(*topic) for topic in topics])  # type: ignore[arg-type]
-        return _settle(topics)
-
-    return list_offsets
+@broker_api(
+    ApiKey.LIST_OFFSETS,
+    versions={
+        1: "the first version still served: one offset per partition, with its timestamp (KIP-79)",
+        2: "isolation level in the request (KIP-98), throttle time in the response (KIP-124)",
+        3: "the same fields; brokers throttle after the response (KIP-219)",
+        4: "the client's leader epoch in the request, the offset's in the response (KIP-320)",
+        5: "the same fields; OFFSET_NOT_AVAILABLE from a leader that is too new (KIP-207)",
+        6: "flexible versions (KIP-482)",
+        7: "the same fields; -3 asks for the record with the largest timestamp (KIP-734)",
+        8: "the same fields; -4 asks for the earliest offset on the broker's own disk (KIP-405)",
+        9: "the same fields; -5 asks for the last offset in tiered storage (KIP-1005)",
+        10: "a timeout in the request, for lookups in tiered storage (KIP-1075)",
+        11: "the same fields; -6 asks for the first offset not yet in tiered storage (KIP-1023)",
+    },
+)
+def list_offsets(
+    services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
+) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+    committed_only = request.isolation_level == READ_COMMITTED
+    topics: list[tuple[str, list[Row]]] = []
+    for topic in request.topics:
+        rows: list[Row] = []
+        may_describe = services.access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        for wanted in topic.partitions:
+            try:
+                if not may_describe:
+                    raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+                _check_special(wanted.timestamp, context.api_version)
+                partition = services.partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
+                check_leader_epoch(wanted.current_leader_epoch, partition.state.leader_epoch)
+                if _is_follower(partition, request.replica_id):
+                    end = partition.log.end_offset
+                else:
+                    _check_known(partition, wanted.timestamp, context.api_version)
+                    end = partition.last_stable_offset if committed_only else partition.high_watermark
+                if services.tier is not None and wanted.timestamp >= 0 and _starts_in_tier(partition):
+                    rows.append(_search(services.tier, partition, wanted, end, context.api_version))
+                    continue
+                copied = (
+                    services.tier.copied_offset(partition)
+                    if services.tier is not None and _is_tiered(partition)
+                    else None
+                )
+                rows.append(_since(_find(partition, wanted, end, copied), context.api_version))
+            except ApiError as error:
+                rows.append(ListOffsetsPartitionResponse(wanted.partition_index, error.code))
+        topics.append((topic.name, rows))
+    if all(isinstance(row, ListOffsetsPartitionResponse) for _, rows in topics for row in rows):
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(*topic) for topic in topics])  # type: ignore[arg-type]
+    return _settle(topics)
 
 
 async def _settle(topics: Sequence[tuple[str, Sequence[Row]]]) -> ListOffsetsResponse:
@@ -176,6 +190,3 @@ def _find(
     if found is None or found.offset >= end:
         return ListOffsetsPartitionResponse(index)
     return ListOffsetsPartitionResponse(index, 0, found.timestamp, found.offset, found.leader_epoch)
-
-
-API = Api(ApiKey.LIST_OFFSETS, (1, LATEST_VERSION), on_broker=make_list_offsets)

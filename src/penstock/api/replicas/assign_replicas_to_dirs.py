@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, ControllerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import ControllerServices, controller_api
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 
-def make_assign_replicas_to_dirs(services: ControllerServices) -> Handler:
-    """The handler."""
-    controller = services.controller
-
-    async def assign_replicas_to_dirs(
-        request: AssignReplicasToDirsRequest, context: RequestContext
-    ) -> AssignReplicasToDirsResponse:
-        try:
-            return AssignReplicasToDirsResponse(directories=await controller.assign_replicas_to_directories(request))
-        except ApiError as error:
-            return AssignReplicasToDirsResponse(error_code=error.code)
-
-    return assign_replicas_to_dirs
-
-
-API = Api(
+@controller_api(
     ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-    (0, 0),
-    on_controller=guarded(Operation.CLUSTER_ACTION, make_assign_replicas_to_dirs, AssignReplicasToDirsResponse),
+    versions={
+        0: "the first version (KIP-858)",
+    },
+    cluster_right=Operation.CLUSTER_ACTION,
 )
+async def assign_replicas_to_dirs(
+    services: ControllerServices, request: AssignReplicasToDirsRequest, context: RequestContext
+) -> AssignReplicasToDirsResponse:
+    try:
+        return AssignReplicasToDirsResponse(
+            directories=await services.controller.assign_replicas_to_directories(request)
+        )
+    except ApiError as error:
+        return AssignReplicasToDirsResponse(error_code=error.code)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.api.access import guarded
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, forwarded_api
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
@@ -14,24 +13,18 @@ from penstock.wire.messages.list_partition_reassignments import (
 )
 
 
-def make_list_partition_reassignments(services: SharedServices) -> Handler:
-    """The handler."""
-
-    async def list_partition_reassignments(
-        request: ListPartitionReassignmentsRequest, context: RequestContext
-    ) -> ListPartitionReassignmentsResponse:
-        try:
-            topics = await services.controller.list_reassignments(request.topics)
-        except ApiError as error:
-            return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
-        return ListPartitionReassignmentsResponse(error_message=None, topics=topics)
-
-    return list_partition_reassignments
-
-
-API = shared_api(
+@forwarded_api(
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
-    (0, 0),
-    guarded(Operation.DESCRIBE, make_list_partition_reassignments, ListPartitionReassignmentsResponse),
-    is_forwarded=True,
+    versions={
+        0: "the first version (KIP-455)",
+    },
+    cluster_right=Operation.DESCRIBE,
 )
+async def list_partition_reassignments(
+    services: SharedServices, request: ListPartitionReassignmentsRequest, context: RequestContext
+) -> ListPartitionReassignmentsResponse:
+    try:
+        topics = await services.controller.list_reassignments(request.topics)
+    except ApiError as error:
+        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    return ListPartitionReassignmentsResponse(error_message=None, topics=topics)

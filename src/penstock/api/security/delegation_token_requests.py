@@ -1,13 +1,8 @@
-"""What the APIs of delegation tokens (KIP-48) share: who may use them, their expiry, and the names of principals."""
+"""What the APIs of delegation tokens (KIP-48) share: which clients may use them, and the names of principals."""
 
 from __future__ import annotations
 
-from asyncio import Future
-from collections.abc import Callable
-from typing import Any
-
-from penstock.api.context import Handler, RequestContext
-from penstock.core.metadata.delegation_tokens import TokenRules
+from penstock.api.context import RequestContext
 from penstock.model.access import ANONYMOUS
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.security.sign_in import DelegationTokens
@@ -29,22 +24,6 @@ def check_may_use_tokens(tokens: DelegationTokens, context: RequestContext) -> N
             "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
             "authenticated channels.",
         )
-
-
-def make_expiry_change(
-    tokens: DelegationTokens, decide: Callable[[TokenRules, bytes, str, int], Future[int]], response: type[Any]
-) -> Handler:
-    """The handler that renews tokens or has them expire: requests and responses have the same fields."""
-
-    async def change_expiry(request: Any, context: RequestContext) -> Any:
-        hmac, period_ms = request
-        try:
-            check_may_use_tokens(tokens, context)
-            return response(0, await decide(tokens.rules, bytes(hmac), context.client.principal, period_ms))
-        except ApiError as error:
-            return response(error.code)
-
-    return change_expiry
 
 
 def requester_parts(principal: str, context: RequestContext) -> tuple[str, str]:

@@ -6,7 +6,7 @@ its owner.
 
 from __future__ import annotations
 
-from penstock.api.context import Client, Handler, RequestContext
+from penstock.api.context import Client, RequestContext
 from penstock.api.declaration import SharedServices, shared_api
 from penstock.api.pieces import in_turns
 from penstock.api.security.delegation_token_requests import check_may_use_tokens, requester_parts, split
@@ -23,34 +23,38 @@ from penstock.wire.messages.describe_delegation_token import (
 from penstock.wire.messages.metadata_records import DelegationTokenRecord
 
 
-def make_describe_delegation_token(services: SharedServices) -> Handler:
-    """The handler."""
+@shared_api(
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    versions={
+        1: "the first version still served; brokers throttle after the response (KIP-219)",
+        2: "flexible versions (KIP-482)",
+        3: "the response tells who requested each token (KIP-373)",
+    },
+)
+async def describe_delegation_token(
+    services: SharedServices, request: DescribeDelegationTokenRequest, context: RequestContext
+) -> DescribeDelegationTokenResponse:
+    try:
+        check_may_use_tokens(services.tokens, context)
+    except ApiError as error:
+        return DescribeDelegationTokenResponse(error.code)
+    owners = None
+    if request.owners is not None:
+        owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
+    found = [
+        _row(token, services.tokens, context)
+        async for token in in_turns([*services.image.security.tokens.values()])
+        if (owners is None or token.owner in owners) and _may_see(services, token, context.client)
+    ]
+    return DescribeDelegationTokenResponse(0, found)
 
-    async def describe_delegation_token(
-        request: DescribeDelegationTokenRequest, context: RequestContext
-    ) -> DescribeDelegationTokenResponse:
-        try:
-            check_may_use_tokens(services.tokens, context)
-        except ApiError as error:
-            return DescribeDelegationTokenResponse(error.code)
-        owners = None
-        if request.owners is not None:
-            owners = {f"{owner.principal_type}:{owner.principal_name}" for owner in request.owners}
-        found = [
-            _row(token, services.tokens, context)
-            async for token in in_turns([*services.image.security.tokens.values()])
-            if (owners is None or token.owner in owners) and may_see(token, context.client)
-        ]
-        return DescribeDelegationTokenResponse(0, found)
 
-    def may_see(token: DelegationTokenRecord, client: Client) -> bool:
-        if client.principal in (token.owner, token.requester, *token.renewers):
-            return True
-        return services.access.allows(
-            client, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, quiet=True
-        ) or services.access.allows(client, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, quiet=True)
-
-    return describe_delegation_token
+def _may_see(services: SharedServices, token: DelegationTokenRecord, client: Client) -> bool:
+    if client.principal in (token.owner, token.requester, *token.renewers):
+        return True
+    return services.access.allows(
+        client, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, quiet=True
+    ) or services.access.allows(client, Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner, quiet=True)
 
 
 def _row(token: DelegationTokenRecord, tokens: DelegationTokens, context: RequestContext) -> DescribedDelegationToken:
@@ -64,6 +68,3 @@ def _row(token: DelegationTokenRecord, tokens: DelegationTokens, context: Reques
         tokens.secret(token.token_id),
         [DescribedDelegationTokenRenewer(*split(renewer)) for renewer in token.renewers],
     )
-
-
-API = shared_api(ApiKey.DESCRIBE_DELEGATION_TOKEN, (1, 3), make_describe_delegation_token)

@@ -8,8 +8,8 @@ Every client is told its own principal, which one that signed in by a delegation
 from __future__ import annotations
 
 from penstock.api.access import check_cluster
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.core.metadata.tenants import tenant_usage
 from penstock.core.security.tenant_storage import Led
 from penstock.model.access import USER_PREFIX, Operation
@@ -23,45 +23,48 @@ from penstock.wire.messages.describe_tenants import (
 )
 
 
-def make_describe_tenants(services: BrokerServices) -> Handler:
-    """The handler."""
-    tenants = services.tenants
-
-    async def describe_tenants(request: DescribeTenantsRequest, context: RequestContext) -> DescribeTenantsResponse:
-        names = list(tenants.limits)
-        if request.names is not None:
-            names = [name for name in names if name in request.names]
-        principal = context.client.principal
-        if request.names is not None and not request.names:
-            return DescribeTenantsResponse(error_message=None, principal=principal)
-        try:
-            if [USER_PREFIX + name for name in request.names or ()] != [principal]:
-                check_cluster(services.access, context, Operation.DESCRIBE_CONFIGS)
-        except ApiError as error:
-            return DescribeTenantsResponse(error_code=error.code, error_message=error.message, principal=principal)
-        own = await tenants.own() if request.only_local else None
-        return DescribeTenantsResponse(
-            error_message=None,
-            tenants=[described(name, tenants.total(name) if own is None else own.get(name, Led())) for name in names],
-            principal=principal,
-        )
-
-    def described(name: str, led: Led) -> DescribedTenant:
-        used = tenant_usage(services.image, name)
-        values = services.image.security.quotas.get(frozenset({("user", name)}), {})
-        return DescribedTenant(
-            name,
-            used.topics,
-            used.partitions,
-            led.partitions,
-            led.size_bytes,
-            led.produce_rate,
-            led.consume_rate,
-            led.refused_batches,
-            [TenantLimit(key, value) for key, value in sorted(values.items())],
-        )
-
-    return describe_tenants
+@broker_api(
+    ApiKey.DESCRIBE_TENANTS,
+    versions={
+        0: "Penstock's own: tenants with their usage and limits",
+    },
+)
+async def describe_tenants(
+    services: BrokerServices, request: DescribeTenantsRequest, context: RequestContext
+) -> DescribeTenantsResponse:
+    names = list(services.tenants.limits)
+    if request.names is not None:
+        names = [name for name in names if name in request.names]
+    principal = context.client.principal
+    if request.names is not None and not request.names:
+        return DescribeTenantsResponse(error_message=None, principal=principal)
+    try:
+        if [USER_PREFIX + name for name in request.names or ()] != [principal]:
+            check_cluster(services.access, context, Operation.DESCRIBE_CONFIGS)
+    except ApiError as error:
+        return DescribeTenantsResponse(error_code=error.code, error_message=error.message, principal=principal)
+    own = await services.tenants.own() if request.only_local else None
+    return DescribeTenantsResponse(
+        error_message=None,
+        tenants=[
+            _described(services, name, services.tenants.total(name) if own is None else own.get(name, Led()))
+            for name in names
+        ],
+        principal=principal,
+    )
 
 
-API = Api(ApiKey.DESCRIBE_TENANTS, (0, 0), on_broker=make_describe_tenants)
+def _described(services: BrokerServices, name: str, led: Led) -> DescribedTenant:
+    used = tenant_usage(services.image, name)
+    values = services.image.security.quotas.get(frozenset({("user", name)}), {})
+    return DescribedTenant(
+        name,
+        used.topics,
+        used.partitions,
+        led.partitions,
+        led.size_bytes,
+        led.produce_rate,
+        led.consume_rate,
+        led.refused_batches,
+        [TenantLimit(key, value) for key, value in sorted(values.items())],
+    )

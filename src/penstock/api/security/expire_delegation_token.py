@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from penstock.api.declaration import shared_api
-from penstock.api.security.delegation_token_requests import make_expiry_change
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, forwarded_api
+from penstock.api.security.delegation_token_requests import check_may_use_tokens
+from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenResponse
+from penstock.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 
-API = shared_api(
+
+@forwarded_api(
     ApiKey.EXPIRE_DELEGATION_TOKEN,
-    (1, 2),
-    lambda services: make_expiry_change(
-        services.tokens, services.controller.security.expire_token, ExpireDelegationTokenResponse
-    ),
-    is_forwarded=True,
+    versions={
+        1: "the first version still served; brokers throttle after the response (KIP-219)",
+        2: "flexible versions (KIP-482)",
+    },
 )
+async def expire_delegation_token(
+    services: SharedServices, request: ExpireDelegationTokenRequest, context: RequestContext
+) -> ExpireDelegationTokenResponse:
+    try:
+        check_may_use_tokens(services.tokens, context)
+        expires_ms = await services.controller.security.expire_token(
+            services.tokens.rules, bytes(request.hmac), context.client.principal, request.expiry_time_period_ms
+        )
+    except ApiError as error:
+        return ExpireDelegationTokenResponse(error.code)
+    return ExpireDelegationTokenResponse(0, expires_ms)

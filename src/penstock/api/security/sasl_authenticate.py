@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -11,13 +11,16 @@ from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest, Sa
 REASON = "SaslAuthenticate request received after successful authentication"
 
 
-def make_sasl_authenticate() -> Handler:
-    """The handler, for connections without a sign-in in progress."""
-
-    def sasl_authenticate(request: SaslAuthenticateRequest, context: RequestContext) -> SaslAuthenticateResponse:
-        return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, REASON)
-
-    return sasl_authenticate
-
-
-API = shared_api(ApiKey.SASL_AUTHENTICATE, (0, 2), lambda _: make_sasl_authenticate())
+@shared_api(
+    ApiKey.SASL_AUTHENTICATE,
+    versions={
+        0: "the first version: SASL tokens as requests, error codes and messages (KIP-152)",
+        1: "the session's lifetime in the response, for re-authentication (KIP-368)",
+        2: "flexible versions (KIP-482)",
+    },
+)
+def sasl_authenticate(
+    _: SharedServices, __: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    """For connections without a sign-in in progress."""
+    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, REASON)

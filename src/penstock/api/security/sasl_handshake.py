@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import shared_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, shared_api
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
-def make_sasl_handshake() -> Handler:
-    """The handler, for listeners without sign-in."""
-
-    def sasl_handshake(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
-        return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])
-
-    return sasl_handshake
-
-
-API = shared_api(ApiKey.SASL_HANDSHAKE, (0, 1), lambda _: make_sasl_handshake())
+@shared_api(
+    ApiKey.SASL_HANDSHAKE,
+    versions={
+        0: "the first version: the mechanism (KIP-43); bare SASL tokens follow, outside of requests",
+        1: "the same fields; SASL tokens follow in SaslAuthenticate requests (KIP-152)",
+    },
+)
+def sasl_handshake(_: SharedServices, __: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
+    """For listeners without sign-in."""
+    return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE, [])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.api.access import check, split_by_right
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import check_share_protocol
 from penstock.api.pieces import GROUPS_MAX, in_turns
 from penstock.model.access import Operation, ResourceType
@@ -21,45 +21,58 @@ from penstock.wire.messages.describe_share_group_offsets import (
 )
 
 
-def make_describe_share_group_offsets(services: BrokerServices) -> Handler:
-    """The handler."""
-    access = services.access
+@broker_api(
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+    versions={
+        0: "the first version (KIP-932)",
+        1: "the lag of each partition in the response (KIP-1226)",
+    },
+)
+async def describe_share_group_offsets(
+    services: BrokerServices, request: DescribeShareGroupOffsetsRequest, context: RequestContext
+) -> DescribeShareGroupOffsetsResponse:
+    return DescribeShareGroupOffsetsResponse(
+        groups=[await _describe(services, group, context) async for group in in_turns(request.groups, GROUPS_MAX)]
+    )
 
-    async def describe_share_group_offsets(
-        request: DescribeShareGroupOffsetsRequest, context: RequestContext
-    ) -> DescribeShareGroupOffsetsResponse:
-        return DescribeShareGroupOffsetsResponse(
-            groups=[await describe(group, context) async for group in in_turns(request.groups, GROUPS_MAX)]
+
+async def _describe(
+    services: BrokerServices, group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
+) -> DescribeShareGroupOffsetsResponseGroup:
+    name = group.group_id
+    try:
+        check_share_protocol(services.image)
+        check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, name)
+        topics = await (
+            _all_topics(services, name, context) if group.topics is None else _some_topics(services, group, context)
         )
+        return DescribeShareGroupOffsetsResponseGroup(name, topics)
+    except ApiError as error:
+        return DescribeShareGroupOffsetsResponseGroup(name, (), error.code, error.message)
 
-    async def describe(
-        group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
-    ) -> DescribeShareGroupOffsetsResponseGroup:
-        name = group.group_id
-        try:
-            check_share_protocol(services.image)
-            check(access, context, Operation.DESCRIBE, ResourceType.GROUP, name)
-            topics = await (all_topics(name, context) if group.topics is None else some_topics(group, context))
-            return DescribeShareGroupOffsetsResponseGroup(name, topics)
-        except ApiError as error:
-            return DescribeShareGroupOffsetsResponseGroup(name, (), error.code, error.message)
 
-    async def all_topics(group: str, context: RequestContext) -> list[DescribeShareGroupOffsetsResponseTopic]:
-        found = await services.share_groups.describe_all_offsets(group)
-        allowed, _ = await split_by_right(
-            access, context, Operation.DESCRIBE, ResourceType.TOPIC, found, lambda topic: topic.topic_name
-        )
-        return allowed
+async def _all_topics(
+    services: BrokerServices, group: str, context: RequestContext
+) -> list[DescribeShareGroupOffsetsResponseTopic]:
+    found = await services.share_groups.describe_all_offsets(group)
+    allowed, _ = await split_by_right(
+        services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, found, lambda topic: topic.topic_name
+    )
+    return allowed
 
-    async def some_topics(
-        group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
-    ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-        allowed, refused = await split_by_right(
-            access, context, Operation.DESCRIBE, ResourceType.TOPIC, group.topics or (), lambda topic: topic.topic_name
-        )
-        return [*await services.share_groups.describe_offsets(group.group_id, allowed), *map(_refused, refused)]
 
-    return describe_share_group_offsets
+async def _some_topics(
+    services: BrokerServices, group: DescribeShareGroupOffsetsRequestGroup, context: RequestContext
+) -> list[DescribeShareGroupOffsetsResponseTopic]:
+    allowed, refused = await split_by_right(
+        services.access,
+        context,
+        Operation.DESCRIBE,
+        ResourceType.TOPIC,
+        group.topics or (),
+        lambda topic: topic.topic_name,
+    )
+    return [*await services.share_groups.describe_offsets(group.group_id, allowed), *map(_refused, refused)]
 
 
 def _refused(topic: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroupOffsetsResponseTopic:
@@ -69,6 +82,3 @@ def _refused(topic: DescribeShareGroupOffsetsRequestTopic) -> DescribeShareGroup
         for index in topic.partitions
     ]
     return DescribeShareGroupOffsetsResponseTopic(topic.topic_name, partitions=rows)
-
-
-API = Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, (0, 1), on_broker=make_describe_share_group_offsets)

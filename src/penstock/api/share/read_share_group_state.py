@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.api.share.share_state_requests import state_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
+from penstock.api.share.share_state_requests import answer_each, result_of
 from penstock.core.share.state import ShareState
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.read_share_group_state import (
     PartitionResult,
+    ReadShareGroupStateRequest,
     ReadShareGroupStateResponse,
     ReadStateResult,
     StateBatch,
@@ -20,12 +23,21 @@ def _fields(state: ShareState) -> tuple[Any, ...]:
     return state.state_epoch, state.start_offset, batches, *state.delays, state.write_number
 
 
-API = state_api(
+@broker_api(
     ApiKey.READ_SHARE_GROUP_STATE,
-    (0, 0),
-    lambda states, key, row: states.read_state(key, row.leader_epoch),
-    ReadShareGroupStateResponse,
-    ReadStateResult,
-    PartitionResult,
-    _fields,
+    versions={
+        0: "the first version (KIP-932)",
+    },
 )
+async def read_share_group_state(
+    services: BrokerServices, request: ReadShareGroupStateRequest, context: RequestContext
+) -> ReadShareGroupStateResponse:
+    answers = await answer_each(
+        services, request, context, lambda key, row: services.share_states.read_state(key, row.leader_epoch)
+    )
+    return ReadShareGroupStateResponse(
+        [
+            ReadStateResult(topic_id, [result_of(PartitionResult, *one, _fields) for one in rows])
+            for topic_id, rows in answers
+        ]
+    )

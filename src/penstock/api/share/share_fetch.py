@@ -11,15 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from penstock.api.context import Client, Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import Client, RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.pieces import ROWS_MAX, in_turns
-from penstock.api.share.share_requests import NO_ERROR, Said, ShareRequests, message_of
+from penstock.api.share.share_requests import (
+    NO_ERROR,
+    PartitionAcknowledgements,
+    acknowledge,
+    check_share_request,
+    check_topic,
+    message_of,
+    session_owner,
+)
 from penstock.config.offset_reset import OffsetReset
 from penstock.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
-from penstock.runtime.env import Env
 from penstock.runtime.replication.leader_hints import LeaderHints
 from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.runtime.share.led_partition import Delivery, LedSharePartition
@@ -48,73 +55,81 @@ class Row(NamedTuple):
     delivery: Delivery = Delivery([], [])
 
 
-def make_share_fetch(services: BrokerServices) -> Handler:
-    """The handler."""
-    requests = ShareRequests(services)
-    response_bytes_max = services.settings.node.fetch_max_bytes
-    shares = requests.shares
-
-    async def share_fetch(request: ShareFetchRequest, context: RequestContext) -> ShareFetchResponse:
-        try:
-            group, member = requests.check(request, context)
-            _check(request)
-            session = shares.sessions.fetch(
-                group,
-                member,
-                request.share_session_epoch,
-                _places(request),
-                _forgotten(request),
-                requests.owner(context),
-            )
-        except ApiError as error:
-            if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
-                # Who comes too many waits as if there were nothing to read, instead of asking again at once.
-                await asyncio.sleep(max(0, request.max_wait_ms) / 1000)
-            return ShareFetchResponse(error_code=error.code, error_message=error.message)
-        if request.share_session_epoch == INITIAL_EPOCH:
-            end_with_connection(session, context.client)
-        said = [one for one in _said(request) if one.batches]
-        outcomes = await requests.acknowledge(said, session, context, is_renewal=request.is_renew_ack)
-        rows: Mapping[Place, Row] = {}
-        if request.share_session_epoch == FINAL_EPOCH:
-            await shares.end_session(session)
-        elif request.max_records > 0:
-            rows = await ShareFetch(services.env, requests, session, request, context, response_bytes_max).rows()
-        lock_ms = shares.settings_of(group).partition.lock_ms
-        return await respond(rows, outcomes, context.client.listener_name, lock_ms)
-
-    def end_with_connection(session: ShareSession, client: Client) -> None:
-        purpose, end = f"share {session.group} {session.member}", partial(shares.session_closed, session)
-        session.on_ended = partial(client.forget_when_closed, purpose, end)
-        client.when_closed(purpose, end)
-
-    async def respond(
-        rows: Mapping[Place, Row], outcomes: Mapping[Place, ApiError], listener_name: str, lock_ms: int
-    ) -> ShareFetchResponse:
-        hints = LeaderHints(services.partitions)
-        topics: dict[Uuid, list[PartitionData]] = {}
-        async for place in in_turns(dict.fromkeys((*rows, *outcomes))):
-            error, delivery = rows.get(place, Row())
-            outcome = outcomes.get(place, NO_ERROR)
-            leader = hints.leader(error.code or outcome.code, "", *place, by_id=True)
-            data = PartitionData(
-                place.partition,
-                error.code,
-                message_of(error),
-                outcome.code,
-                message_of(outcome),
-                LeaderIdAndEpoch(*leader),
-                delivery.records,
-                [AcquiredRecords(*one) for one in delivery.acquired],
-            )
-            topics.setdefault(place.topic_id, []).append(data)
-        return ShareFetchResponse(
-            acquisition_lock_timeout_ms=lock_ms,
-            responses=[ShareFetchableTopicResponse(topic_id, found) for topic_id, found in topics.items()],
-            node_endpoints=hints.endpoints(listener_name, NodeEndpoint),
+@broker_api(
+    ApiKey.SHARE_FETCH,
+    versions={
+        1: "the first version still served: a maximum of records, and a batch size (KIP-932)",
+        2: "a strict limit of records as an option (KIP-1206); locks can be renewed (KIP-1222)",
+    },
+)
+async def share_fetch(
+    services: BrokerServices, request: ShareFetchRequest, context: RequestContext
+) -> ShareFetchResponse:
+    shares = services.shares
+    try:
+        group, member = check_share_request(services, request, context)
+        _check(request)
+        session = shares.sessions.fetch(
+            group,
+            member,
+            request.share_session_epoch,
+            _places(request),
+            _forgotten(request),
+            session_owner(services, context),
         )
+    except ApiError as error:
+        if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            # A client over the session limit waits as if there were nothing to read, and so does not retry at once.
+            await asyncio.sleep(max(0, request.max_wait_ms) / 1000)
+        return ShareFetchResponse(error_code=error.code, error_message=error.message)
+    if request.share_session_epoch == INITIAL_EPOCH:
+        _end_with_connection(services, session, context.client)
+    acknowledgements = [one for one in _acknowledgements(request) if one.batches]
+    outcomes = await acknowledge(services, acknowledgements, session, context, is_renewal=request.is_renew_ack)
+    rows: Mapping[Place, Row] = {}
+    if request.share_session_epoch == FINAL_EPOCH:
+        await shares.end_session(session)
+    elif request.max_records > 0:
+        rows = await ShareFetch(services, session, request, context).rows()
+    lock_ms = shares.settings_of(group).partition.lock_ms
+    return await _respond(services, rows, outcomes, context.client.listener_name, lock_ms)
 
-    return share_fetch
+
+def _end_with_connection(services: BrokerServices, session: ShareSession, client: Client) -> None:
+    purpose, end = f"share {session.group} {session.member}", partial(services.shares.session_closed, session)
+    session.on_ended = partial(client.forget_when_closed, purpose, end)
+    client.when_closed(purpose, end)
+
+
+async def _respond(
+    services: BrokerServices,
+    rows: Mapping[Place, Row],
+    outcomes: Mapping[Place, ApiError],
+    listener_name: str,
+    lock_ms: int,
+) -> ShareFetchResponse:
+    hints = LeaderHints(services.partitions)
+    topics: dict[Uuid, list[PartitionData]] = {}
+    async for place in in_turns(dict.fromkeys((*rows, *outcomes))):
+        error, delivery = rows.get(place, Row())
+        outcome = outcomes.get(place, NO_ERROR)
+        leader = hints.leader(error.code or outcome.code, "", *place, by_id=True)
+        data = PartitionData(
+            place.partition,
+            error.code,
+            message_of(error),
+            outcome.code,
+            message_of(outcome),
+            LeaderIdAndEpoch(*leader),
+            delivery.records,
+            [AcquiredRecords(*one) for one in delivery.acquired],
+        )
+        topics.setdefault(place.topic_id, []).append(data)
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=lock_ms,
+        responses=[ShareFetchableTopicResponse(topic_id, found) for topic_id, found in topics.items()],
+        node_endpoints=hints.endpoints(listener_name, NodeEndpoint),
+    )
 
 
 class ShareFetch:
@@ -122,36 +137,34 @@ class ShareFetch:
 
     def __init__(
         self,
-        env: Env,
-        requests: ShareRequests,
+        services: BrokerServices,
         session: ShareSession,
         request: ShareFetchRequest,
         context: RequestContext,
-        response_bytes_max: int,
         offset_reset: OffsetReset | None = None,
     ) -> None:
         """`offset_reset` is where share-partitions start that never did, and whose group does not say.
 
         A request for no records waits until there are some, and takes none.
         """
-        self._env = env
-        self._requests = requests
+        self._services = services
+        self._shares = services.shares
         self._session = session
         self._request = request
         self._context = context
         self._offset_reset = offset_reset
-        self._bytes_max = min(request.max_bytes, response_bytes_max)
+        self._bytes_max = min(request.max_bytes, services.settings.node.fetch_max_bytes)
         self._loading: dict[Place, asyncio.Future[LedSharePartition]] = {}
 
     async def rows(self) -> Mapping[Place, Row]:
         """Partitions with records or an error."""
-        deadline_ms = self._env.monotonic_ms() + max(0, self._request.max_wait_ms)
+        deadline_ms = self._services.env.monotonic_ms() + max(0, self._request.max_wait_ms)
         while True:
-            settings = self._requests.shares.settings_of(self._session.group)
+            settings = self._shares.settings_of(self._session.group)
             led, errors = await self._find()
             found = self._look(led, settings, errors)
             size = sum(len(one.batches.data) for one in found.values())
-            left_ms = deadline_ms - self._env.monotonic_ms()
+            left_ms = deadline_ms - self._services.env.monotonic_ms()
             is_last = bool(errors) or left_ms <= 0
             if found and not self._request.max_records:
                 return errors | {place: Row() for place in found}
@@ -173,14 +186,14 @@ class ShareFetch:
         places = self._session.in_turn()
         async for place in in_turns(places):
             try:
-                self._requests.check_topic(place, self._context)
+                check_topic(self._services, place, self._context)
                 loading = self._loading.pop(place, None)
                 if loading is not None and loading.done():
                     # Raises what went wrong.
                     loading.result()
-                found = self._requests.shares.get(self._session.group, place, self._offset_reset)
+                found = self._shares.get(self._session.group, place, self._offset_reset)
                 if isinstance(found, LedSharePartition):
-                    self._requests.shares.check_surely_led(found)
+                    self._shares.check_surely_led(found)
             except ApiError as error:
                 errors[place] = Row(error)
                 continue
@@ -266,7 +279,7 @@ class ShareFetch:
                 await woken
                 if is_over or any(one.is_worth_a_look for one in led):
                     return
-                # Others who waited have taken what there was.
+                # Other members that waited have taken what there was.
                 woken = loop.create_future()
         finally:
             timer.cancel()
@@ -280,22 +293,19 @@ class ShareFetch:
 def _check(request: ShareFetchRequest) -> None:
     if request.is_renew_ack and any((request.max_bytes, request.min_bytes, request.max_records, request.max_wait_ms)):
         raise ApiError(ErrorCode.INVALID_REQUEST, "a request that renews locks fetches nothing: its limits must be 0")
-    if request.share_session_epoch == INITIAL_EPOCH and any(one.batches for one in _said(request)):
+    if request.share_session_epoch == INITIAL_EPOCH and any(one.batches for one in _acknowledgements(request)):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the first request of a session acknowledges nothing")
 
 
-def _said(request: ShareFetchRequest) -> Iterator[Said]:
+def _acknowledgements(request: ShareFetchRequest) -> Iterator[PartitionAcknowledgements]:
     for topic in request.topics:
         for row in topic.partitions:
-            yield Said(Place(topic.topic_id, row.partition_index), row.acknowledgement_batches)
+            yield PartitionAcknowledgements(Place(topic.topic_id, row.partition_index), row.acknowledgement_batches)
 
 
 def _places(request: ShareFetchRequest) -> list[Place]:
-    return [one.place for one in _said(request)]
+    return [one.place for one in _acknowledgements(request)]
 
 
 def _forgotten(request: ShareFetchRequest) -> list[Place]:
     return [Place(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
-
-
-API = Api(ApiKey.SHARE_FETCH, (1, 2), on_broker=make_share_fetch)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.api.access import check, check_all
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import caller_of, check_share_protocol
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
@@ -15,24 +15,22 @@ from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequ
 MEMBER_ID_LENGTH_MAX = 36
 
 
-def make_share_group_heartbeat(services: BrokerServices) -> Handler:
-    """The handler."""
-
-    async def share_group_heartbeat(
-        request: ShareGroupHeartbeatRequest, context: RequestContext
-    ) -> ShareGroupHeartbeatResponse:
-        try:
-            check_share_protocol(services.image)
-            check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
-            if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
-            names = request.subscribed_topic_names or ()
-            await check_all(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
-            return await services.share_groups.heartbeat(request, caller_of(context))
-        except ApiError as error:
-            return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
-
-    return share_group_heartbeat
-
-
-API = Api(ApiKey.SHARE_GROUP_HEARTBEAT, (1, 1), on_broker=make_share_group_heartbeat)
+@broker_api(
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    versions={
+        1: "the first version still served (KIP-932)",
+    },
+)
+async def share_group_heartbeat(
+    services: BrokerServices, request: ShareGroupHeartbeatRequest, context: RequestContext
+) -> ShareGroupHeartbeatResponse:
+    try:
+        check_share_protocol(services.image)
+        check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        if not 0 < len(request.member_id) <= MEMBER_ID_LENGTH_MAX:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
+        names = request.subscribed_topic_names or ()
+        await check_all(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
+        return await services.share_groups.heartbeat(request, caller_of(context))
+    except ApiError as error:
+        return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

@@ -4,50 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.api.access import check_cluster
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices
 from penstock.api.pieces import ROWS_MAX
 from penstock.core.share.state import Answer, ShareKey, ShareState
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
-from penstock.runtime.share.states import ShareStates
-from penstock.wire.apis import ApiKey
+
+Result = TypeVar("Result")
 
 # Asks the coordinator about one share-partition, with its row of the request.
-Ask = Callable[[ShareStates, ShareKey, Any], Awaitable[Answer]]
+Ask = Callable[[ShareKey, Any], Awaitable[Answer]]
 
 
-def state_api(
-    key: ApiKey,
-    versions: tuple[int, int],
-    ask: Ask,
-    response: type[Any],
-    topic_result: type[Any],
-    partition_result: type[Any],
+def result_of(
+    result: Callable[..., Result],
+    partition: int,
+    answer: Answer,
     fields_of: Callable[[ShareState], tuple[Any, ...]] = lambda _: (),
-) -> Api:
-    """An API of the share coordinator; `fields_of` is what a partition's result has besides the error."""
-
-    def row(partition: int, answer: Answer) -> Any:
-        if answer.error is not ErrorCode.NONE:
-            return partition_result(partition, answer.error, answer.message)
-        return partition_result(partition, 0, None, *fields_of(answer.state))
-
-    def make(services: BrokerServices) -> Handler:
-        async def handle(request: Any, context: RequestContext) -> Any:
-            answers = await _answer_each(services, request, context, ask)
-            return response([topic_result(topic_id, [row(*one) for one in rows]) for topic_id, rows in answers])
-
-        return handle
-
-    return Api(key, versions, on_broker=make)
+) -> Result:
+    """A partition's row of the response: the error, or what `fields_of` finds in the state."""
+    if answer.error is not ErrorCode.NONE:
+        return result(partition, answer.error, answer.message)
+    return result(partition, 0, None, *fields_of(answer.state))
 
 
-async def _answer_each(
+async def answer_each(
     services: BrokerServices, request: Any, context: RequestContext, ask: Ask
 ) -> list[tuple[Uuid, list[tuple[int, Answer]]]]:
     """Ask for every partition of a request, many at a time; the answers come by topic and number.
@@ -59,7 +45,7 @@ async def _answer_each(
         try:
             if not request.group_id or topic_id == ZERO_UUID or row.partition < 0:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "a group, a topic id and a partition must be given")
-            return await ask(services.share_states, ShareKey(request.group_id, topic_id, row.partition), row)
+            return await ask(ShareKey(request.group_id, topic_id, row.partition), row)
         except ApiError as error:
             return Answer(error.code, error.message)
 

@@ -7,10 +7,10 @@ becomes of the connection, and settled with SettleShareRecord, by anybody who ma
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.share.share_fetch import STRICT, Row, ShareFetch
-from penstock.api.share.share_requests import ShareRequests, message_of
+from penstock.api.share.share_requests import check_share_request, message_of, session_owner
 from penstock.config.offset_reset import OffsetReset, parse_offset_reset
 from penstock.core.share.sessions import Place, ShareSession
 from penstock.model.errors import ApiError, ErrorCode
@@ -24,34 +24,34 @@ from penstock.wire.messages.take_share_records import (
 )
 
 
-def make_take_share_records(services: BrokerServices) -> Handler:
-    """The handler."""
-    requests = ShareRequests(services)
-    response_bytes_max = services.settings.node.fetch_max_bytes
-    shares = requests.shares
-
-    async def take_share_records(request: TakeShareRecordsRequest, context: RequestContext) -> TakeShareRecordsResponse:
-        try:
-            group, member = requests.check(request, context)
-            reset = _offset_reset(request)
-            shares.taker_seen(group, member, requests.owner(context))
-        except ApiError as error:
-            return TakeShareRecordsResponse(error_code=error.code, error_message=error.message)
-        session = ShareSession(group, member, [Place(request.topic_id, index) for index in request.partitions])
-        fetch = ShareFetchRequest(
-            max_wait_ms=request.max_wait_ms,
-            min_bytes=1,
-            max_bytes=request.max_bytes,
-            max_records=max(0, request.max_records),
-            share_acquire_mode=STRICT,
-        )
-        rows = await ShareFetch(services.env, requests, session, fetch, context, response_bytes_max, reset).rows()
-        return TakeShareRecordsResponse(
-            lock_ms=shares.settings_of(group).partition.lock_ms,
-            partitions=[_taken(place, row) for place, row in rows.items()],
-        )
-
-    return take_share_records
+@broker_api(
+    ApiKey.TAKE_SHARE_RECORDS,
+    versions={
+        0: "Penstock's own: records of a share group, without a share session",
+    },
+)
+async def take_share_records(
+    services: BrokerServices, request: TakeShareRecordsRequest, context: RequestContext
+) -> TakeShareRecordsResponse:
+    try:
+        group, member = check_share_request(services, request, context)
+        reset = _offset_reset(request)
+        services.shares.taker_seen(group, member, session_owner(services, context))
+    except ApiError as error:
+        return TakeShareRecordsResponse(error_code=error.code, error_message=error.message)
+    session = ShareSession(group, member, [Place(request.topic_id, index) for index in request.partitions])
+    fetch = ShareFetchRequest(
+        max_wait_ms=request.max_wait_ms,
+        min_bytes=1,
+        max_bytes=request.max_bytes,
+        max_records=max(0, request.max_records),
+        share_acquire_mode=STRICT,
+    )
+    rows = await ShareFetch(services, session, fetch, context, reset).rows()
+    return TakeShareRecordsResponse(
+        lock_ms=services.shares.settings_of(group).partition.lock_ms,
+        partitions=[_taken(place, row) for place, row in rows.items()],
+    )
 
 
 def _offset_reset(request: TakeShareRecordsRequest) -> OffsetReset | None:
@@ -70,6 +70,3 @@ def _taken(place: Place, row: Row) -> TakenPartition:
         [TakenRecords(*one) for one in row.delivery.acquired],
         incarnation=row.delivery.incarnation,
     )
-
-
-API = Api(ApiKey.TAKE_SHARE_RECORDS, (0, 0), on_broker=make_take_share_records)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.api.share.share_state_requests import state_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
+from penstock.api.share.share_state_requests import answer_each, result_of
 from penstock.core.share.runs import Delays, StateBatch
 from penstock.core.share.state import Change
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.write_share_group_state import (
     PartitionData,
     PartitionResult,
+    WriteShareGroupStateRequest,
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
@@ -26,11 +29,19 @@ def _change(row: PartitionData) -> Change:
     )
 
 
-API = state_api(
+@broker_api(
     ApiKey.WRITE_SHARE_GROUP_STATE,
-    (0, 1),
-    lambda states, key, row: states.write(key, _change(row)),
-    WriteShareGroupStateResponse,
-    WriteStateResult,
-    PartitionResult,
+    versions={
+        0: "the first version (KIP-932)",
+        1: "the number of finished records in the request, for the lag (KIP-1226)",
+    },
 )
+async def write_share_group_state(
+    services: BrokerServices, request: WriteShareGroupStateRequest, context: RequestContext
+) -> WriteShareGroupStateResponse:
+    answers = await answer_each(
+        services, request, context, lambda key, row: services.share_states.write(key, _change(row))
+    )
+    return WriteShareGroupStateResponse(
+        [WriteStateResult(topic_id, [result_of(PartitionResult, *one) for one in rows]) for topic_id, rows in answers]
+    )

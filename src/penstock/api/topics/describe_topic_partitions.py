@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.api.cluster.metadata import brokers_on, leader_error, offline_replicas
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.pieces import in_turns
 from penstock.core.metadata.image import Image, Topic
 from penstock.core.metadata.topic_names import INTERNAL_TOPICS
@@ -21,66 +21,65 @@ from penstock.wire.messages.describe_topic_partitions import (
 )
 
 
-def make_describe_topic_partitions(services: BrokerServices) -> Handler:
-    """The handler; a page has at most `partitions_max` partitions."""
-    image = services.image
-    access = services.access
-    partitions_max = services.settings.node.max_request_partition_size_limit
+@broker_api(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions={
+        0: "the first version (KIP-966)",
+    },
+)
+async def describe_topic_partitions(
+    services: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    asked = {topic.name for topic in request.topics}
+    seen, refused = [], []
+    async for name in in_turns(sorted(asked or services.image.topics)):
+        if services.access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=not asked):
+            seen.append(name)
+        elif asked:
+            refused.append(name)
+    page = await _page(services, seen, request, context)
+    hidden = [
+        DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+        for name in refused
+        if request.cursor is None or name >= request.cursor.topic_name
+    ]
+    return page._replace(topics=[*page.topics, *hidden]) if hidden else page
 
-    async def describe_topic_partitions(
-        request: DescribeTopicPartitionsRequest, context: RequestContext
-    ) -> DescribeTopicPartitionsResponse:
-        asked = {topic.name for topic in request.topics}
-        seen, refused = [], []
-        async for name in in_turns(sorted(asked or image.topics)):
-            if access.allows(context.client, Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=not asked):
-                seen.append(name)
-            elif asked:
-                refused.append(name)
-        page = await describe(seen, request, context)
-        hidden = [
-            DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
-            for name in refused
-            if request.cursor is None or name >= request.cursor.topic_name
-        ]
-        return page._replace(topics=[*page.topics, *hidden]) if hidden else page
 
-    async def describe(
-        names: list[str], request: DescribeTopicPartitionsRequest, context: RequestContext
-    ) -> DescribeTopicPartitionsResponse:
-        start = 0
-        if request.cursor is not None:
-            names = [name for name in names if name >= request.cursor.topic_name]
-            if names and names[0] == request.cursor.topic_name:
-                start = max(0, request.cursor.partition_index)
-        room = max(1, min(request.response_partition_limit, partitions_max))
-        topics: list[DescribeTopicPartitionsResponseTopic] = []
-        async for name in in_turns(names):
-            if room <= 0:
-                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))
-            topic = image.topics.get(name)
-            if topic is None:
-                topics.append(
-                    DescribeTopicPartitionsResponseTopic(
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        name,
-                        topic_authorized_operations=access.operations(context.client, ResourceType.TOPIC, name),
-                    )
+async def _page(
+    services: BrokerServices, names: list[str], request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    start = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            start = max(0, request.cursor.partition_index)
+    room = max(1, min(request.response_partition_limit, services.settings.node.max_request_partition_size_limit))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    async for name in in_turns(names):
+        if room <= 0:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, 0))
+        topic = services.image.topics.get(name)
+        if topic is None:
+            topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    name,
+                    topic_authorized_operations=services.access.operations(context.client, ResourceType.TOPIC, name),
                 )
-                continue
-            end = min(len(topic.partitions), start + room)
-            allowed = access.operations(context.client, ResourceType.TOPIC, name)
-            topics.append(_describe(image, topic, start, end, context.client.listener_name, allowed))
-            if end < len(topic.partitions):
-                return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
-            room -= end - start
-            start = 0
-        return DescribeTopicPartitionsResponse(topics=topics)
+            )
+            continue
+        end = min(len(topic.partitions), start + room)
+        allowed = services.access.operations(context.client, ResourceType.TOPIC, name)
+        topics.append(_described(services.image, topic, start, end, context.client.listener_name, allowed))
+        if end < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
+        room -= end - start
+        start = 0
+    return DescribeTopicPartitionsResponse(topics=topics)
 
-    return describe_topic_partitions
 
-
-def _describe(
+def _described(
     image: Image, topic: Topic, start: int, end: int, listener_name: str, allowed: int
 ) -> DescribeTopicPartitionsResponseTopic:
     reachable = frozenset(row[0] for row in brokers_on(image, listener_name))
@@ -101,6 +100,3 @@ def _describe(
     return DescribeTopicPartitionsResponseTopic(
         ErrorCode.NONE, topic.name, topic.topic_id, topic.name in INTERNAL_TOPICS, partitions, allowed
     )
-
-
-API = Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), on_broker=make_describe_topic_partitions)

@@ -6,8 +6,8 @@ Not advertised: `penstock tier restore` sends it. Needs ALTER on the cluster.
 from __future__ import annotations
 
 from penstock.api.access import check_cluster
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import SharedServices, shared_api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices, forwarded_api
 from penstock.core.metadata.restore import RestoredPartition, RestoredTopic
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError
@@ -15,29 +15,29 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.messages.restore_topics import RestoredTopicResult, RestoreTopicsRequest, RestoreTopicsResponse
 
 
-def make_restore_topics(services: SharedServices) -> Handler:
-    """The handler."""
-
-    async def restore_topics(request: RestoreTopicsRequest, context: RequestContext) -> RestoreTopicsResponse:
-        wanted = [
-            RestoredTopic(
-                topic.name,
-                topic.topic_id,
-                topic.replication_factor,
-                [RestoredPartition(*one) for one in topic.partitions],
-                {one.name: one.value for one in topic.configs},
-            )
-            for topic in request.topics
-        ]
-        try:
-            check_cluster(services.access, context, Operation.ALTER)
-            outcomes = await services.controller.restore_topics(wanted, request.next_producer_id)
-        except ApiError as error:
-            return RestoreTopicsResponse(error_code=error.code, error_message=error.message)
-        rows = [RestoredTopicResult(one.name, one.error, one.message, one.kept_producer_id) for one in outcomes]
-        return RestoreTopicsResponse(error_message=None, topics=rows)
-
-    return restore_topics
-
-
-API = shared_api(ApiKey.RESTORE_TOPICS, (0, 0), make_restore_topics, is_forwarded=True)
+@forwarded_api(
+    ApiKey.RESTORE_TOPICS,
+    versions={
+        0: "Penstock's own: topics of a lost cluster come back from object storage, with their ids",
+    },
+)
+async def restore_topics(
+    services: SharedServices, request: RestoreTopicsRequest, context: RequestContext
+) -> RestoreTopicsResponse:
+    wanted = [
+        RestoredTopic(
+            topic.name,
+            topic.topic_id,
+            topic.replication_factor,
+            [RestoredPartition(*one) for one in topic.partitions],
+            {one.name: one.value for one in topic.configs},
+        )
+        for topic in request.topics
+    ]
+    try:
+        check_cluster(services.access, context, Operation.ALTER)
+        outcomes = await services.controller.restore_topics(wanted, request.next_producer_id)
+    except ApiError as error:
+        return RestoreTopicsResponse(error_code=error.code, error_message=error.message)
+    rows = [RestoredTopicResult(one.name, one.error, one.message, one.kept_producer_id) for one in outcomes]
+    return RestoreTopicsResponse(error_message=None, topics=rows)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.api.access import check
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.core.contract import ProducerIdentity
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
@@ -17,31 +17,34 @@ from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, Ad
 FENCED_SINCE = 2
 
 
-def make_add_offsets_to_txn(services: BrokerServices) -> Handler:
-    """The handler."""
+@broker_api(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    versions={
+        0: "the first version: a group joins the transaction (KIP-98)",
+        1: "the same fields; brokers throttle after the response (KIP-219)",
+        2: "the same fields; PRODUCER_FENCED may be returned (KIP-588)",
+        3: "flexible versions (KIP-482)",
+        4: "the same fields; TRANSACTION_ABORTABLE may be returned (KIP-890)",
+    },
+)
+async def add_offsets_to_txn(
+    services: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext
+) -> AddOffsetsToTxnResponse:
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    try:
+        check(services.access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+        partition = await _offsets_partition(services, request.group_id)
+        # Clients of transaction version 2 no longer send this request.
+        error = await services.transactions.add_partitions(request.transactional_id, producer, [partition])
+    except ApiError as failure:
+        error = failure.code
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=error)
 
-    async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
-        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-        try:
-            check(services.access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-            check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
-            partition = await offsets_partition(request.group_id)
-            # Clients of transaction version 2 no longer send this request.
-            error = await services.transactions.add_partitions(request.transactional_id, producer, [partition])
-        except ApiError as failure:
-            error = failure.code
-        if error is ErrorCode.PRODUCER_FENCED and context.api_version < FENCED_SINCE:
-            error = ErrorCode.INVALID_PRODUCER_EPOCH
-        return AddOffsetsToTxnResponse(error_code=error)
 
-    async def offsets_partition(group_id: str) -> TopicPartition:
-        # These may be the first committed offsets of the cluster.
-        await services.groups.leader_of(group_id)
-        return TopicPartition(
-            OFFSETS_TOPIC, partition_for(group_id, len(services.image.topics[OFFSETS_TOPIC].partitions))
-        )
-
-    return add_offsets_to_txn
-
-
-API = Api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), on_broker=make_add_offsets_to_txn)
+async def _offsets_partition(services: BrokerServices, group_id: str) -> TopicPartition:
+    # These may be the first committed offsets of the cluster.
+    await services.groups.leader_of(group_id)
+    return TopicPartition(OFFSETS_TOPIC, partition_for(group_id, len(services.image.topics[OFFSETS_TOPIC].partitions)))

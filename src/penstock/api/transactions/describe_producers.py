@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.api.access import check
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
@@ -17,36 +17,36 @@ from penstock.wire.messages.describe_producers import (
 )
 
 
-def make_describe_producers(services: BrokerServices) -> Handler:
-    """The handler."""
-
-    def describe_producers(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
-        topics = []
-        for topic in request.topics:
-            rows = []
-            for index in topic.partition_indexes:
-                try:
-                    check(services.access, context, Operation.READ, ResourceType.TOPIC, topic.name)
-                    partition = services.partitions.lookup(topic.name, b"", index, by_id=False)
-                except ApiError as error:
-                    rows.append(PartitionResponse(index, error.code, error.message))
-                    continue
-                producers = [
-                    ProducerState(
-                        entry.producer_id,
-                        entry.producer_epoch,
-                        entry.last_sequence,
-                        entry.last_timestamp,
-                        entry.coordinator_epoch,
-                        entry.transaction_first_offset,
-                    )
-                    for entry in partition.log.producers.entries
-                ]
-                rows.append(PartitionResponse(index, active_producers=producers))
-            topics.append(TopicResponse(topic.name, rows))
-        return DescribeProducersResponse(topics=topics)
-
-    return describe_producers
-
-
-API = Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), on_broker=make_describe_producers)
+@broker_api(
+    ApiKey.DESCRIBE_PRODUCERS,
+    versions={
+        0: "the first version (KIP-664)",
+    },
+)
+def describe_producers(
+    services: BrokerServices, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    topics = []
+    for topic in request.topics:
+        rows = []
+        for index in topic.partition_indexes:
+            try:
+                check(services.access, context, Operation.READ, ResourceType.TOPIC, topic.name)
+                partition = services.partitions.lookup(topic.name, b"", index, by_id=False)
+            except ApiError as error:
+                rows.append(PartitionResponse(index, error.code, error.message))
+                continue
+            producers = [
+                ProducerState(
+                    entry.producer_id,
+                    entry.producer_epoch,
+                    entry.last_sequence,
+                    entry.last_timestamp,
+                    entry.coordinator_epoch,
+                    entry.transaction_first_offset,
+                )
+                for entry in partition.log.producers.entries
+            ]
+            rows.append(PartitionResponse(index, active_producers=producers))
+        topics.append(TopicResponse(topic.name, rows))
+    return DescribeProducersResponse(topics=topics)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.transactions.transaction_pattern import compile_pattern
 from penstock.core.transaction.listing import TransactionFilter
 from penstock.core.transaction.states import BY_TITLE
@@ -13,30 +13,32 @@ from penstock.wire.apis import ApiKey
 from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 
-def make_list_transactions(services: BrokerServices) -> Handler:
-    """The handler."""
-
-    def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
-        unknown = [title for title in request.state_filters if title not in BY_TITLE]
-        try:
-            pattern = request.transactional_id_pattern
-            wanted = TransactionFilter(
-                frozenset(BY_TITLE[title] for title in request.state_filters if title in BY_TITLE)
-                if request.state_filters
-                else None,
-                frozenset(request.producer_id_filters) if request.producer_id_filters else None,
-                request.duration_filter,
-                compile_pattern(pattern) if pattern else None,
-            )
-            rows = services.transactions.read_all(lambda shard, now_ms: shard.listing(wanted, now_ms))
-        except ApiError as error:
-            return ListTransactionsResponse(error_code=error.code)
-        names = (row.transactional_id for row in rows)
-        seen = {*services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)}
-        rows = [row for row in rows if row.transactional_id in seen]
-        return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=rows)
-
-    return list_transactions
-
-
-API = Api(ApiKey.LIST_TRANSACTIONS, (0, 2), on_broker=make_list_transactions)
+@broker_api(
+    ApiKey.LIST_TRANSACTIONS,
+    versions={
+        0: "the first version: filters by state and by producer id (KIP-664)",
+        1: "a filter by how long transactions have been open (KIP-994)",
+        2: "a filter by a pattern of transactional ids (KIP-1152)",
+    },
+)
+def list_transactions(
+    services: BrokerServices, request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
+    unknown = [title for title in request.state_filters if title not in BY_TITLE]
+    try:
+        pattern = request.transactional_id_pattern
+        wanted = TransactionFilter(
+            frozenset(BY_TITLE[title] for title in request.state_filters if title in BY_TITLE)
+            if request.state_filters
+            else None,
+            frozenset(request.producer_id_filters) if request.producer_id_filters else None,
+            request.duration_filter,
+            compile_pattern(pattern) if pattern else None,
+        )
+        rows = services.transactions.read_all(lambda shard, now_ms: shard.listing(wanted, now_ms))
+    except ApiError as error:
+        return ListTransactionsResponse(error_code=error.code)
+    names = (row.transactional_id for row in rows)
+    seen = {*services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)}
+    rows = [row for row in rows if row.transactional_id in seen]
+    return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=rows)

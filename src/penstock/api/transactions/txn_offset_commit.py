@@ -3,11 +3,9 @@ offsets adds them to the transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from penstock.api.access import check, split_by_right
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import caller_of
 from penstock.core.contract import ProducerIdentity
 from penstock.core.group.offsets.requests import transactional_commit_refused
@@ -16,13 +14,10 @@ from penstock.core.replica.producer_state import NO_SEQUENCE
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
-from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
+from penstock.runtime.coordinator.groups import OFFSETS_TOPIC
 from penstock.runtime.coordinator.shards import partition_for
-from penstock.runtime.coordinator.transaction_verifier import Verify, is_verification_enabled
-from penstock.runtime.env import Env
+from penstock.runtime.coordinator.transaction_verifier import is_verification_enabled
 from penstock.runtime.replication.partition import Partition
-from penstock.runtime.replication.partitions import Partitions
-from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -50,83 +45,88 @@ _COME_AGAIN = frozenset(
 )
 
 
-def make_txn_offset_commit(
-    env: Env,
-    image: Image,
-    partitions: Partitions,
-    groups: Groups,
-    verify: Verify,
-    access: AccessControl,
-    must_verify: Callable[[], bool] = lambda: True,
-) -> Handler:
-    """The handler; `must_verify` is transaction.partition.verification.enable."""
+@broker_api(
+    ApiKey.TXN_OFFSET_COMMIT,
+    versions={
+        0: "the first version: offsets of a group, as part of a transaction (KIP-98)",
+        1: "the same fields; brokers throttle after the response (KIP-219)",
+        2: "leader epochs are committed with offsets (KIP-320)",
+        3: "flexible versions (KIP-482); the group's generation and member (KIP-447)",
+        4: "the same fields; TRANSACTION_ABORTABLE may be returned (KIP-890)",
+        5: "the same fields; committing adds the offsets to the transaction (KIP-890)",
+    },
+)
+async def txn_offset_commit(
+    services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    try:
+        check(services.access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+    except ApiError as error:
+        return transactional_commit_refused(request, error.code)
+    allowed, refused = await split_by_right(
+        services.access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
+    )
+    if refused:
+        unread = transactional_commit_refused(request._replace(topics=refused), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        read = await _commit_known(services, request._replace(topics=allowed), context)
+        return read._replace(topics=[*read.topics, *unread.topics])
+    return await _commit_known(services, request, context)
 
-    async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+
+async def _commit_known(
+    services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    known = request._replace(topics=_known(services.image, request))
+    response = TxnOffsetCommitResponse()
+    if known.topics:
         try:
-            check(access, context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-            check(access, context, Operation.READ, ResourceType.GROUP, request.group_id)
+            response = await _commit(services, known, context)
         except ApiError as error:
-            return transactional_commit_refused(request, error.code)
-        allowed, refused = await split_by_right(
-            access, context, Operation.READ, ResourceType.TOPIC, request.topics, lambda topic: topic.name
-        )
-        if refused:
-            unread = transactional_commit_refused(
-                request._replace(topics=refused), ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            )
-            read = await commit_known(request._replace(topics=allowed), context)
-            return read._replace(topics=[*read.topics, *unread.topics])
-        return await commit_known(request, context)
+            response = transactional_commit_refused(known, _error_for_client(error.code, context.api_version))
+    return _merged(request, response)
 
-    async def commit_known(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
-        known = request._replace(topics=_known(image, request))
-        response = TxnOffsetCommitResponse()
-        if known.topics:
-            try:
-                response = await commit(known, context)
-            except ApiError as error:
-                response = transactional_commit_refused(known, _error_for_client(error.code, context.api_version))
-        return _merged(request, response)
 
-    async def commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
-        if not request.group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
-        topic = image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"there is no {OFFSETS_TOPIC} yet; ask FindCoordinator first")
-        partition = partitions.get(OFFSETS_TOPIC, partition_for(request.group_id, len(topic.partitions)))
-        if partition is None or not partition.is_leader:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"another broker coordinates {request.group_id}")
-        ids = {topic.name: _id_of(image, topic.name) for topic in request.topics}
-        await admit(request, partition, context.api_version)
-        # An offset of a topic that was deleted meanwhile would count for its successor of the same name.
-        left = [topic for topic in request.topics if ids[topic.name] == _id_of(image, topic.name) is not None]
-        if not left:
-            return TxnOffsetCommitResponse()
-        still_known = request._replace(topics=left)
-        caller = caller_of(context)
-        answer: TxnOffsetCommitResponse = await groups.ask(
-            request.group_id, lambda shard, token, now_ms: shard.txn_offset_commit(still_known, caller, token, now_ms)
-        )
-        return answer
+async def _commit(
+    services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    if not request.group_id:
+        raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
+    topic = services.image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        raise ApiError(ErrorCode.NOT_COORDINATOR, f"there is no {OFFSETS_TOPIC} yet; ask FindCoordinator first")
+    partition = services.partitions.get(OFFSETS_TOPIC, partition_for(request.group_id, len(topic.partitions)))
+    if partition is None or not partition.is_leader:
+        raise ApiError(ErrorCode.NOT_COORDINATOR, f"another broker coordinates {request.group_id}")
+    ids = {topic.name: _id_of(services.image, topic.name) for topic in request.topics}
+    await _admit(services, request, partition, context.api_version)
+    # An offset of a topic that was deleted meanwhile would count for its successor of the same name.
+    left = [topic for topic in request.topics if ids[topic.name] == _id_of(services.image, topic.name) is not None]
+    if not left:
+        return TxnOffsetCommitResponse()
+    still_known = request._replace(topics=left)
+    caller = caller_of(context)
+    answer: TxnOffsetCommitResponse = await services.groups.ask(
+        request.group_id, lambda shard, token, now_ms: shard.txn_offset_commit(still_known, caller, token, now_ms)
+    )
+    return answer
 
-    async def admit(request: TxnOffsetCommitRequest, partition: Partition, version: int) -> None:
-        """Admit offsets of an open transaction; it must not have ended while that was verified."""
-        adds = version >= ADDS_SINCE
-        if not adds and not must_verify():
-            return
-        producers = partition.log.producers
-        producer = ProducerIdentity(request.producer_id, request.producer_epoch)
-        verification = producers.begin_verification(*producer, NO_SEQUENCE, env.now_ms(), bumps_epoch=adds)
-        if verification is None:
-            return
-        error = await verify(request.transactional_id, producer, partition.name, adds)
-        if error is ErrorCode.NONE and not producers.is_verified(*producer, verification):
-            error = ErrorCode.INVALID_TXN_STATE
-        if error is not ErrorCode.NONE:
-            raise ApiError(error, f"{partition.name} could not be verified as part of {request.transactional_id}")
 
-    return txn_offset_commit
+async def _admit(services: BrokerServices, request: TxnOffsetCommitRequest, partition: Partition, version: int) -> None:
+    """Admit offsets of an open transaction; it must not have ended while that was verified."""
+    adds = version >= ADDS_SINCE
+    if not adds and not is_verification_enabled(services.settings):
+        return
+    producers = partition.log.producers
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
+    verification = producers.begin_verification(*producer, NO_SEQUENCE, services.env.now_ms(), bumps_epoch=adds)
+    if verification is None:
+        return
+    error = await services.verify(request.transactional_id, producer, partition.name, adds)
+    if error is ErrorCode.NONE and not producers.is_verified(*producer, verification):
+        error = ErrorCode.INVALID_TXN_STATE
+    if error is not ErrorCode.NONE:
+        raise ApiError(error, f"{partition.name} could not be verified as part of {request.transactional_id}")
 
 
 def _id_of(image: Image, topic: str) -> Uuid | None:
@@ -181,18 +181,3 @@ def _merged(request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse) 
             for topic in request.topics
         ]
     )
-
-
-API = Api(
-    ApiKey.TXN_OFFSET_COMMIT,
-    (0, 5),
-    on_broker=lambda services: make_txn_offset_commit(
-        services.env,
-        services.image,
-        services.partitions,
-        services.groups,
-        services.verify,
-        services.access,
-        lambda: is_verification_enabled(services.settings),
-    ),
-)

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock.api.context import Handler, RequestContext
-from penstock.api.declaration import Api, BrokerServices
+from penstock.api.context import RequestContext
+from penstock.api.declaration import BrokerServices, broker_api
 from penstock.core.replica.producer_state import NO_OFFSET, EndMarker, MarkerRefused
 from penstock.model.access import Operation
 from penstock.model.errors import ApiError, ErrorCode
@@ -40,19 +40,23 @@ class Verdict(NamedTuple):
     first_offset: int = NO_OFFSET
 
 
-def make_write_txn_markers(services: BrokerServices) -> Handler:
-    """The handler."""
-
-    async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse:
-        client = context.client
-        if not services.access.allows_on_cluster(
-            client, Operation.ALTER, quiet=True
-        ) and not services.access.allows_on_cluster(client, Operation.CLUSTER_ACTION):
-            refused = Verdict(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            return WriteTxnMarkersResponse([_result(one, lambda _: refused) for one in request.markers])
-        return await answer_markers(services.write_marker, request)
-
-    return write_txn_markers
+@broker_api(
+    ApiKey.WRITE_TXN_MARKERS,
+    versions={
+        1: "the first version still served: flexible versions (KIP-482)",
+        2: "the transaction's version in each marker (KIP-1228)",
+    },
+)
+async def write_txn_markers(
+    services: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse:
+    client = context.client
+    if not services.access.allows_on_cluster(
+        client, Operation.ALTER, quiet=True
+    ) and not services.access.allows_on_cluster(client, Operation.CLUSTER_ACTION):
+        refused = Verdict(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return WriteTxnMarkersResponse([_result(one, lambda _: refused) for one in request.markers])
+    return await answer_markers(services.write_marker, request)
 
 
 async def answer_markers(write_marker: WriteMarker, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -97,6 +101,3 @@ def _result(marker: WritableTxnMarker, verdict_on: Callable[[TopicPartition], Ve
             for topic in marker.topics
         ],
     )
-
-
-API = Api(ApiKey.WRITE_TXN_MARKERS, (1, 2), on_broker=make_write_txn_markers)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.api.groups.offset_fetch import make_offset_fetch
+from penstock.api.groups.offset_fetch import offset_fetch
 from penstock.core.contract import Caller, Effects, ProducerIdentity, Token
 from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.topics import NewTopic
@@ -334,7 +335,7 @@ def test_the_groups_of_a_request_are_confirmed_together(tmp_path: Path) -> None:
         asked.confirm = confirm_later  # type: ignore[method-assign]
         services: Any = SimpleNamespace(access=OPEN, groups=groups, image=shell.image)
         wanted = [OffsetFetchRequestGroup(name, "gone", 3, None) for name in names]
-        fetching = asyncio.ensure_future(call(make_offset_fetch(services), OffsetFetchRequest(groups=wanted), 9))
+        fetching = asyncio.ensure_future(call(partial(offset_fetch, services), OffsetFetchRequest(groups=wanted), 9))
         await shell.until(lambda: asked.questions == len(names))
         found.set_result(None)
         response = await fetching

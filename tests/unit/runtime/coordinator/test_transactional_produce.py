@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.records.produce import Produce
-from penstock.api.transactions.txn_offset_commit import make_txn_offset_commit
 from penstock.core.contract import ProducerIdentity
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.replica.producer_state import EndMarker
@@ -21,7 +19,6 @@ from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.schemas.guard import SchemaGuard
-from penstock.runtime.security.access_control import OPEN
 from penstock.wire.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.messages.txn_offset_commit import (
@@ -30,6 +27,7 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from penstock.wire.records import Record, build_batch
+from support.record_handlers import produce_handler, txn_offset_commit_handler
 from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
 
 PRODUCER = ProducerIdentity(100, 0)
@@ -59,9 +57,9 @@ class World:
         self.shell = shell
         self.coordinator = Coordinator()
         guard = TransactionGuard(shell.env, self.coordinator.verify, lambda: must_verify)
-        self.produce = Produce(
-            shell.env, shell.partitions, guard, SchemaGuard(shell.env, None), OPEN, sync_on_ack=False
-        ).produce
+        self.produce = produce_handler(
+            shell.env, shell.partitions, guard, SchemaGuard(shell.env, None), sync_on_ack=False
+        )
         self.client = Client(("127.0.0.1", 1), "")
 
     def write(
@@ -229,7 +227,7 @@ def test_offsets_that_were_verified_before_the_abort_are_refused_after_it(tmp_pa
         await groups.leader_of("readers")
         await shell.until(lambda: groups.coordinator.hosts())
         coordinator = Coordinator()
-        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, coordinator.verify, OPEN)
+        handler = txn_offset_commit_handler(shell, groups, coordinator.verify)
         rows = [TxnOffsetCommitRequestTopic(DATA.topic, [TxnOffsetCommitRequestPartition(0, 5)])]
         request = TxnOffsetCommitRequest(ID, "readers", *PRODUCER, topics=rows)
         late = asyncio.ensure_future(handler(request, RequestContext(3, None, Client(("127.0.0.1", 1), ""))))
@@ -278,7 +276,7 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_verified_are_not_comm
         await groups.leader_of("readers")
         await shell.until(lambda: groups.coordinator.hosts())
         coordinator = Coordinator()
-        handler = make_txn_offset_commit(shell.env, shell.image, shell.partitions, groups, coordinator.verify, OPEN)
+        handler = txn_offset_commit_handler(shell, groups, coordinator.verify)
         shell.create_topics([NewTopic("kept", 1, 1)])
         rows = [TxnOffsetCommitRequestTopic(name, [TxnOffsetCommitRequestPartition(0, 5)]) for name in ("t", "kept")]
         request = TxnOffsetCommitRequest(ID, "readers", *PRODUCER, topics=rows)

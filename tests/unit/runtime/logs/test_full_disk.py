@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.replicas.describe_log_dirs import make_describe_log_dirs
+from penstock.api.replicas.describe_log_dirs import describe_log_dirs
 from penstock.model.errors import ApiError
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.logs.housekeeping import Housekeeping
@@ -116,7 +117,7 @@ def test_what_has_not_expired_is_never_dropped(tmp_path: Path, monkeypatch: pyte
 def test_a_disk_that_fills_is_forecast_to_whoever_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(shell: TransactionShell) -> None:
         housekeeping = Housekeeping(shell.env, shell.partitions, lambda: shell.settings)
-        describe = make_describe_log_dirs(shell)  # type: ignore[arg-type]
+        describe = partial(describe_log_dirs, shell)  # type: ignore[arg-type]
         context = RequestContext(4, None, Client(("127.0.0.1", 1), "PLAINTEXT"))
         used: list[int] = []
         for minute in range(11):

@@ -10,12 +10,13 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.quorum.update_raft_voter import make_update_raft_voter
+from penstock.api.quorum.update_raft_voter import update_raft_voter
 from penstock.client.frames import FrameStream
 from penstock.core.metadata.result import Result
 from penstock.core.raft.events import QuorumTimes, Role
@@ -154,7 +155,7 @@ class Session:
                 return requests.fetch_snapshot(request, LISTENER)
             case ApiKey.UPDATE_RAFT_VOTER:
                 context = RequestContext(0, None, Client(("host", 1), LISTENER))
-                update = make_update_raft_voter(self)  # type: ignore[arg-type]
+                update = partial(update_raft_voter, self)  # type: ignore[arg-type]
                 return asyncio.ensure_future(update(request, context))
         raise AssertionError(key)
 

@@ -9,12 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.api.cluster.api_versions import make_api_versions
 from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
-from penstock.api.records.fetch import make_fetch
-from penstock.api.records.list_offsets import make_list_offsets
-from penstock.api.records.produce import Produce
+from penstock.api.records.list_offsets import list_offsets
 from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, partition_record
 from penstock.core.replica.fetch_session import SessionCache
@@ -40,6 +37,7 @@ from penstock.wire.messages.alter_partition import (
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
+from penstock.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from penstock.wire.messages.metadata_records import (
     BrokerEndpoint,
     ConfigRecord,
@@ -54,6 +52,7 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
 )
 from penstock.wire.records import Record, build_batch, read_records, split_batches
+from support.record_handlers import fetch_handler, produce_handler
 
 TOPIC, TOPIC_ID = "orders", b"orders--orders--"
 LISTENER = "PLAINTEXT"
@@ -82,7 +81,7 @@ class Broker:
         self.keeper = InSyncKeeper(self.env, self.partitions, self._ask, lambda: self.epoch, LAG_MS)
         self.fetchers = self._new_fetchers()
         guard = TransactionGuard(self.env, self._no_coordinator, lambda: True)
-        self.produce = Produce(self.env, self.partitions, guard, SchemaGuard(self.env, None), OPEN).produce
+        self.produce = produce_handler(self.env, self.partitions, guard, SchemaGuard(self.env, None))
 
     async def start(self) -> None:
         await self.listener.bind()
@@ -93,9 +92,9 @@ class Broker:
         self.partitions.on_leader(followers.invite)
         handlers = {
             0: self.produce,
-            1: make_fetch(self.env, self.partitions, sessions, followers, SIZE, self.cluster.access, by_rack=True),
-            2: make_list_offsets(SimpleNamespace(partitions=self.partitions, access=OPEN, tier=None)),  # type: ignore[arg-type]
-            18: make_api_versions(VERSIONS, {}, lambda: (0, {})),
+            1: fetch_handler(self.env, self.partitions, sessions, followers, SIZE, self.cluster.access),
+            2: partial(list_offsets, SimpleNamespace(partitions=self.partitions, access=OPEN, tier=None)),  # type: ignore[arg-type]
+            18: lambda *_: ApiVersionsResponse(api_keys=[ApiVersion(key, *rest) for key, rest in VERSIONS.items()]),
         }
         self.fetch = handlers[1]
         self.listener.start(partial(Dispatcher(handlers, VERSIONS).session, LISTENER))

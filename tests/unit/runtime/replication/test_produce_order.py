@@ -13,7 +13,7 @@ import pytest
 
 from penstock.api.context import Client, RequestContext
 from penstock.api.dispatch import Dispatcher
-from penstock.api.records.produce import ROWS_AT_ONCE_MAX, Produce
+from penstock.api.records.produce_append import ROWS_AT_ONCE_MAX
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.schema_ids import Registered, Rules
 from penstock.core.security.authorizer import Authorizer
@@ -23,13 +23,14 @@ from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
-from penstock.runtime.security.access_control import OPEN, AccessControl
+from penstock.runtime.security.access_control import AccessControl
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import decode, encode
 from penstock.wire.frame import RequestHeader, encode_request
 from penstock.wire.messages.metadata_records import AccessControlEntryRecord, RemoveTopicRecord
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.wire.records import Record, build_batch, read_records
+from support.record_handlers import produce_handler
 from support.worlds.transaction_shell import DATA, ID, TransactionShell, play
 
 CHECKED = "checked"
@@ -78,15 +79,7 @@ class World:
         schemas = SchemaGuard(shell.env, self.registry)  # type: ignore[arg-type]
         schemas.watched[CHECKED] = Rules(None, STRATEGY)
         guard = TransactionGuard(shell.env, self._verify, lambda: True)
-        handler = Produce(
-            shell.env,
-            shell.partitions,
-            guard,
-            schemas,
-            OPEN,
-            sync_on_ack=False,
-        )
-        produce = self.produce = handler.produce
+        produce = self.produce = produce_handler(shell.env, shell.partitions, guard, schemas, sync_on_ack=False)
         self.dispatcher = Dispatcher({ApiKey.PRODUCE: produce}, {ApiKey.PRODUCE: (3, 13)})
 
     async def _verify(self, *_: object) -> ErrorCode:
@@ -364,7 +357,7 @@ def test_a_write_to_a_topic_that_appears_while_it_waits_needs_the_right(tmp_path
         )
         access.committed([entry])
         guard = TransactionGuard(shell.env, world._verify, lambda: True)
-        produce = Produce(shell.env, shell.partitions, guard, SchemaGuard(shell.env, None), access).produce
+        produce = produce_handler(shell.env, shell.partitions, guard, SchemaGuard(shell.env, None), access=access)
         known = shell.image.topics[CHECKED].topic_id
         # A restored topic has the id that it had before.
         restored = bytes(15) + b"\77"

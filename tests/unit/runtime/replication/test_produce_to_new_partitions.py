@@ -12,18 +12,17 @@ from replication_world import TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, unti
 
 from penstock.api.context import Client, RequestContext
 from penstock.api.records import produce as produce_api
-from penstock.api.records.produce import Produce
 from penstock.core.metadata.image import PartitionState, partition_record
 from penstock.core.schema_ids import Registered, Rules
 from penstock.model.errors import ErrorCode
 from penstock.runtime.coordinator.transaction_guard import TransactionGuard
 from penstock.runtime.replication.partitions import OPENED_AT_ONCE
 from penstock.runtime.schemas.guard import SchemaGuard
-from penstock.runtime.security.access_control import OPEN
 from penstock.storage.files import StorageError
 from penstock.wire.messages.metadata_records import PartitionChangeRecord, TopicRecord
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.records import Record, build_batch, read_records, split_batches
+from support.record_handlers import produce_handler
 
 # So many are opened off the loop.
 PARTITIONS = 2 * OPENED_AT_ONCE
@@ -54,7 +53,7 @@ class Producer:
         self.broker = broker
         self.schemas = SchemaGuard(broker.env, registry)
         guard = TransactionGuard(broker.env, verify, lambda: True)
-        self.produce = Produce(broker.env, broker.partitions, guard, self.schemas, OPEN).produce
+        self.produce = produce_handler(broker.env, broker.partitions, guard, self.schemas)
         self.name = transactional_id
         self.client = Client(("127.0.0.1", 1), "PLAINTEXT")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,9 @@ import pytest
 from replication_world import LISTENER, TOPIC, TOPIC_ID, Broker, Cluster, in_cluster, until
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.records.delete_records import make_delete_records
-from penstock.api.records.list_offsets import make_list_offsets
-from penstock.api.records.offset_for_leader_epoch import make_offset_for_leader_epoch
+from penstock.api.records.delete_records import delete_records
+from penstock.api.records.list_offsets import list_offsets
+from penstock.api.records.offset_for_leader_epoch import offset_for_leader_epoch
 from penstock.core.group.contract import Effects
 from penstock.core.metadata.image import ResourceType
 from penstock.core.replica.fetch_session import Wanted
@@ -103,7 +104,7 @@ def test_deleted_records_are_gone_from_every_replica_before_the_answer(tmp_path:
         one, two = await pair(cluster)
         for number in range(5):
             await one.send(b"%d" % number)
-        delete = make_delete_records(services(one, settle_deletions=settled))
+        delete = partial(delete_records, services(one, settle_deletions=settled))
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 3)])
         response = await delete(DeleteRecordsRequest([topic], timeout_ms=5_000), CONTEXT)
         assert response.topics[0].partitions[0] == (0, 3, 0)
@@ -126,7 +127,7 @@ def test_records_are_not_said_to_be_deleted_while_the_disk_is_full(tmp_path: Pat
             raise StorageError("No space left on device", errno.ENOSPC)
 
         topic = DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(0, 1), DeleteRecordsPartition(7, 1)])
-        delete = make_delete_records(services(one, settle_deletions=settle))
+        delete = partial(delete_records, services(one, settle_deletions=settle))
         response = await delete(DeleteRecordsRequest([topic], 5_000), CONTEXT)
         codes = [row.error_code for row in response.topics[0].partitions]
         assert codes == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -144,14 +145,14 @@ def test_a_new_leader_names_no_end_before_it_knows_what_is_committed(tmp_path: P
         cluster.refuse_proposals = True
         cluster.change(leader=2)
         topics = [ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, -1, timestamp=-1)])]
-        list_offsets = make_list_offsets(services(two, tier=None))
-        row = list_offsets(ListOffsetsRequest(-1, topics=topics), CONTEXT).topics[0].partitions[0]
+        handle = partial(list_offsets, services(two, tier=None))
+        row = handle(ListOffsetsRequest(-1, topics=topics), CONTEXT).topics[0].partitions[0]
         assert row.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-        row = list_offsets(ListOffsetsRequest(1, topics=topics), CONTEXT).topics[0].partitions[0]
+        row = handle(ListOffsetsRequest(1, topics=topics), CONTEXT).topics[0].partitions[0]
         assert row.offset == 1, "a follower asks for the log's end"
         one.follow_again()
         await until(lambda: two.partition.high_watermark == 1)
-        row = list_offsets(ListOffsetsRequest(-1, topics=topics), CONTEXT).topics[0].partitions[0]
+        row = handle(ListOffsetsRequest(-1, topics=topics), CONTEXT).topics[0].partitions[0]
         assert (row.error_code, row.offset) == (0, 1)
 
     in_cluster(tmp_path, story)
@@ -164,7 +165,7 @@ def test_an_epoch_without_records_ends_where_the_one_before_it_does(tmp_path: Pa
         for leader in (2, 1, 2, 1):
             cluster.change(leader=leader)
         await one.send(b"second")
-        end_of = make_offset_for_leader_epoch(services(one))
+        end_of = partial(offset_for_leader_epoch, services(one))
         ends = []
         for epoch in range(6):
             rows = [OffsetForLeaderPartition(0, -1, epoch)]
