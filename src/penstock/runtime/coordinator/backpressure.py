@@ -108,19 +108,22 @@ class BackPressure:
             return
         coordinator = topic.partitions[partition_for(group, len(topic.partitions))].leader
         asked_ms = self._env.monotonic_ms()
+        timeout_ms = STALE_INTERVALS * self._settings().penstock_backpressure_check_interval_ms
         try:
             if coordinator == self._brokers.node_id:
-                offsets = await self._groups.read(group, lambda shard: _committed(shard, group))
+                # What is not committed for a while must not hold up the questions about other groups.
+                async with asyncio.timeout(timeout_ms / 1000):
+                    offsets = await self._groups.read(group, lambda shard: _committed(shard, group))
             elif coordinator >= 0:
-                offsets = await self._fetch(coordinator, group, names)
+                offsets = await self._fetch(coordinator, group, names, timeout_ms)
             else:
                 return
-        except (ApiError, PeerLost) as error:
+        except (ApiError, PeerLost, TimeoutError) as error:
             logger.info("how far group %s has come is not known: %s", group, error)
             return
         self._progress.heard(group, offsets, asked_ms)
 
-    async def _fetch(self, broker_id: int, group: str, names: list[Name]) -> Mapping[Name, int]:
+    async def _fetch(self, broker_id: int, group: str, names: list[Name], timeout_ms: int) -> Mapping[Name, int]:
         by_topic: dict[str, list[int]] = {}
         for topic, partition in names:
             by_topic.setdefault(topic, []).append(partition)
@@ -132,7 +135,7 @@ class BackPressure:
         response: OffsetFetchResponse = await self._brokers.ask(
             broker_id,
             OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, None, -1, topics)]),
-            timeout_ms=STALE_INTERVALS * self._settings().penstock_backpressure_check_interval_ms,
+            timeout_ms=timeout_ms,
         )
         found: dict[Name, int] = {}
         for answered in (row for group_row in response.groups for row in group_row.topics):

@@ -175,6 +175,25 @@ def test_nothing_is_asked_once_nothing_is_watched_and_again_when_something_is() 
     run_virtually(story)
 
 
+def test_a_group_that_cannot_be_read_does_not_hold_up_the_others() -> None:
+    async def story(env: VirtualEnv) -> None:
+        world = World(env)
+        world.committed = {("orders", 0): 50}
+        read = world.read
+
+        async def read_unless_stuck(group: str, work: Callable[[Any], Any]) -> Any:
+            if group == "stuck":
+                await asyncio.Event().wait()
+            return await read(group, work)
+
+        world.read = read_unless_stuck  # type: ignore[method-assign]
+        world.pressure.note(world.partition(0, "stuck", "readers"))
+        await asyncio.sleep(30)
+        assert len(world.reads) > 2
+
+    run_virtually(story)
+
+
 @pytest.mark.parametrize("coordinator", [0, -1])
 def test_a_group_without_a_coordinator_is_not_asked(coordinator: int) -> None:
     async def story(env: VirtualEnv) -> None:
