@@ -30,6 +30,8 @@ MANY_SINCE = 8
 TOPIC_IDS_SINCE = 10
 GROUP_ERROR_SINCE = 2
 NO_OFFSET = -1
+# So many groups of a request wait at the same time.
+TOGETHER_MAX = 1_000
 
 T = TypeVar("T", OffsetFetchRequestTopics, OffsetFetchResponseTopics)
 
@@ -54,13 +56,16 @@ async def offset_fetch(
 ) -> OffsetFetchResponse:
     if context.api_version >= MANY_SINCE:
         fetch = _fetch_by_id if context.api_version >= TOPIC_IDS_SINCE else _fetch
-        # Together: a coordinator that has to find out whether it still leads does so once for all of them.
-        async with asyncio.TaskGroup() as tasks:
-            fetches = [
-                tasks.create_task(fetch(services, group, request, context))
-                async for group in in_turns(request.groups, GROUPS_MAX)
-            ]
-        return OffsetFetchResponse(groups=[one.result() for one in fetches])
+        found_groups: list[OffsetFetchResponseGroup] = []
+        # Many together: a coordinator that has to find out whether it still leads does so once for all of them.
+        for start in range(0, len(request.groups), TOGETHER_MAX):
+            async with asyncio.TaskGroup() as tasks:
+                fetches = [
+                    tasks.create_task(fetch(services, group, request, context))
+                    async for group in in_turns(request.groups[start : start + TOGETHER_MAX], GROUPS_MAX)
+                ]
+            found_groups += [one.result() for one in fetches]
+        return OffsetFetchResponse(groups=found_groups)
     topics = None
     if request.topics is not None:
         topics = [

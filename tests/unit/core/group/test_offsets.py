@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.group.contract import Caller, GroupSettings
+from penstock.core.group.offsets import offsets
 from penstock.core.group.offsets.offsets import HISTORY_LENGTH, Commit
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -302,3 +303,27 @@ def test_what_is_loaded_can_be_committed_over() -> None:
     assert commit(world, {("t", 0): 6}) == [ErrorCode.NONE]
     (progress,) = world.shard.committed(GROUP).values()
     assert progress.history == (Commit(5, 3), Commit(6, world.now_ms))
+
+
+def test_topics_that_are_deleted_together_are_looked_for_together(
+    world: GroupWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's thousand topics, and the million offsets of others, must not be multiplied."""
+    value = encode_versioned(OffsetCommitValue(1), 4)
+    keys = [OffsetCommitKey("gone", f"t{number}", 0) for number in range(50)]
+    keys += [OffsetCommitKey("kept", "kept", number) for number in range(50)]
+    # As after loading: no group has been asked for yet.
+    assert not world.shard.load((encode_coordinator_key(key), value) for key in keys)
+    looked_at = 0
+    real = offsets.encoded_topic
+
+    def counted(key: bytes) -> bytes:
+        nonlocal looked_at
+        looked_at += 1
+        return real(key)
+
+    monkeypatch.setattr(offsets, "encoded_topic", counted)
+    gone = [f"t{number}" for number in range(50)] + [f"other{number}" for number in range(1_000)]
+    deleted = {(record.key.topic, record.key.partition) for record in world.shard.topics_changed((), gone).records}
+    assert deleted == {(f"t{number}", 0) for number in range(50)}
+    assert looked_at <= 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.group.offsets.record_codec import decode_offset_key, encoded_group, names_topic
+from penstock.core.group.offsets.record_codec import decode_offset_key, encoded_group, encoded_topic
 from penstock.wire.frame import encode_coordinator_key
 from penstock.wire.messages.group_records import GroupMetadataKey, OffsetCommitKey
 
@@ -15,8 +15,7 @@ def test_a_group_is_told_from_the_key_however_long_its_name(group: str) -> None:
     key = encode_coordinator_key(message)
     assert encoded_group(key) == group.encode()
     assert decode_offset_key(key) == message
-    assert names_topic(key, b"orders")
-    assert not names_topic(key, b"order")
+    assert encoded_topic(key) == b"orders"
 
 
 def test_another_kind_of_key_is_about_no_offset() -> None:

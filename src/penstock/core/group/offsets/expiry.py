@@ -24,12 +24,14 @@ def delete_group_offsets(offsets: Offsets, group_id: str) -> list[Record]:
 
 def delete_topic_offsets(offsets: Offsets, topics: Collection[str]) -> list[Record]:
     """The records that delete the offsets of deleted topics."""
+    gone = frozenset(topics)
+    if not gone:
+        return []
     return [
         offset_tombstone(group_id, *partition)
-        for topic in topics
-        for group_id in offsets.groups_with_topic(topic)
+        for group_id in offsets.groups_with_topics(gone)
         for partition in offsets.partitions(group_id)
-        if partition.topic == topic
+        if partition.topic in gone
     ]
 
 

@@ -8,15 +8,15 @@ replaced them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from penstock.core.group.offsets.record_codec import (
     decode_offset,
     decode_offset_key,
     encoded_group,
+    encoded_topic,
     is_readable,
-    names_topic,
 )
 from penstock.model.ids import NO_PRODUCER_ID, ZERO_UUID, TopicPartition, Uuid
 from penstock.wire.messages.group_records import LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue
@@ -116,15 +116,19 @@ class Offsets:
                 found.update((TopicPartition(topic, partition), None) for partition in partitions)
         return list(found)
 
-    def groups_with_topic(self, topic: str) -> list[str]:
-        """The groups that have an offset for the topic, pending ones included."""
-        encoded_topic = topic.encode()
+    def groups_with_topics(self, topics: Collection[str]) -> list[str]:
+        """The groups that have an offset for any of the topics, pending ones included.
+
+        It goes through all offsets once, however many topics there are: thousands may be deleted together.
+        """
+        wanted = frozenset(topics)
+        encoded_topics = frozenset(topic.encode() for topic in wanted)
         for encoded, stored in list(self._stored.items()):
-            if any(names_topic(key, encoded_topic) for key in stored):
+            if any(encoded_topic(key) in encoded_topics for key in stored):
                 self._unfold(encoded)
-        found = {group_id: None for group_id, topics in self._by_group.items() if topic in topics}
+        found = {group_id: None for group_id, theirs in self._by_group.items() if not wanted.isdisjoint(theirs)}
         for pending in self._pending.values():
-            found.update((group_id, None) for group_id, topics in pending.items() if topic in topics)
+            found.update((group_id, None) for group_id, theirs in pending.items() if not wanted.isdisjoint(theirs))
         return list(found)
 
     def progress(self, group_id: str) -> dict[TopicPartition, PartitionProgress]:

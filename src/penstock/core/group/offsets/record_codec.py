@@ -28,9 +28,10 @@ def is_readable(value: bytes) -> bool:
     return value[:2] in _VALUE_VERSIONS
 
 
-def names_topic(key: bytes, topic: bytes) -> bool:
-    """Whether a key may be about a topic; there may be a few false positives."""
-    return len(topic).to_bytes(2, "big") + topic in key
+def encoded_topic(key: bytes) -> bytes:
+    """The encoded name of the topic that an offset's key is about."""
+    start = _GROUP_START + (key[2] << 8 | key[3])
+    return key[start + 2 : start + 2 + int.from_bytes(key[start : start + 2], "big")]
 
 
 def decode_offset_key(key: bytes) -> OffsetCommitKey:
