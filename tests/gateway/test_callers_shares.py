@@ -26,6 +26,7 @@ from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.idempotency_claims import ClaimLog, Note
 from penstock.gateway.metrics import GatewayMetrics
+from penstock.gateway.rest.v2.media import accepted_format
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.access import KNOWN_HOST_BYTES_MAX, Access
 from penstock.gateway.web.application import plain_error
@@ -261,6 +262,28 @@ def test_checks_of_readiness_share_one_request_to_the_brokers() -> None:
         assert admin.requests == 2
 
     asyncio.run(scenario())
+
+
+def test_queries_for_metrics_have_few_fields() -> None:
+    async def scenario() -> None:
+        unused: Any = None
+        metrics = GatewayMetrics("cluster", unused, unused)
+        scope = {"path": "/metrics", "headers": [], "query_string": b"a=b&" * 1_000}
+        status, _, body = await metrics._metrics(scope)
+        assert (status, body) == (400, b"the query has more than 32 fields\n")
+        status, _, body = await metrics._metrics({**scope, "query_string": b"a=b&" * 30})
+        assert status == 200
+
+    asyncio.run(scenario())
+
+
+def test_few_of_the_accepted_types_are_looked_at() -> None:
+    def wanted(count: int) -> Any:
+        return SimpleNamespace(headers={"accept": "x," * count + "application/vnd.kafka.avro.v2+json"})
+
+    assert accepted_format(wanted(10), "binary") == "avro"
+    with pytest.raises(Problem, match="cannot be returned"):
+        accepted_format(wanted(1_000), "binary")
 
 
 def test_long_host_names_are_not_cached() -> None:

@@ -32,6 +32,8 @@ GROUPS_AT_ONCE = 16
 GROUPS_MAX = 2_000
 GROUPS = "groups"
 DETAIL_PATH = "/metrics/detail"
+# Of a request that may come from anybody.
+QUERY_FIELDS_MAX = 32
 # The path segment that the fast path of publishing is counted under.
 HOT_PATH = "publish"
 # First path segments that are counted separately; all others are counted together.
@@ -151,7 +153,11 @@ class GatewayMetrics:
         return _health({"brokers": ""})
 
     async def _metrics(self, scope: Scope) -> Answer:
-        details = set(",".join(parse_qs(scope["query_string"].decode("latin-1")).get("detail", [])).split(",")) - {""}
+        try:
+            query = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=QUERY_FIELDS_MAX)
+        except ValueError:
+            return 400, "text/plain", f"the query has more than {QUERY_FIELDS_MAX} fields\n".encode()
+        details = set(",".join(query.get("detail", [])).split(",", QUERY_FIELDS_MAX)) - {""}
         if details - {GROUPS, "all"}:
             return 400, "text/plain", f"the only details here are {GROUPS}\n".encode()
         only_details = scope["path"] == DETAIL_PATH

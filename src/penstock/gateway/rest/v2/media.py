@@ -15,6 +15,8 @@ V2_TYPE = "application/vnd.kafka.v2+json"
 FORMATS = ("binary", "json", "avro", "jsonschema", "protobuf")
 PRODUCE_TYPES = tuple(f"application/vnd.kafka.{name}.v2+json" for name in FORMATS)
 PLAIN_TYPES = (V2_TYPE, "application/json", "application/vnd.kafka+json")
+# How many of the types that a caller accepts are looked at.
+ACCEPTED_MAX = 100
 SCHEMA_FORMATS = FORMATS[2:]
 
 
@@ -45,7 +47,7 @@ def produce_format(request: Request) -> str:
 def accepted_format(request: Request, default: str) -> str:
     """The format that the caller accepts; 406 for unknown types."""
     wanted = request.headers.get("accept", "*/*")
-    for word in wanted.split(","):
+    for word in wanted.split(",", ACCEPTED_MAX)[:ACCEPTED_MAX]:
         found = format_of(word)
         if found is not None:
             return found
