@@ -95,3 +95,12 @@ def test_the_oldest_make_room() -> None:
     assert len(postponed) == BATCHES_MAX
     assert told(postponed, batch(6, producer=0), ProducerState()) == ""
     assert told(postponed, batch(6, producer=1), ProducerState()) == "NOT_ENOUGH_REPLICAS"
+
+
+def test_names_that_no_topic_has_are_not_kept() -> None:
+    """A request may name 32 kB of unknown topic for each of the producer ids that it makes up."""
+    postponed = PostponedBatches()
+    unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    for length in (249, 250):
+        postponed.note(("t" * length, ZERO_UUID, 0), batch(5), unknown, 0)
+    assert len(postponed) == 1

@@ -31,6 +31,8 @@ FOR_NOW = frozenset(
 # A client that has not sent the batch again by then has given it up.
 PATIENCE_MS = 30_000
 BATCHES_MAX = 10_000
+# Any client chooses the name of a topic that is unknown; no topic has a longer one.
+TOPIC_LENGTH_MAX = 249
 
 # A partition as a request names it: topic, topic id, index.
 Place = tuple[str, Uuid, int]
@@ -61,7 +63,7 @@ class PostponedBatches:
 
     def note(self, place: Place, header: BatchHeader, error: ApiError, now_ms: int) -> None:
         """A batch was refused for now."""
-        if header.producer_id < 0 or error.code not in FOR_NOW:
+        if header.producer_id < 0 or error.code not in FOR_NOW or len(place[0]) > TOPIC_LENGTH_MAX:
             return
         key, sequence = (place, header.producer_id), header.base_sequence
         known = self._batches.get(key)
