@@ -12,6 +12,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Generic, TypeVar
 
+# The sessions of all members end at the same time if they started when the coordinator was loaded.
+FIRED_PER_TURN = 100
+
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -74,7 +77,9 @@ class Timers(Generic[Key]):
                 self._wake_at(self._heap[0][0])
 
     def _fire_due(self, now_ms: int) -> None:
-        while self._heap and self._heap[0][0] <= now_ms:
+        """Call `fire` for what is due; when that is much, for some of it, and for the rest in the loop's next turns."""
+        fired = 0
+        while self._heap and self._heap[0][0] <= now_ms and fired < FIRED_PER_TURN:
             at_ms, _, key = heappop(self._heap)
             if self._queued.get(key) != at_ms:
                 continue
@@ -86,4 +91,5 @@ class Timers(Generic[Key]):
                 self._push(key, deadline_ms)
                 continue
             del self._deadlines[key]
+            fired += 1
             self._fire(key)

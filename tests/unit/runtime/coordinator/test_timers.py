@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.runtime.coordinator.timers import Timers
+from penstock.runtime.coordinator.timers import FIRED_PER_TURN, Timers
 
 LATE_MS_MAX = 150
 
@@ -117,3 +117,21 @@ def test_a_failure_stops_no_other_deadline() -> None:
         return found
 
     assert asyncio.run(run()) == ["good"]
+
+
+def test_of_many_deadlines_that_are_due_together_some_fire_in_each_turn() -> None:
+    async def story() -> list[int]:
+        fired: list[int] = []
+        turns: list[int] = []
+        timers: Timers[int] = Timers(now_ms, fired.append)
+        due_ms = now_ms() + 10
+        for key in range(3 * FIRED_PER_TURN + 1):
+            timers.set(key, due_ms)
+        while len(fired) < 3 * FIRED_PER_TURN + 1:
+            before = len(fired)
+            await asyncio.sleep(0)
+            turns += [len(fired) - before] if len(fired) > before else []
+        assert fired == [*range(3 * FIRED_PER_TURN + 1)]
+        return turns
+
+    assert asyncio.run(asyncio.wait_for(story(), 5)) == [FIRED_PER_TURN] * 3 + [1]
