@@ -103,9 +103,11 @@ def remove_replica(machine: Machine, name: str, log: Inode) -> None:
 def remove_replicas(machine: Machine) -> None:
     """Remove all replicas, as a power failure may do before anything was synced."""
     for parent in (DATA, MORE_DATA):
-        for name in filter(parse_partition_directory, list(_data_directory(machine, parent).entries)):
+        directory = _data_directory(machine, parent)
+        for name in filter(parse_partition_directory, list(directory.entries)):
             if name != METADATA_DIRECTORY:
-                remove_replica(machine, name)
+                directory.change({name: None})
+        directory.sync()
 
 
 def cut_short(machine: Machine, random: Random, *, snapshot: bool) -> tuple[Inode, bytes] | None:
