@@ -26,7 +26,7 @@ from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import StorageError
 from penstock.storage.metadata_files import sync_partition_metadata
-from penstock.storage.names import NAME_BYTES_MAX, deletion_directory_name, future_directory_name
+from penstock.storage.names import NAME_BYTES_MAX, PARTITION_METADATA, deletion_directory_name, future_directory_name
 from penstock.storage.segment_copy import TierHistory
 from penstock.storage.slices import LogSlice
 from penstock.wire.record_types import CorruptBatch
@@ -416,6 +416,14 @@ class DirectoryMoves:
         """Remove a future replica. Blocks. What a crash leaves of it must not be taken for one to be filled further."""
         filesystem = self._env.filesystem
         target = path.with_name(deletion_directory_name(path.name, self._env.random.randbytes(16)))
-        filesystem.rename(path, target)
-        filesystem.sync_directory(target.parent)
+        try:
+            filesystem.rename(path, target)
+            filesystem.sync_directory(target.parent)
+        except StorageError as error:
+            if not error.is_passing or not filesystem.exists(path):
+                raise
+            # The disk is full. It may also have dropped what could not be synced, so nothing here may be used again:
+            # without a topic id a start takes none of it.
+            filesystem.unlink(path / PARTITION_METADATA)
+            target = path
         filesystem.remove_directory(target)
