@@ -86,7 +86,7 @@ def test_names_that_are_denied_are_not_kept(broker: AbusedBroker) -> None:
     for turn in range(5):
         deny(turn)
     before = broker.memory_bytes()
-    for turn in range(5, 55):
+    for turn in range(5, 205):
         deny(turn)
     # 200 MB of names.
     assert broker.memory_bytes() - before < MEMORY_BYTES_MAX

@@ -11,8 +11,21 @@ from typing import Any
 UNLIMITED = 2**31 - 1
 
 
+def accept_requests_within(bytes_max: int, entries_max: int) -> None:
+    """Decode requests up to these limits."""
+    from penstock.api import dispatch
+
+    right = dispatch.Dispatcher.__init__
+
+    def init(dispatcher: Any, *arguments: Any, **named: Any) -> None:
+        right(dispatcher, *arguments, **{**named, "limits": dispatch.RequestLimits(bytes_max, entries_max)})
+
+    dispatch.Dispatcher.__init__ = init  # type: ignore[method-assign]
+
+
 def accept_texts_of_any_length() -> None:
     """Decode texts of any length, and commit any record to the metadata log, as many tokens of an owner as come."""
+    from penstock.api import dispatch
     from penstock.core.metadata import delegation_tokens
     from penstock.runtime.raft import metadata_log
     from penstock.wire import decoding
@@ -20,19 +33,15 @@ def accept_texts_of_any_length() -> None:
     decoding.STRING_BYTES_MAX = UNLIMITED  # type: ignore[attr-defined]
     delegation_tokens.RENEWERS_BYTES_MAX = UNLIMITED
     metadata_log.RECORD_BYTES_MAX = UNLIMITED
+    accept_requests_within(UNLIMITED, dispatch.DEFAULT_LIMITS.entries_max)
 
 
 def accept_any_number_of_elements() -> None:
     """Decode requests of any size, and with any number of elements, in one go."""
     from penstock.api import dispatch
 
-    right = dispatch.Dispatcher.__init__
-
-    def init(dispatcher: Any, *arguments: Any, **named: Any) -> None:
-        right(dispatcher, *arguments, **{**named, "limits": dispatch.RequestLimits(UNLIMITED, UNLIMITED)})
-
     dispatch.ROWS_READ_MAX = UNLIMITED
-    dispatch.Dispatcher.__init__ = init  # type: ignore[method-assign]
+    accept_requests_within(UNLIMITED, UNLIMITED)
 
 
 def remember_every_denial() -> None:
