@@ -165,12 +165,19 @@ class TransactionMarkers:
                     response = await self._brokers.ask(broker_id, _request(portions), lane=lane)
                 except (PeerLost, ApiError) as error:
                     logger.info("resending transaction markers to broker %d: %s", broker_id, error)
-                    for portion in portions:
-                        self._try_later(portion.delivery, portion.partitions, portion.pause_ms)
+                    self._resend(portions)
+                except BaseException:
+                    # A bug of ours must not leave transactions open, which would stop their readers.
+                    self._resend(portions)
+                    raise
                 else:
                     self._note(portions, response)
         finally:
             self._busy.discard(name)
+
+    def _resend(self, portions: Iterable[Portion]) -> None:
+        for portion in portions:
+            self._try_later(portion.delivery, portion.partitions, portion.pause_ms)
 
     def _note(self, portions: Sequence[Portion], response: WriteTxnMarkersResponse) -> None:
         """Report the partitions that have their marker, and resend the rest."""

@@ -508,3 +508,20 @@ def test_a_marker_is_appended_again_where_the_first_one_does_not_count(monkeypat
         assert len(replica.appended) == 4
 
     write_to_replicas(monkeypatch, story)
+
+
+def test_a_failure_of_our_own_loses_no_marker(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Leaders({A: HERE, B: HERE, C: HERE})
+    brokers.answers[HERE] = [TypeError("a bug")]
+
+    async def story(sender: TransactionMarkers) -> None:
+        brokers.gate = asyncio.Event()
+        first = asyncio.ensure_future(sent(sender, markers(A)))
+        await asyncio.sleep(0.01)
+        behind = asyncio.ensure_future(sent(sender, markers(B, C, producer_id=8)))
+        await asyncio.sleep(0.01)
+        brokers.gate.set()
+        assert await asyncio.wait_for(first, 2) == [A]
+        assert sorted(await asyncio.wait_for(behind, 2)) == [B, C]
+
+    tell(brokers, story, monkeypatch)
