@@ -106,8 +106,9 @@ class ShareGroups:
         """Have an empty group, or a new one, start elsewhere. The reply is an AlterResult or an ApiError."""
         effects = Effects()
         try:
+            is_new = request.group_id not in self._groups
             group = self._find_or_found(request.group_id, may_found=True)
-            result: Any = alter_offsets(group, request, self._topics, effects.records, now_ms)
+            result: Any = alter_offsets(group, request, self._topics, effects.records, now_ms, is_new=is_new)
             if effects.records:
                 self._groups[request.group_id] = group
         except ApiError as error:

@@ -55,16 +55,23 @@ def check_empty(group: ShareGroup) -> None:
 
 
 def alter_offsets(
-    group: ShareGroup, request: AlterShareGroupOffsetsRequest, topics: Topics, records: list[Record], now_ms: int
+    group: ShareGroup,
+    request: AlterShareGroupOffsetsRequest,
+    topics: Topics,
+    records: list[Record],
+    now_ms: int,
+    *,
+    is_new: bool,
 ) -> AlterResult:
-    """Record that partitions are to start anew, in a new epoch of the group; raises NON_EMPTY_GROUP.
+    """Record that partitions are to start anew, in a new epoch unless the group is new; raises NON_EMPTY_GROUP.
 
     A leader that has read their state, or a request of an earlier call that comes late, is fenced by the new epoch.
+    Kafka stays in the epoch, so that there a leader which has read the state writes on as if nothing had happened.
     """
     check_empty(group)
     rows = []
     states: list[NewState] = []
-    epoch = group.epoch + 1
+    epoch = group.epoch if is_new else group.epoch + 1
     for topic in request.topics:
         row, new = _altered(topic, topics, epoch)
         rows.append(row)
