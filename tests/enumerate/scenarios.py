@@ -27,6 +27,7 @@ BOTH = (FIRST, SECOND)
 PRODUCER, OTHER = 7, 8
 # How often something is tried that a broker repeats until it succeeds.
 TRIES = 3
+LATER_TRIES = 100
 
 SCENARIOS: dict[str, Scenario] = {}
 
@@ -219,13 +220,23 @@ async def replace_damaged(broker: Broker) -> None:
     ledger.is_cutting = True
     leader.fetched = 0
     damage = CorruptLogError(partition.log.directory, 0, "as a read has found")
-    for _ in range(TRIES):
-        if await broker.attempt(lambda: broker.partitions.begin_anew(partition.name, partition.topic_id, damage)):
-            await broker.fetched()
-            if await broker.sync():
-                ledger.is_cutting = False
-            return
-        await asyncio.sleep(0.5)
+
+    async def begin(tries: int) -> bool:
+        """As what sees to damaged replicas does, which tries again and again."""
+        for _ in range(tries):
+            if await broker.attempt(lambda: broker.partitions.begin_anew(partition.name, partition.topic_id, damage)):
+                await broker.fetched()
+                if await broker.sync():
+                    ledger.is_cutting = False
+                return True
+            await asyncio.sleep(0.5)
+        return False
+
+    async def begin_later() -> None:
+        await begin(LATER_TRIES)
+
+    if not await begin(TRIES):
+        broker.process.spawn(begin_later(), "begin anew")
 
 
 # Deletion.
