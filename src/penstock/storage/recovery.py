@@ -142,6 +142,7 @@ class _Loader:
         damaged = self.aborted.load(segment.base_offset for segment in self.segments)
         self._finish_swaps()
         if self.clean and self._find_end():
+            self._check_nothing_missing(self.segments[-1].next_offset)
             if not epochs_known:
                 self._rebuild_epochs(self.segments)
             self._load_producers(self.segments[-1].next_offset)
@@ -278,6 +279,13 @@ class _Loader:
         active.release()
         return active.damage is None
 
+    def _check_nothing_missing(self, end_offset: int) -> None:
+        """Raise CorruptLogError if a log that was stopped cleanly has lost records since, which were durable then."""
+        last = self.segments[-1]
+        if self.clean and end_offset < self.recovery_point:
+            problem = f"the log ends at offset {end_offset}, and was durable up to {self.recovery_point}"
+            raise CorruptLogError(last.file.path, last.size, problem)
+
     def _check_tail(self, epochs_known: bool) -> None:
         """Read the log from the segment that holds the recovery point."""
         first = len(self.segments) - 1
@@ -319,7 +327,8 @@ class _Loader:
             self.producers,
             self.recovery_point,
             has_later=any(self.segments[later].size for later in range(number + 1, len(self.segments))),
-            lost_power=self.lost_power,
+            # After a clean stop everything was durable, whatever became of the machine since.
+            lost_power=self.lost_power and not self.clean,
         )
         size = segment.size
         valid = checker.run()
@@ -337,7 +346,10 @@ class _Loader:
             if number < len(self.segments) - 1:
                 segment.save_indexes()
                 segment.release()
+            if number == len(self.segments) - 1:
+                self._check_nothing_missing(checker.next_offset)
             return False
+        self._check_nothing_missing(checker.next_offset)
         if valid < size:
             segment.truncate(valid, checker.next_offset)
             self.report.bytes_truncated += size - valid

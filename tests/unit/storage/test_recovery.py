@@ -513,8 +513,25 @@ def test_a_time_index_of_a_longer_log_is_not_believed(logs: LogMaker) -> None:
     log.close()
     with (logs.directory / log._active.name).open("r+b") as file:
         file.truncate(size)
-    log = logs.open(clean=True, recovery_point=2)
+    log = logs.open(clean=True, recovery_point=1)
     assert log.max_timestamp() == (NOW_MS, 0, 0)
+
+
+@pytest.mark.parametrize("lost_power", [False, True])
+@pytest.mark.parametrize("cut", [0, -1, 1])
+def test_a_log_that_lost_records_after_a_clean_stop_refuses_to_open_and_changes_nothing(
+    logs: LogMaker, cut: int, lost_power: bool
+) -> None:
+    log = logs.open()
+    fill(log, 3)
+    start = positions(log)[2]
+    path = logs.directory / log._active.name
+    log.close()
+    path.write_bytes(path.read_bytes()[: start + cut])
+    before = path.read_bytes()
+    with pytest.raises(CorruptLogError):
+        logs.open(clean=True, recovery_point=3, lost_power=lost_power)
+    assert path.read_bytes() == before
 
 
 def test_a_damaged_epoch_checkpoint_is_rebuilt(logs: LogMaker) -> None:
