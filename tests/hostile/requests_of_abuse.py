@@ -29,7 +29,7 @@ LARGEST: dict[str, Any] = {
     "uuid": b"\xff" * 16,
 }
 # Values with which a request is taken further than with the largest, or without which it would wait for something.
-TELLING: dict[str, Any] = {
+REPORTS_OWN_ERRORS: dict[str, Any] = {
     "acks": -1,
     "config_operation": 0,
     "coordinator_key_type": 0,
@@ -100,8 +100,8 @@ class _Maker:
     def _value(self, field: schema.Field, path: tuple[str, ...]) -> Any:
         if field.struct is not None:
             return self._struct(field.struct, path)
-        if field.name in TELLING and not field.array:
-            return TELLING[field.name]
+        if field.name in REPORTS_OWN_ERRORS and not field.array:
+            return REPORTS_OWN_ERRORS[field.name]
         if field.type == "records":
             return b""
         if field.type in ("string", "bytes"):

@@ -33,7 +33,7 @@ from penstock.core.replica.fencing import check_leader_epoch
 from penstock.core.replica.follower import FollowerState, truncation_offset
 from penstock.core.replica.leader import LeaderState
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.replication.leading import divergence, exclude, keep_pace, note_fetch
+from penstock.runtime.replication.leading import divergence, exclude, isr_to_propose, note_fetch
 from penstock.storage.leader_epochs import EndOffset, LeaderEpochs
 
 NOBODY = -1
@@ -275,7 +275,7 @@ class ReplicaScript(Play):
         self.lines.append(f"{replica.broker}: cuts its log back to {replica.end}")
 
     def _check(self, arguments: list[str]) -> None:  # noqa: ARG002
-        wanted = keep_pace(self._leader, self.now_ms)  # type: ignore[arg-type]
+        wanted = isr_to_propose(self._leader, self.now_ms)  # type: ignore[arg-type]
         if wanted is None:
             self.lines.append(f"{self.known.leader} proposes nothing")
         else:

@@ -13,7 +13,7 @@ from penstock.core.share.partition import SharePartition
 from penstock.runtime.coordinator.shard_host import ShardHost
 from penstock.runtime.logs.checkpoints import CheckpointWriter
 from penstock.runtime.logs.cleaner import Cleaner
-from penstock.runtime.replication.isr import InSyncKeeper, Proposal
+from penstock.runtime.replication.isr import IsrManager, Proposal
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log
 from penstock.storage.producers import recall
@@ -35,15 +35,15 @@ def keep_directories_without_checkpoints() -> Iterator[None]:
 @contextmanager
 def propose_the_newest_incarnations() -> Iterator[None]:
     """Send a proposal again with the broker epochs that followers have by then."""
-    right = InSyncKeeper._request
+    right = IsrManager._request
 
-    def request(keeper: InSyncKeeper) -> Any:
+    def request(keeper: IsrManager) -> Any:
         for key, proposal in keeper._asked.items():
             incarnations = proposal.leading.incarnations(proposal.in_sync_replicas, keeper._broker_epoch())
             keeper._asked[key] = Proposal(*proposal[:3], incarnations)
         return right(keeper)
 
-    with patch.object(InSyncKeeper, "_request", request):
+    with patch.object(IsrManager, "_request", request):
         yield
 
 

@@ -12,7 +12,7 @@ from penstock.core.share import dead_letters
 from penstock.core.share.partition import SharePartition
 from penstock.core.share.runs import NO_DELAYS
 from penstock.runtime.share.led_partition import LedSharePartition
-from penstock.runtime.share.letters import LetterCarrier
+from penstock.runtime.share.letters import DeadLetterWriter
 from penstock.runtime.share.persister import Persister
 from penstock.wire.records import build_batch
 
@@ -31,13 +31,13 @@ def write_anonymous_letters() -> Iterator[None]:
 @contextmanager
 def archive_before_the_letter() -> Iterator[None]:
     """Record that a dead letter is written, then write it."""
-    right = LetterCarrier._write
+    right = DeadLetterWriter._write
 
-    async def write(carrier: LetterCarrier, place: Any, letters: Any, *, copies: bool) -> Any:
+    async def write(carrier: DeadLetterWriter, place: Any, letters: Any, *, copies: bool) -> Any:
         await carrier._store(carrier._share.archive([letter.offset for letter in letters]))
         return await right(carrier, place, letters, copies=copies)
 
-    with patch.object(LetterCarrier, "_write", write):
+    with patch.object(DeadLetterWriter, "_write", write):
         yield
 
 

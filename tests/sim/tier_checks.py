@@ -15,7 +15,7 @@ from penstock.core.tier.metadata_records import METADATA_TOPIC, RemotePartitions
 from penstock.core.tier.plans import segments_to_copy
 from penstock.core.tier.segments import RemoteSegment
 from penstock.node import Node
-from penstock.storage.tier.layout import LOG, Manifest, ManifestError, Place
+from penstock.storage.tier.layout import LOG, Manifest, ManifestError, PartitionLocation
 from penstock.storage.tier.object_store import StoreError
 from penstock.storage.tier.sealing import Seals, open_bytes
 from penstock.wire.records import read_records, split_batches
@@ -55,7 +55,7 @@ def _has_settled(node: Node, local_bytes: int) -> bool:
 def compare_tier(world: World) -> Iterator[Anomaly]:
     """Once everything has settled the store has what the metadata says, and that is what readers get."""
     for (topic_id, index), remote in _metadata(world).items():
-        place = Place(CLUSTER_ID, remote.topic, topic_id, index)
+        place = PartitionLocation(CLUSTER_ID, remote.topic, topic_id, index)
         for segment in remote.segments():
             if segment.is_readable:
                 yield from _check(world, place, segment)
@@ -81,7 +81,7 @@ def _seals(world: World) -> Seals:
     return Seals(keys_file=str(KEYS_PATH), filesystem=SimFilesystem(machine.disk, machine.now_ms))
 
 
-def _check(world: World, place: Place, segment: RemoteSegment) -> Iterator[Anomaly]:
+def _check(world: World, place: PartitionLocation, segment: RemoteSegment) -> Iterator[Anomaly]:
     start, segment_id = segment.start_offset, segment.segment_id
     stem, objects = place.stem(start, segment_id), world.store.objects
     try:

@@ -44,7 +44,7 @@ NUMBERS_BYTES = _KEY_VERSION_ID.size
 HEADER_KEPT_BYTES_MAX = 512
 _SIZE = Struct(">i")
 # The most frequent handlers; they report their errors themselves, so that nobody has to search good responses.
-TELLING = frozenset(("Produce", FETCH_BY_CONSUMERS))
+REPORTS_OWN_ERRORS = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
 # What counts against a consumer's quota.
 FETCHING = frozenset((ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.TAKE_SHARE_RECORDS))
@@ -427,7 +427,7 @@ class Dispatcher:
             forwarding,
             api_key in self._between_brokers,
             self.counters.api(name),
-            None if name in TELLING else errors,
+            None if name in REPORTS_OWN_ERRORS else errors,
             UNLIMITED_BYTES if api_key == ApiKey.PRODUCE else self._limits.bytes_max,
             self._limits.entries_max,
             min(self._limits.entries_max, ROWS_READ_MAX),

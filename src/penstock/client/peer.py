@@ -119,7 +119,7 @@ class Peer:
         if self._stream is not None:
             self._stream.forget()
             self._stream.end("closed", flush=flush)
-        self._lose("this node closed it", tell=False)
+        self._disconnect("this node closed it", tell=False)
 
     async def _open(self) -> None:
         pause = self._not_before - self._loop.time()
@@ -128,21 +128,21 @@ class Peer:
         address = self._address()
         if address is None:
             self._opening = None
-            self._lose("its address is unknown")
+            self._disconnect("its address is unknown")
             return
         self._protocol = Protocol(str(Address(*address)), self._client_id)
-        stream = FrameStream(self._received, self._lose)
+        stream = FrameStream(self._received, self._disconnect)
         try:
             await self._fetch_token()
         except AuthenticationFailed as error:
             self._opening = None
-            self._lose(error)
+            self._disconnect(error)
             return
         try:
             await self._connect(*address, lambda: stream)
         except OSError as error:
             self._opening = None
-            self._lose(f"cannot connect: {reason_of(error)}")
+            self._disconnect(f"cannot connect: {reason_of(error)}")
             return
         except asyncio.CancelledError:
             stream.forget()
@@ -167,7 +167,7 @@ class Peer:
         except StopIteration:
             self._begin()
         except NoAnswer as error:
-            self._lose(error)
+            self._disconnect(error)
         else:
             pending = self._pending(request, self._request_timeout_ms, self._loop.create_future())
             pending.answer.add_done_callback(partial(self._introduce, introduction))
@@ -195,7 +195,7 @@ class Peer:
         try:
             await self._fetch_token()
         except AuthenticationFailed as error:
-            self._lose(error)
+            self._disconnect(error)
             return
         if self._stream is stream:
             self._introduce(self._protocol.sign_in(credentials))
@@ -217,20 +217,20 @@ class Peer:
 
     def _received(self, frame: memoryview) -> None:
         if not self._sent:
-            self._lose("it sent a response without a request")
+            self._disconnect("it sent a response without a request")
             return
         pending = self._sent[0]
         try:
             response = self._protocol.decode(pending, frame)
         except MalformedMessage as error:
-            self._lose(f"its answer to {pending.name} cannot be read: {error}")
+            self._disconnect(f"its answer to {pending.name} cannot be read: {error}")
             return
         self._sent.popleft()
         # The caller may have been cancelled.
         if not pending.answer.done():
             pending.answer.set_result(response)
 
-    def _lose(self, reason: str | NoAnswer, *, tell: bool = True) -> None:
+    def _disconnect(self, reason: str | NoAnswer, *, tell: bool = True) -> None:
         stream, self._stream = self._stream, None
         opening, self._opening = self._opening, None
         self._is_open = False
@@ -267,7 +267,7 @@ class Peer:
         waiting = [pending for pending in (*self._sent, *self._unsent) if not pending.answer.done()]
         late = [pending for pending in waiting if pending.deadline <= now]
         if late and (self._stream is not None or now >= self._not_before):
-            self._lose(f"it did not answer {late[0].name} within {late[0].timeout_ms} ms")
+            self._disconnect(f"it did not answer {late[0].name} within {late[0].timeout_ms} ms")
             return
         for pending in late:
             # Nothing was sent yet, so only time was lost.

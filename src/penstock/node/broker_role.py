@@ -69,7 +69,7 @@ from penstock.runtime.replication.fetchers import (
     throttled_rate,
 )
 from penstock.runtime.replication.follower_fetch import FollowerFetch
-from penstock.runtime.replication.isr import InSyncKeeper
+from penstock.runtime.replication.isr import IsrManager
 from penstock.runtime.replication.leadership import Leadership
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.replication.produce_work import ProduceWork
@@ -99,8 +99,8 @@ logger = logging.getLogger("penstock.node")
 class BrokerRole:
     """One broker of the cluster.
 
-    `way_to_controllers` creates a client of the active controller. There are several, so that a heartbeat or a change
-    of the in-sync replicas never waits behind another request.
+    `make_controller_client` creates a client of the active controller. There are several, so that a heartbeat or a
+    change of the in-sync replicas never waits behind another request.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class BrokerRole:
         live: LiveSettings,
         directories: Directories,
         endpoints: Endpoints,
-        way_to_controllers: Callable[[], ControllerClient],
+        make_controller_client: Callable[[], ControllerClient],
         counters: RequestCounters,
         security: NodeSecurity,
     ) -> None:
@@ -123,11 +123,11 @@ class BrokerRole:
         self._directories = directories
         self._endpoints = endpoints
         self._counters = counters
-        self._requests = way_to_controllers()
-        self._proposals = way_to_controllers()
+        self._requests = make_controller_client()
+        self._proposals = make_controller_client()
         self._lifecycle = BrokerLifecycle(
             env,
-            way_to_controllers().ask,
+            make_controller_client().ask,
             lambda: raft.applied_offset - 1,
             settings.broker_heartbeat_interval_ms,
             settings.broker_session_timeout_ms,
@@ -279,10 +279,10 @@ class BrokerRole:
         here = RequestContext(APIS[key].last_version, None, Client(("127.0.0.1", 0), ""))
         return await settled(self._own_handlers[key](request, here))
 
-    def _replicate(self) -> InSyncKeeper:
+    def _replicate(self) -> IsrManager:
         """Start following leaders, and maintaining the in-sync replicas of partitions led here."""
         settings, env, raft = self._settings, self._env, self._raft
-        keeper = InSyncKeeper(
+        keeper = IsrManager(
             env, self.partitions, self._proposals.ask, self._broker_epoch, settings.replica_lag_time_max_ms
         )
         keeper.start()
@@ -299,7 +299,7 @@ class BrokerRole:
         self._live.on_change(self._fetchers.spread)
         return keeper
 
-    def _dispatcher(self, keeper: InSyncKeeper, controller: Controller, unreachable: Controller) -> Dispatcher:
+    def _dispatcher(self, keeper: IsrManager, controller: Controller, unreachable: Controller) -> Dispatcher:
         settings, env, raft = self._settings, self._env, self._raft
         sessions = SessionCache(
             settings.max_incremental_fetch_session_cache_slots, env.random, settings.penstock_fetch_sessions_bytes_max
@@ -446,8 +446,8 @@ class BrokerRole:
             return
         yield Check("registered", True)
         own = self._raft.image.brokers.get(self._settings.node_id)
-        is_let_in = own is not None and not own.fenced and not self._lifecycle.is_fenced
-        yield Check("unfenced", is_let_in, "" if is_let_in else "the controller keeps this broker fenced")
+        is_unfenced = own is not None and not own.fenced and not self._lifecycle.is_fenced
+        yield Check("unfenced", is_unfenced, "" if is_unfenced else "the controller keeps this broker fenced")
         failed = [one for one in self._directories.log_directories if one.failure is not None]
         works = len(failed) < len(self._directories.log_directories)
         yield Check("log directories", works, "; ".join(f"{one.path} failed: {one.failure}" for one in failed))

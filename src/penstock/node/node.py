@@ -123,7 +123,7 @@ class Node:
         raft.on_leadership(decisions.on_leadership)
         raft.on_leadership(controller.on_leadership)
         if self._metrics is not None:
-            self._metrics.tell(
+            self._metrics.add_collectors(
                 QuorumCollector(raft, decisions.counters, is_controller=settings.is_controller),
                 RequestCollector(self._counters, lambda: self._endpoints.listeners),
                 node=(settings.node_id, self.cluster_id, "+".join(sorted(settings.roles)), settings.broker_rack or ""),
@@ -151,7 +151,7 @@ class Node:
             self._broker.on_give_up = self._give_up
             await self._broker.start(controller, unreachable)
             if self._metrics is not None:
-                self._metrics.tell(*self._broker.collectors())
+                self._metrics.add_collectors(*self._broker.collectors())
 
     async def stop(self) -> None:
         """Hand over leaderships, finish accepted requests, close every log, and write the clean-shutdown marker."""

@@ -80,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
     """A framed, ordered, bounded conversation with one peer."""
 
     __slots__ = (
-        "_alone",
+        "_blocking_reply",
         "_busy",
         "_closed",
         "_closing",
@@ -139,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         # Bytes of finished replies that wait behind unfinished ones.
         self._pending_bytes = 0
         # The parked request that nothing may overtake.
-        self._alone: asyncio.Future[Reply | None] | None = None
+        self._blocking_reply: asyncio.Future[Reply | None] | None = None
         self._busy = False
         self._reading = True
         self._write_paused = False
@@ -164,17 +164,17 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._abandon_pending()
-        if self._closing or self._alone is not None or not self._has_whole_request():
+        if self._closing or self._blocking_reply is not None or not self._has_whole_request():
             self._end()
             return
         self._lost_at = self._loop.time()
         self._write_paused = False
         self._pending_bytes = 0
-        self._loop.call_soon(self._go_on)
+        self._loop.call_soon(self._resume)
 
     def _abandon_pending(self) -> None:
         if self._limits.request_memory is not None:
-            self._limits.request_memory.forget(self._go_on)
+            self._limits.request_memory.forget(self._resume)
         for waiting in self._pending:
             if isinstance(waiting, asyncio.Future):
                 waiting.cancel()
@@ -214,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self._go_on()
+        self._resume()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is not None:
@@ -258,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if filled - start < size:
                 memory = self._limits.request_memory
-                if memory is not None and not memory.admit(size, self._go_on):
+                if memory is not None and not memory.admit(size, self._resume):
                     self._busy = True
                     break
                 self._frame_filled = filled - start
@@ -275,7 +275,7 @@ class Connection(asyncio.BufferedProtocol):
             frames_left -= 1
             if not frames_left and not self._busy:
                 self._busy = True
-                self._loop.call_soon(self._go_on)
+                self._loop.call_soon(self._resume)
         self._rest = bytes(scratch[position:filled]) if position < filled else b""
         self._frame_started_at = self._loop.time() if self._rest or self._frame is not None else None
         if len(self._rest) > READ_AHEAD_BYTES:
@@ -323,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._end()
                 return
             if frame[:2] != PRODUCE or isinstance(answer, asyncio.Task):
-                self._alone = answer
+                self._blocking_reply = answer
                 self._busy = True
             pending.append(answer)
             answer.add_done_callback(self._parked_done)
@@ -360,10 +360,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._transport is not None and reply is not None:
                 self._send(reply)
         self.last_active_at = self._loop.time()
-        if done is self._alone:
-            self._alone = None
+        if done is self._blocking_reply:
+            self._blocking_reply = None
         if self._busy:
-            self._go_on()
+            self._resume()
         if not pending and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
@@ -405,20 +405,20 @@ class Connection(asyncio.BufferedProtocol):
         # Without a look at the clock: it is coarse, and may say that a timer has come too early.
         if until == self._muted_until:
             self._muted_until = 0.0
-        self._go_on()
+        self._resume()
 
     def _pause_reading(self) -> None:
         if self._reading and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """Serve what came while we were busy, and read on, unless there is still a reason to wait."""
         limits = self._limits
         self._busy = (
             self._muted_until > 0
             or self._write_paused
-            or self._alone is not None
+            or self._blocking_reply is not None
             or len(self._pending) >= limits.requests_in_flight_max
             or self._pending_bytes > limits.write_buffer_bytes_max
         )

@@ -10,7 +10,7 @@ from penstock.storage.segment import Segment
 from penstock.wire.records import BatchHeader, Record, read_header, read_records
 
 # A stored batch was within the size limits when it was appended; this bounds what a damaged one can decompress to.
-UNFOLDED_BYTES_MAX = 2**30
+DECOMPRESSED_BYTES_MAX = 2**30
 
 
 class TimestampOffset(NamedTuple):
@@ -74,4 +74,4 @@ def _largest_in(segment: Segment) -> TimestampOffset | None:
 def _read_batch(segment: Segment, position: int) -> tuple[BatchHeader, list[Record]]:
     header = header_at(segment.file, position, segment.size)
     data = valid_prefix(segment.file.read(position, header.size_bytes), segment.file, position)
-    return read_header(data), read_records(data, UNFOLDED_BYTES_MAX)
+    return read_header(data), read_records(data, DECOMPRESSED_BYTES_MAX)

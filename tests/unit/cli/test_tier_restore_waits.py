@@ -14,13 +14,13 @@ from penstock.cli.tier.restore import Restore
 from penstock.cli.tier.restore_plan import PartitionPlan, TopicPlan
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, TopicPartition
-from penstock.storage.tier.layout import Place, TopicDocument
+from penstock.storage.tier.layout import PartitionLocation, TopicDocument
 from penstock.wire.messages.describe_cluster import DescribeClusterResponse
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 PLAN = TopicPlan(
     TopicDocument("cluster", "orders", ZERO_UUID, 1, 1, {}),
-    [PartitionPlan(Place("cluster", "orders", ZERO_UUID, 0), restored_offset=40)],
+    [PartitionPlan(PartitionLocation("cluster", "orders", ZERO_UUID, 0), restored_offset=40)],
     [],
     [],
 )

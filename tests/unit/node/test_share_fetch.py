@@ -18,7 +18,7 @@ from penstock.api import pieces
 from penstock.api.pieces import ROWS_MAX
 from penstock.api.share import share_fetch
 from penstock.core.share.acknowledgements import AckType
-from penstock.core.share.sessions import ShareSession, Takers
+from penstock.core.share.sessions import SessionlessMembers, ShareSession
 from penstock.core.share.state import ShareKey
 from penstock.model.errors import ErrorCode
 from penstock.runtime.share import partitions as share_partitions
@@ -435,7 +435,7 @@ def test_a_share_partition_is_dropped_when_nobody_takes_or_holds_records(
     tmp_path: Path, connections: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(share_partitions, "SWEEP_S", 0.02)
-    monkeypatch.setattr(Takers, "PRESENT_MS", 50)
+    monkeypatch.setattr(SessionlessMembers, "PRESENT_MS", 50)
     with NodeThread(tmp_path, SETTINGS) as node:
         world = World(node, connections)
         world.produce(b"a")

@@ -16,7 +16,7 @@ from penstock.core.schema_ids import IDS_MAX, Registered, Rules
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.replication.admission import Place, Produced, Refusals
+from penstock.runtime.replication.admission import Produced, Refusals, RequestedPartition
 from penstock.runtime.schemas import guard as schema_guard
 from penstock.runtime.schemas import registry_client
 from penstock.runtime.schemas.guard import SchemaGuard
@@ -26,7 +26,7 @@ from penstock.wire.compression import Compression
 from penstock.wire.record_types import Record
 from penstock.wire.records import build_batch
 
-PLACE: Place = ("orders", bytes(16), 0)
+PLACE: RequestedPartition = ("orders", bytes(16), 0)
 ORDERS = Registered(frozenset({"orders-value"}), frozenset())
 OTHERS = Registered(frozenset({"other-value"}), frozenset())
 
@@ -75,7 +75,7 @@ def batch_of(schema_ids: Iterable[int], compression: int = Compression.NONE, pad
     )
 
 
-def codes(refusals: Refusals) -> dict[Place, ErrorCode]:
+def codes(refusals: Refusals) -> dict[RequestedPartition, ErrorCode]:
     return {place: error.code for place, error in refusals.items()}
 
 
@@ -86,7 +86,9 @@ def test_what_is_known_need_not_be_asked_about() -> None:
 
 
 @pytest.mark.parametrize(("now", "expected"), [(ORDERS, {}), (OTHERS, {PLACE: ErrorCode.INVALID_RECORD})])
-def test_nothing_is_refused_for_what_was_so_some_time_ago(now: Registered, expected: dict[Place, ErrorCode]) -> None:
+def test_nothing_is_refused_for_what_was_so_some_time_ago(
+    now: Registered, expected: dict[RequestedPartition, ErrorCode]
+) -> None:
     async def scenario() -> None:
         registry = Registry()
         registry.known[1] = OTHERS

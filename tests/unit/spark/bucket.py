@@ -9,12 +9,20 @@ from crc32c import crc32c
 from penstock.storage.indexes import OffsetIndex
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producers.transaction_index import AbortedTransaction, TransactionIndex
-from penstock.storage.tier.layout import EPOCHS, INDEX, LOG, TRANSACTION_INDEX, Manifest, Place, StoredObject
+from penstock.storage.tier.layout import (
+    EPOCHS,
+    INDEX,
+    LOG,
+    TRANSACTION_INDEX,
+    Manifest,
+    PartitionLocation,
+    StoredObject,
+)
 from penstock.wire.kernel import scan_batches
 from penstock.wire.records import ControlType, Record, build_batch, control_key, patch
 from support.memory_store import MemoryStore
 
-PLACE = Place("cluster", "orders", b"t" * 16, 0)
+PLACE = PartitionLocation("cluster", "orders", b"t" * 16, 0)
 # Records in a batch, and bytes between entries of the offset index.
 BATCH = 3
 INDEX_INTERVAL = 400

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.files import OsFilesystem
-from penstock.storage.tier.layout import INDEX, LOG, Manifest, Place, Seal, SealedObject, StoredObject
+from penstock.storage.tier.layout import INDEX, LOG, Manifest, PartitionLocation, Seal, SealedObject, StoredObject
 from penstock.storage.tier.object_store import StoreError
 from penstock.storage.tier.sealing import (
     CHUNK_BYTES,
@@ -106,7 +106,7 @@ def test_small_and_empty_objects(tmp_path: Path) -> None:
 def test_a_manifest_says_how_its_objects_are_sealed() -> None:
     seal = Seal("zstd", "k", b"wrapped", 1000, {LOG: SealedObject(5000, (10, 20, 30, 40, 50))})
     manifest = Manifest(
-        Place("c", "t", b"t" * 16, 0), SEGMENT, 0, 9, 5, ((0, 0),), 1, 2, {LOG: StoredObject(150, 7)}, seal
+        PartitionLocation("c", "t", b"t" * 16, 0), SEGMENT, 0, 9, 5, ((0, 0),), 1, 2, {LOG: StoredObject(150, 7)}, seal
     )
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert manifest.log_bytes == 5000

@@ -20,11 +20,11 @@ from penstock.storage.tier.inventory import (
     compare,
     take_inventory,
 )
-from penstock.storage.tier.layout import EPOCHS, INDEX, LOG, Manifest, Place, StoredObject
+from penstock.storage.tier.layout import EPOCHS, INDEX, LOG, Manifest, PartitionLocation, StoredObject
 from penstock.storage.tier.object_store import Listed
 from support.memory_store import MemoryStore
 
-PLACE = Place("cluster", "orders", b"t" * 16, 3)
+PLACE = PartitionLocation("cluster", "orders", b"t" * 16, 3)
 STEM = PLACE.stem(7, b"s" * 16)
 
 

@@ -12,7 +12,7 @@ from penstock.storage.tier.layout import (
     LOG,
     Manifest,
     ManifestError,
-    Place,
+    PartitionLocation,
     Seal,
     SealedObject,
     StoredObject,
@@ -20,7 +20,7 @@ from penstock.storage.tier.layout import (
 )
 
 TOPIC_ID, SEGMENT_ID = b"t" * 16, b"s" * 16
-PLACE = Place("cluster", "orders", TOPIC_ID, 3)
+PLACE = PartitionLocation("cluster", "orders", TOPIC_ID, 3)
 TOPIC = f"cluster/orders/{format_uuid(TOPIC_ID)}"
 STEM = f"{TOPIC}/3/00000000000000000042-{format_uuid(SEGMENT_ID)}"
 DOCUMENT = TopicDocument("cluster", "orders", TOPIC_ID, 4, 3, {"b": "2", "a": "1"})

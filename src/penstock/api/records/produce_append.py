@@ -19,7 +19,7 @@ from penstock.api.records.produce_response import (
     respond_later,
 )
 from penstock.core.metadata.topic_names import COORDINATED_TOPICS
-from penstock.core.replica.postponed import FOR_NOW, Place
+from penstock.core.replica.postponed import TRANSIENT_ERRORS, RequestedPartition
 from penstock.core.replica.producer_state import NOT_REQUIRED
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.admission import ADMITTED, Admission
@@ -226,7 +226,7 @@ class ProduceAppend:
             return partition.append(records, now_ms, CLIENT, verification, work.budget, prepared)
         return partition.append(records, now_ms, CLIENT, NOT_REQUIRED, work.budget, prepared)
 
-    def _check_turn(self, partition: Partition, place: Place, records: memoryview) -> None:
+    def _check_turn(self, partition: Partition, place: RequestedPartition, records: memoryview) -> None:
         """Refuse a batch while an earlier one of its producer, which was refused for now, has not come again."""
         if len(records) < HEADER_SIZE:
             return
@@ -241,7 +241,7 @@ class ProduceAppend:
         error.__traceback__ = None
         self._has_refused = True
         records = data.records
-        if error.code in FOR_NOW and records and len(records) >= HEADER_SIZE:
+        if error.code in TRANSIENT_ERRORS and records and len(records) >= HEADER_SIZE:
             with suppress(BatchError):
                 self._postpone((topic.name, topic.topic_id, data.index), read_header(records), error)
         if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -265,7 +265,12 @@ class ProduceAppend:
         self._waiting.append((recalled, len(self._answers) - 1, len(rows)))
 
     async def _recall(
-        self, partition: Partition, place: Place, unsearched: Unsearched, rows: list[PartitionProduceResponse], row: int
+        self,
+        partition: Partition,
+        place: RequestedPartition,
+        unsearched: Unsearched,
+        rows: list[PartitionProduceResponse],
+        row: int,
     ) -> None:
         index = rows[row].index
         try:
@@ -274,7 +279,7 @@ class ProduceAppend:
                 await self._committed(partition, appended)
         except ApiError as error:
             error.__traceback__ = None
-            if error.code in FOR_NOW:
+            if error.code in TRANSIENT_ERRORS:
                 self._postpone(place, unsearched.header, error)
             is_gap = error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             rows[row] = refused_row(index, self._confirmed(partition, error) if is_gap else error)
@@ -282,7 +287,7 @@ class ProduceAppend:
         start_offset = partition.log.start_offset
         rows[row] = PartitionProduceResponse(index, 0, appended.base_offset, appended.log_append_time_ms, start_offset)
 
-    def _postpone(self, place: Place, header: BatchHeader, error: ApiError) -> None:
+    def _postpone(self, place: RequestedPartition, header: BatchHeader, error: ApiError) -> None:
         self.services.produce_work.postponed.note(place, header, error, self.services.env.monotonic_ms())
 
     def _confirmed(self, partition: Partition, error: ApiError) -> ApiError:

@@ -11,7 +11,7 @@ from penstock.api.context import Client, RequestContext
 from penstock.api.declaration import BrokerServices
 from penstock.core.metadata.image import ResourceType as ConfigResource
 from penstock.core.metadata.topic_names import BROKERS_TOPICS
-from penstock.core.replica.postponed import Place
+from penstock.core.replica.postponed import RequestedPartition
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid, format_uuid
@@ -53,7 +53,7 @@ def denied_batches(services: BrokerServices, request: ProduceRequest, context: R
     if _has_transactional(request) and (name is None or not access.allows(client, WRITE, TRANSACTIONAL_ID, name)):
         error = refusal(context, WRITE, TRANSACTIONAL_ID, name or "")
         return {place: error for topic in request.topic_data for place in _places(topic)}
-    denied: dict[Place, ApiError] = {}
+    denied: dict[RequestedPartition, ApiError] = {}
     for topic in request.topic_data:
         written = topic.name
         if context.api_version >= TOPIC_IDS_SINCE:
@@ -146,7 +146,7 @@ def _batches(services: BrokerServices, request: ProduceRequest, *, by_id: bool) 
     A partition may be led here by the time that the others are appended, but nothing has checked its batch.
     """
     found: list[Produced] = []
-    absent: dict[Place, ApiError] = {}
+    absent: dict[RequestedPartition, ApiError] = {}
     for topic in request.topic_data:
         for data in topic.partition_data:
             if data.records:
@@ -169,6 +169,6 @@ def _has_transactional(request: ProduceRequest) -> bool:
     return False
 
 
-def _places(topic: TopicProduceData) -> Iterator[Place]:
+def _places(topic: TopicProduceData) -> Iterator[RequestedPartition]:
     for data in topic.partition_data:
         yield topic.name, topic.topic_id, data.index

@@ -126,7 +126,7 @@ class SignInSession:
         _check(header, AUTHENTICATE_VERSIONS)
         request = _decoded(header, frame, position)
         try:
-            answer, lifetime_ms = await self._go_on(bytes(request.auth_bytes))
+            answer, lifetime_ms = await self._resume(bytes(request.auth_bytes))
         except SignInRefused as refused:
             response = SaslAuthenticateResponse(ErrorCode.SASL_AUTHENTICATION_FAILED, refused.message)
             return await self._refuse(_encoded(header, response), refused)
@@ -134,12 +134,12 @@ class SignInSession:
 
     async def _bare_step(self, message: bytes) -> Reply:
         try:
-            answer, _ = await self._go_on(message)
+            answer, _ = await self._resume(message)
         except SignInRefused as refused:
             return await self._refuse([], refused)
         return [_SIZE.pack(len(answer)) + answer]
 
-    async def _go_on(self, message: bytes) -> tuple[bytes, int]:
+    async def _resume(self, message: bytes) -> tuple[bytes, int]:
         """Take the exchange one step further: the answer, and how long the sign-in lasts once it is complete."""
         exchange = self._exchange
         assert exchange is not None

@@ -11,7 +11,7 @@ from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.share.share_requests import check_share_request, check_topic
 from penstock.core.share.acknowledgements import AckType
-from penstock.core.share.sessions import Place
+from penstock.core.share.sessions import TopicIdPartition
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.settle_share_record import SettleShareRecordRequest, SettleShareRecordResponse
@@ -30,7 +30,7 @@ async def settle_share_record(
 ) -> SettleShareRecordResponse:
     try:
         group, member = check_share_request(services, request, context)
-        place = Place(request.topic_id, request.partition)
+        place = TopicIdPartition(request.topic_id, request.partition)
         check_topic(services, place, context)
         if request.kind not in KINDS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{request.kind} is no way to settle a record")

@@ -6,7 +6,7 @@ from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.pieces import in_turns
 from penstock.api.share.share_requests import PartitionAcknowledgements, acknowledge, check_share_request, message_of
-from penstock.core.share.sessions import FINAL_EPOCH, Place
+from penstock.core.share.sessions import FINAL_EPOCH, TopicIdPartition
 from penstock.model.errors import ApiError
 from penstock.model.ids import Uuid
 from penstock.runtime.replication.leader_hints import LeaderHints
@@ -37,7 +37,7 @@ async def share_acknowledge(
     except ApiError as error:
         return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message)
     acknowledgements = [
-        PartitionAcknowledgements(Place(topic.topic_id, row.partition_index), row.acknowledgement_batches)
+        PartitionAcknowledgements(TopicIdPartition(topic.topic_id, row.partition_index), row.acknowledgement_batches)
         for topic in request.topics
         for row in topic.partitions
     ]
@@ -49,7 +49,7 @@ async def share_acknowledge(
 
 
 async def _respond(
-    services: BrokerServices, outcomes: dict[Place, ApiError], listener_name: str, lock_ms: int
+    services: BrokerServices, outcomes: dict[TopicIdPartition, ApiError], listener_name: str, lock_ms: int
 ) -> ShareAcknowledgeResponse:
     hints = LeaderHints(services.partitions)
     topics: dict[Uuid, list[PartitionData]] = {}

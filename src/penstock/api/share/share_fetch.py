@@ -24,7 +24,7 @@ from penstock.api.share.share_requests import (
     session_owner,
 )
 from penstock.config.offset_reset import OffsetReset
-from penstock.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, ShareSession
+from penstock.core.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicIdPartition
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.replication.leader_hints import LeaderHints
@@ -86,7 +86,7 @@ async def share_fetch(
         _end_with_connection(services, session, context.client)
     acknowledgements = [one for one in _acknowledgements(request) if one.batches]
     outcomes = await acknowledge(services, acknowledgements, session, context, is_renewal=request.is_renew_ack)
-    rows: Mapping[Place, Row] = {}
+    rows: Mapping[TopicIdPartition, Row] = {}
     if request.share_session_epoch == FINAL_EPOCH:
         await shares.end_session(session)
     elif request.max_records > 0:
@@ -103,8 +103,8 @@ def _end_with_connection(services: BrokerServices, session: ShareSession, client
 
 async def _respond(
     services: BrokerServices,
-    rows: Mapping[Place, Row],
-    outcomes: Mapping[Place, ApiError],
+    rows: Mapping[TopicIdPartition, Row],
+    outcomes: Mapping[TopicIdPartition, ApiError],
     listener_name: str,
     lock_ms: int,
 ) -> ShareFetchResponse:
@@ -154,9 +154,9 @@ class ShareFetch:
         self._context = context
         self._offset_reset = offset_reset
         self._bytes_max = min(request.max_bytes, services.settings.node.fetch_max_bytes)
-        self._loading: dict[Place, asyncio.Future[LedSharePartition]] = {}
+        self._loading: dict[TopicIdPartition, asyncio.Future[LedSharePartition]] = {}
 
-    async def rows(self) -> Mapping[Place, Row]:
+    async def rows(self) -> Mapping[TopicIdPartition, Row]:
         """Partitions with records or an error."""
         deadline_ms = self._services.env.monotonic_ms() + max(0, self._request.max_wait_ms)
         while True:
@@ -176,13 +176,13 @@ class ShareFetch:
                 return errors
             await self._wait([*led.values()], left_ms)
 
-    async def _find(self) -> tuple[dict[Place, LedSharePartition], dict[Place, Row]]:
+    async def _find(self) -> tuple[dict[TopicIdPartition, LedSharePartition], dict[TopicIdPartition, Row]]:
         """The partitions that can be looked at, and the errors of others; some are still being loaded.
 
         Other clients get their turns after `ROWS_MAX` of them.
         """
-        led: dict[Place, LedSharePartition] = {}
-        errors: dict[Place, Row] = {}
+        led: dict[TopicIdPartition, LedSharePartition] = {}
+        errors: dict[TopicIdPartition, Row] = {}
         places = self._session.in_turn()
         async for place in in_turns(places):
             try:
@@ -209,9 +209,12 @@ class ShareFetch:
         return led, errors
 
     def _look(
-        self, led: Mapping[Place, LedSharePartition], settings: ShareGroupSettings, errors: dict[Place, Row]
-    ) -> dict[Place, Found]:
-        found: dict[Place, Found] = {}
+        self,
+        led: Mapping[TopicIdPartition, LedSharePartition],
+        settings: ShareGroupSettings,
+        errors: dict[TopicIdPartition, Row],
+    ) -> dict[TopicIdPartition, Found]:
+        found: dict[TopicIdPartition, Found] = {}
         room = self._bytes_max
         for place, one in led.items():
             if room <= 0 and found:
@@ -227,9 +230,13 @@ class ShareFetch:
         return found
 
     def _acquire(
-        self, led: Mapping[Place, LedSharePartition], found: Mapping[Place, Found], *, is_strict: bool
-    ) -> dict[Place, Row]:
-        rows: dict[Place, Row] = {}
+        self,
+        led: Mapping[TopicIdPartition, LedSharePartition],
+        found: Mapping[TopicIdPartition, Found],
+        *,
+        is_strict: bool,
+    ) -> dict[TopicIdPartition, Row]:
+        rows: dict[TopicIdPartition, Row] = {}
         left = self._request.max_records
         for place, read in found.items():
             if left <= 0:
@@ -277,7 +284,7 @@ class ShareFetch:
         try:
             while True:
                 await woken
-                if is_over or any(one.is_worth_a_look for one in led):
+                if is_over or any(one.may_have_records for one in led):
                     return
                 # Other members that waited have taken what there was.
                 woken = loop.create_future()
@@ -300,12 +307,16 @@ def _check(request: ShareFetchRequest) -> None:
 def _acknowledgements(request: ShareFetchRequest) -> Iterator[PartitionAcknowledgements]:
     for topic in request.topics:
         for row in topic.partitions:
-            yield PartitionAcknowledgements(Place(topic.topic_id, row.partition_index), row.acknowledgement_batches)
+            yield PartitionAcknowledgements(
+                TopicIdPartition(topic.topic_id, row.partition_index), row.acknowledgement_batches
+            )
 
 
-def _places(request: ShareFetchRequest) -> list[Place]:
+def _places(request: ShareFetchRequest) -> list[TopicIdPartition]:
     return [one.place for one in _acknowledgements(request)]
 
 
-def _forgotten(request: ShareFetchRequest) -> list[Place]:
-    return [Place(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
+def _forgotten(request: ShareFetchRequest) -> list[TopicIdPartition]:
+    return [
+        TopicIdPartition(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
+    ]

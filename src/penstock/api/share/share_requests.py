@@ -12,7 +12,7 @@ from penstock.api.declaration import BrokerServices
 from penstock.api.pieces import ROWS_MAX, next_turn
 from penstock.core.metadata.features import SHARE_VERSION, level_of
 from penstock.core.share.acknowledgements import Acknowledgement, check_acknowledgements
-from penstock.core.share.sessions import Place, ShareSession
+from penstock.core.share.sessions import ShareSession, TopicIdPartition
 from penstock.model.access import ANONYMOUS, Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import format_uuid
@@ -26,7 +26,7 @@ NO_ERROR = ApiError(ErrorCode.NONE, "")
 class PartitionAcknowledgements(NamedTuple):
     """What a member acknowledges of one partition."""
 
-    place: Place
+    place: TopicIdPartition
     batches: Sequence[Any]
 
 
@@ -51,7 +51,7 @@ def session_owner(services: BrokerServices, context: RequestContext) -> str | No
     return principal if services.access.is_on or principal != ANONYMOUS else None
 
 
-def check_topic(services: BrokerServices, place: Place, context: RequestContext) -> None:
+def check_topic(services: BrokerServices, place: TopicIdPartition, context: RequestContext) -> None:
     """Raises ApiError for a topic that does not exist or that the client may not read."""
     topic = services.image.topics_by_id.get(place.topic_id)
     if topic is None:
@@ -68,7 +68,7 @@ async def acknowledge(
     context: RequestContext,
     *,
     is_renewal: bool,
-) -> dict[Place, ApiError]:
+) -> dict[TopicIdPartition, ApiError]:
     """Carry out a member's acknowledgements, in many partitions at once; the outcome of each, or NO_ERROR."""
     rows = [*acknowledgements]
     shares = services.shares

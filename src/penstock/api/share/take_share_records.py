@@ -12,7 +12,7 @@ from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.share.share_fetch import STRICT, Row, ShareFetch
 from penstock.api.share.share_requests import check_share_request, message_of, session_owner
 from penstock.config.offset_reset import OffsetReset, parse_offset_reset
-from penstock.core.share.sessions import Place, ShareSession
+from penstock.core.share.sessions import ShareSession, TopicIdPartition
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.share_fetch import ShareFetchRequest
@@ -39,7 +39,7 @@ async def take_share_records(
         services.shares.taker_seen(group, member, session_owner(services, context))
     except ApiError as error:
         return TakeShareRecordsResponse(error_code=error.code, error_message=error.message)
-    session = ShareSession(group, member, [Place(request.topic_id, index) for index in request.partitions])
+    session = ShareSession(group, member, [TopicIdPartition(request.topic_id, index) for index in request.partitions])
     fetch = ShareFetchRequest(
         max_wait_ms=request.max_wait_ms,
         min_bytes=1,
@@ -61,7 +61,7 @@ def _offset_reset(request: TakeShareRecordsRequest) -> OffsetReset | None:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
-def _taken(place: Place, row: Row) -> TakenPartition:
+def _taken(place: TopicIdPartition, row: Row) -> TakenPartition:
     return TakenPartition(
         place.partition,
         row.error.code,

@@ -8,7 +8,7 @@ from penstock.cli.wire_client import WireClient, ask_cluster, check_error
 from penstock.core.tier.metadata_records import METADATA_TOPIC, RemotePartitions, decode_record
 from penstock.model.ids import Uuid, format_uuid
 from penstock.storage.tier.inventory import Expected
-from penstock.storage.tier.layout import Place
+from penstock.storage.tier.layout import PartitionLocation
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.metadata import MetadataRequest
 from penstock.wire.primitives import MalformedMessage
@@ -70,7 +70,7 @@ def expected_segments(cluster_id: str, partitions: RemotePartitions) -> dict[Uui
     """Every segment that the metadata knows, by id."""
     return {
         segment.segment_id: Expected(
-            Place(cluster_id, remote.topic, *key).stem(segment.start_offset, segment.segment_id),
+            PartitionLocation(cluster_id, remote.topic, *key).stem(segment.start_offset, segment.segment_id),
             segment.start_offset,
             segment.end_offset,
             segment.size_bytes,

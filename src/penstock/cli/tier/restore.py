@@ -13,7 +13,7 @@ from penstock.client.operations.offsets import LATEST
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition, Uuid, format_uuid
 from penstock.storage.tier.inventory import Inventory, take_inventory
-from penstock.storage.tier.layout import Manifest, Place
+from penstock.storage.tier.layout import Manifest, PartitionLocation
 from penstock.storage.tier.object_store import ObjectStore
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.metadata import MetadataRequest
@@ -87,7 +87,7 @@ class Restore:
             if number % REPORTED_EVERY == 0 or number == len(wanted):
                 self._report(f"copied {number} of {plural(len(wanted), 'segment')}")
 
-    async def _copy(self, source: Place, start_offset: int, segment_id: Uuid) -> None:
+    async def _copy(self, source: PartitionLocation, start_offset: int, segment_id: Uuid) -> None:
         target = source._replace(cluster_id=self._cluster_id)
         manifest = Manifest.from_bytes(await self._store.get(source.manifest(start_offset, segment_id)))
         for kind, described in manifest.objects.items():

@@ -10,7 +10,7 @@ from penstock.core.tier.restore import holes, readable_partition
 from penstock.core.tier.segments import EpochStart, RemoteSegment
 from penstock.model.ids import Uuid, format_uuid
 from penstock.storage.tier.inventory import Inventory, StoredSegment, take_inventory
-from penstock.storage.tier.layout import ManifestError, Place, TopicDocument
+from penstock.storage.tier.layout import ManifestError, PartitionLocation, TopicDocument
 from penstock.storage.tier.object_store import ObjectStore
 from penstock.storage.tier.recovery import find_end, recoverable
 from penstock.storage.tier.sealing import Seals
@@ -24,7 +24,7 @@ PRODUCER_ID_MARGIN = 10_000
 class PartitionPlan:
     """One partition: its whole segments, where it ends, and the epoch it continues in."""
 
-    place: Place
+    place: PartitionLocation
     segments: Sequence[RemoteSegment] = ()
     restored_offset: int = 0
     leader_epoch: int = 0
@@ -84,7 +84,7 @@ async def plan_topics(
     for (name, topic_id), partitions in sorted(by_topic.items()):
         if wanted and name not in wanted:
             continue
-        plan = await _plan_topic(store, seals, Place(cluster_id, name, topic_id, 0), inventory, partitions)
+        plan = await _plan_topic(store, seals, PartitionLocation(cluster_id, name, topic_id, 0), inventory, partitions)
         other = plans.get(name)
         if other is not None:
             plan, left = sorted((plan, other), key=_newest_ms, reverse=True)
@@ -103,7 +103,7 @@ def _newest_ms(plan: TopicPlan) -> int:
 async def _plan_topic(
     store: ObjectStore,
     seals: Seals,
-    place: Place,
+    place: PartitionLocation,
     inventory: Inventory,
     stored: Mapping[int, Sequence[StoredSegment]],
 ) -> TopicPlan:
@@ -138,7 +138,7 @@ async def _plan_topic(
 
 
 async def plan_partition(
-    store: ObjectStore, seals: Seals, place: Place, stored: Sequence[StoredSegment]
+    store: ObjectStore, seals: Seals, place: PartitionLocation, stored: Sequence[StoredSegment]
 ) -> PartitionPlan:
     """What can be restored of one partition; raises StoreError."""
     found = await recoverable(store, stored)

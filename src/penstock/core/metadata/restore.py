@@ -18,7 +18,7 @@ from penstock.core.metadata.topics import (
     PARTITIONS_PER_REQUEST_MAX,
     Admit,
     NewTopic,
-    Place,
+    PlaceReplicas,
     check_new_topic,
     new_partition_records,
     topic_records,
@@ -58,7 +58,7 @@ def restore_topics(
     image: Image,
     wanted: Sequence[RestoredTopic],
     next_producer_id: int,
-    place: Place,
+    place: PlaceReplicas,
     check_configs: Callable[[Mapping[str, str]], None],
     admit: Admit,
 ) -> Result[list[RestoreOutcome]]:

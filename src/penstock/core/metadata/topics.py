@@ -28,7 +28,7 @@ from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecor
 # Kafka's limit on what one request may create, so that one record batch of the log can hold it.
 PARTITIONS_PER_REQUEST_MAX = 10_000
 
-Place = Callable[[int, int], Sequence[tuple[int, ...]]]
+PlaceReplicas = Callable[[int, int], Sequence[tuple[int, ...]]]
 # Called with a new topic's name, partitions, replication factor and settings; raises ApiError to refuse it.
 Admit = Callable[[str, int, int, Mapping[str, str]], None]
 
@@ -66,7 +66,7 @@ def create_topics(
     image: Image,
     wanted: Sequence[NewTopic],
     defaults: TopicDefaults,
-    place: Place,
+    place: PlaceReplicas,
     check_configs: Callable[[Mapping[str, str]], None],
     new_id: Callable[[], Uuid],
     admit: Admit,
@@ -150,7 +150,7 @@ def topic_records(
 
 
 def _choose_replicas(
-    image: Image, topic: NewTopic, defaults: TopicDefaults, place: Place, budget: int
+    image: Image, topic: NewTopic, defaults: TopicDefaults, place: PlaceReplicas, budget: int
 ) -> Sequence[tuple[int, ...]]:
     if topic.assignments:
         if topic.partitions != -1 or topic.replication_factor != -1:
@@ -217,7 +217,7 @@ def delete_topic(topic: Topic) -> list[object]:
 
 
 def add_partitions(
-    image: Image, name: str, total: int, assignments: Sequence[Sequence[int]] | None, place: Place
+    image: Image, name: str, total: int, assignments: Sequence[Sequence[int]] | None, place: PlaceReplicas
 ) -> list[PartitionRecord]:
     """The records that grow a topic to `total` partitions; raises ApiError when that is not possible."""
     topic = image.topics.get(name)

@@ -16,7 +16,7 @@ from penstock.model.ids import Uuid
 from penstock.wire.records import BatchHeader
 
 # After these, clients send the same batch again.
-FOR_NOW = frozenset(
+TRANSIENT_ERRORS = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -35,7 +35,7 @@ BATCHES_MAX = 10_000
 TOPIC_LENGTH_MAX = 249
 
 # A partition as a request names it: topic, topic id, index.
-Place = tuple[str, Uuid, int]
+RequestedPartition = tuple[str, Uuid, int]
 
 
 class Postponed(NamedTuple):
@@ -56,14 +56,14 @@ class PostponedBatches:
     __slots__ = ("_batches",)
 
     def __init__(self) -> None:
-        self._batches: dict[tuple[Place, int], Postponed] = {}
+        self._batches: dict[tuple[RequestedPartition, int], Postponed] = {}
 
     def __len__(self) -> int:
         return len(self._batches)
 
-    def note(self, place: Place, header: BatchHeader, error: ApiError, now_ms: int) -> None:
+    def note(self, place: RequestedPartition, header: BatchHeader, error: ApiError, now_ms: int) -> None:
         """A batch was refused for now."""
-        if header.producer_id < 0 or error.code not in FOR_NOW or len(place[0]) > TOPIC_LENGTH_MAX:
+        if header.producer_id < 0 or error.code not in TRANSIENT_ERRORS or len(place[0]) > TOPIC_LENGTH_MAX:
             return
         key, sequence = (place, header.producer_id), header.base_sequence
         known = self._batches.get(key)
@@ -80,7 +80,9 @@ class PostponedBatches:
         if len(self._batches) > BATCHES_MAX:
             del self._batches[next(iter(self._batches))]
 
-    def refusal(self, place: Place, header: BatchHeader, producers: ProducerState, now_ms: int) -> ApiError | None:
+    def refusal(
+        self, place: RequestedPartition, header: BatchHeader, producers: ProducerState, now_ms: int
+    ) -> ApiError | None:
         """Why a batch cannot be appended before an earlier one; None if it can."""
         key = place, header.producer_id
         known = self._batches.get(key)

@@ -164,7 +164,7 @@ class SharePartition:
             run.not_before_ms = 0
         return bool(woken)
 
-    def let_in(self, now_ms: int) -> bool:
+    def admit_due(self, now_ms: int) -> bool:
         """Delayed records that are due at `now_ms` (of the wall clock) may be had; whether there are any.
 
         They get half of the room that is left, so that they don't keep new records from being delivered.
@@ -187,7 +187,7 @@ class SharePartition:
                 if run.is_free and not run.delivery_count:
                     run.state = RecordState.ARCHIVED
 
-    def put_off(self, offset: int, until_ms: int) -> None:
+    def delay_until(self, offset: int, until_ms: int) -> None:
         """A record that was passed over, or not delivered yet, may be had from a time on."""
         for run in self._runs.cut_out(offset, offset):
             if offset >= self.start and not run.delivery_count and run.write == SETTLED and run.holder == NOBODY:

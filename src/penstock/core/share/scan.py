@@ -18,7 +18,7 @@ def wait_for(share: SharePartition, one: Delayed, now_ms: int, monotonic_ms: int
     if share.delays.is_waiting(one):
         share.wait_for(one)
     elif one.due_ms > now_ms:
-        share.put_off(one.offset, monotonic_ms + one.due_ms - now_ms)
+        share.delay_until(one.offset, monotonic_ms + one.due_ms - now_ms)
 
 
 class Ahead:

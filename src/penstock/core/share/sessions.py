@@ -26,7 +26,7 @@ SESSION_BYTES = 1_000
 PARTITION_BYTES = 300
 
 
-class Place(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition by its topic's id."""
 
     topic_id: Uuid
@@ -38,7 +38,9 @@ class ShareSession:
 
     __slots__ = ("epoch", "group", "member", "on_ended", "owner", "partitions", "size_bytes")
 
-    def __init__(self, group: str, member: str, partitions: Iterable[Place], owner: str | None = None) -> None:
+    def __init__(
+        self, group: str, member: str, partitions: Iterable[TopicIdPartition], owner: str | None = None
+    ) -> None:
         self.group = group
         self.member = member
         self.owner = owner
@@ -48,7 +50,7 @@ class ShareSession:
         # Called once, when the session ends or another one of its member takes its place.
         self.on_ended: Callable[[], None] | None = None
 
-    def in_turn(self) -> list[Place]:
+    def in_turn(self) -> list[TopicIdPartition]:
         """The partitions, beginning with another one each time, so that none is served last for ever."""
         places = [*self.partitions]
         first = self.epoch % len(places) if places else 0
@@ -113,8 +115,8 @@ class ShareSessions:
         group: str,
         member: str,
         epoch: int,
-        added: Sequence[Place],
-        forgotten: Iterable[Place],
+        added: Sequence[TopicIdPartition],
+        forgotten: Iterable[TopicIdPartition],
         owner: str | None = None,
     ) -> ShareSession:
         """The session of a ShareFetch, made or brought up to date; raises ApiError for an epoch out of turn."""
@@ -142,7 +144,9 @@ class ShareSessions:
         self._sessions[group, member] = session
         return session
 
-    def _update(self, session: ShareSession, added: Sequence[Place], forgotten: Iterable[Place]) -> None:
+    def _update(
+        self, session: ShareSession, added: Sequence[TopicIdPartition], forgotten: Iterable[TopicIdPartition]
+    ) -> None:
         new = {place for place in added if place not in session.partitions}
         if new and not self._places.has_memory(session.owner, PARTITION_BYTES * len(new)):
             raise _too_many_partitions()
@@ -189,7 +193,7 @@ class ShareSessions:
         return group in self._groups
 
 
-class Takers:
+class SessionlessMembers:
     """Members that take records without a session. Each counts for `PRESENT_MS` after it last asked for some."""
 
     PRESENT_MS = 5 * 60_000

@@ -48,7 +48,7 @@ class MetricsPort:
             ) from error
         self._watching = self._env.spawn(self._process.watch(), "loop lag")
 
-    def tell(self, *collectors: Collector, node: tuple[object, ...] = ()) -> None:
+    def add_collectors(self, *collectors: Collector, node: tuple[object, ...] = ()) -> None:
         """Add collectors; `node` is this node's id, cluster, roles and rack."""
         self._collectors.extend(collectors)
         if node:

@@ -74,7 +74,7 @@ class ShareCollector:
         sheet.add(LETTERS, counters.letters)
         sheet.add(LETTER_REQUESTS, counters.letter_requests)
         sheet.add(LETTER_FAILURES, counters.letter_failures)
-        sheet.add(DUE, counters.let_in)
+        sheet.add(DUE, counters.admitted)
         loaded = letters = delayed = 0
         for led in each(lambda: [*self._shares.led()]):
             if led is None:

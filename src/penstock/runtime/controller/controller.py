@@ -96,14 +96,14 @@ class Controller:
         self.security = SecurityDecisions(env, raft)
         self._duties: Duties | None = None
         # The connection of each broker's last heartbeat; the end of any other connection is ignored.
-        self._heard_through: dict[int, object] = {}
+        self._heartbeat_connection: dict[int, object] = {}
 
     def on_leadership(self, is_leader: bool) -> None:
         """Start or stop the duties of the active controller; called by the quorum."""
         if self._duties is not None:
             self._duties.stop()
             self._duties = None
-            self._heard_through.clear()
+            self._heartbeat_connection.clear()
         if is_leader:
             self._duties = Duties(self._env, self._raft, self._settings, self._rules, self._next_offset)
             self._duties.start()
@@ -157,7 +157,7 @@ class Controller:
         brokers.check_broker_epoch(self._raft.image, broker_id, request.broker_epoch)
         # Before it waits for its turn: a busy controller is no reason to consider a broker dead.
         duties.heartbeats.touch(broker_id, self._env.monotonic_ms())
-        self._heard_through[broker_id] = connection
+        self._heartbeat_connection[broker_id] = connection
         was_fenced = self._raft.image.brokers[broker_id].fenced
         end = -1
 
@@ -196,7 +196,7 @@ class Controller:
 
     def connection_lost(self, broker_id: int, connection: object) -> None:
         """A connection of a broker's heartbeats broke: unless it has another one, the broker is gone."""
-        if self._duties is not None and self._heard_through.get(broker_id) is connection:
+        if self._duties is not None and self._heartbeat_connection.get(broker_id) is connection:
             self._duties.connection_lost(broker_id)
 
     async def unregister_broker(self, broker_id: int) -> None:
@@ -398,7 +398,7 @@ class Controller:
         """Commit records that only depend on the image."""
         return self._raft.decide(lambda image: Result(records(image), None))
 
-    def _placer(self, image: Image) -> topics.Place:
+    def _placer(self, image: Image) -> topics.PlaceReplicas:
         def chosen(partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
             brokers = [
                 UsableBroker(broker.broker_id, broker.registration.rack, broker.fenced)

@@ -37,7 +37,7 @@ from penstock.wire.record_types import BatchTooLarge
 from penstock.wire.records import HEADER_SIZE, BatchHeader, Compression, Record, build_batch, read_header, read_records
 
 LOAD_BYTES = 4 * 1024 * 1024
-UNFOLDED_BYTES_MAX = 2**30
+DECOMPRESSED_BYTES_MAX = 2**30
 # Records with more than this many encoded bytes are split into several batches.
 BATCH_BYTES_MAX = 512 * 1024
 # At most this much of a batch is its header, and so much of a record is neither key nor value.
@@ -304,7 +304,7 @@ class ShardHost(Generic[ShardT]):
                 if header.producer_id >= 0:
                     self._load_of_transaction(data, position, header)
                 elif not header.is_control:
-                    records = read_records(data, UNFOLDED_BYTES_MAX, position)
+                    records = read_records(data, DECOMPRESSED_BYTES_MAX, position)
                     if self._has_deltas:
                         for row in records:
                             self._replay_stored(row.key or b"", row.value, row.offset)
@@ -337,7 +337,7 @@ class ShardHost(Generic[ShardT]):
             if marker is not None:
                 self.shard.replay_end_transaction(header.producer_id, not marker.aborted)
             return
-        for row in read_records(data, UNFOLDED_BYTES_MAX, position):
+        for row in read_records(data, DECOMPRESSED_BYTES_MAX, position):
             if row.key is not None and row.value is not None:
                 self._replay_stored(row.key, row.value, row.offset, header.producer_id)
 

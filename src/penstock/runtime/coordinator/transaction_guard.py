@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from penstock.core.contract import ProducerIdentity
-from penstock.core.replica.postponed import Place
+from penstock.core.replica.postponed import RequestedPartition
 from penstock.core.replica.producer_state import Verification
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
@@ -34,7 +34,7 @@ _COME_AGAIN = (
 class Unverified(NamedTuple):
     """A batch that would start a transaction in its partition."""
 
-    place: Place
+    place: RequestedPartition
     partition: TopicPartition
     producer: ProducerIdentity
     verification: Verification

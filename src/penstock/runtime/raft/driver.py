@@ -59,7 +59,7 @@ from penstock.storage.log import Log, LogSettings
 
 DIRECTORY = "__cluster_metadata-0"
 # How long a leader that stops waits for the others to be informed.
-FAREWELL_S = 0.5
+RESIGN_GRACE_S = 0.5
 # The pause before writing to a full disk again.
 DISK_PAUSE_MS = 1_000
 
@@ -275,7 +275,7 @@ class RaftDriver:
         """Resign, give the others a moment to learn of it, and close the log."""
         self._step(Stopping())
         self._stopped = True
-        await self._transport.settle(FAREWELL_S)
+        await self._transport.settle(RESIGN_GRACE_S)
         self.requests.wake()
         self._follower.close()
         self._announcer.close()

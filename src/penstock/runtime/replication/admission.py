@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.core.replica.postponed import Place
+from penstock.core.replica.postponed import RequestedPartition
 from penstock.core.replica.producer_state import NOT_REQUIRED, Verification
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.replication.partition import Partition
 
 # The batches that must not be appended, and why.
-Refusals = Mapping[Place, ApiError]
+Refusals = Mapping[RequestedPartition, ApiError]
 
 
 class Produced(NamedTuple):
     """One batch, and the partition that it is for."""
 
-    place: Place
+    place: RequestedPartition
     partition: Partition
     records: memoryview
 
@@ -28,7 +28,7 @@ class Admission(NamedTuple):
 
     refusals: Refusals
     # The tokens of batches that start a transaction in their partition; None where none is needed.
-    verifications: Mapping[Place, Verification] | None
+    verifications: Mapping[RequestedPartition, Verification] | None
     # Of a request that waits: the topics that were checked, by their names. A topic may be created anew meanwhile.
     topic_ids: Mapping[str, Uuid | None] | None = None
 
@@ -40,7 +40,7 @@ class Admission(NamedTuple):
                 f"topic {topic} was created after the checks of this request, whose records are for a former one",
             )
 
-    def verification(self, place: Place) -> Verification | None:
+    def verification(self, place: RequestedPartition) -> Verification | None:
         """The token to append a transaction's batch with."""
         return NOT_REQUIRED if self.verifications is None else self.verifications.get(place)
 

@@ -223,10 +223,10 @@ class DirectoryMoves:
                 await self._begin_anew(move)
             elif not len(missing) and future.log.end_offset < source.end_offset:
                 await self._work(partial(future.skip_to, source.end_offset))
-            elif await self._go_on(move, missing):
+            elif await self._resume(move, missing):
                 return
 
-    async def _go_on(self, move: Move, missing: LogSlice) -> bool:
+    async def _resume(self, move: Move, missing: LogSlice) -> bool:
         """Take the next step; whether it was the last one."""
         future = move.future
         assert future is not None

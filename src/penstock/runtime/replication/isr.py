@@ -20,7 +20,7 @@ from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
-from penstock.runtime.replication.leading import exclude, keep_pace
+from penstock.runtime.replication.leading import exclude, isr_to_propose
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.alter_partition import (
@@ -77,7 +77,7 @@ class Proposal(NamedTuple):
         return self.partition.leading is self.leading and self.partition.partition_epoch == self.partition_epoch
 
 
-class InSyncKeeper:
+class IsrManager:
     """Keeps the in-sync replicas of this broker's partitions up to date."""
 
     def __init__(
@@ -122,7 +122,7 @@ class InSyncKeeper:
             await asyncio.sleep(self._look_ms / 1000)
             now_ms = self._env.monotonic_ms()
             for number, partition in enumerate(list(self._partitions)):
-                if keep_pace(partition, now_ms) is not None:
+                if isr_to_propose(partition, now_ms) is not None:
                     self.propose(partition)
                 if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
                     await asyncio.sleep(0)
@@ -162,7 +162,7 @@ class InSyncKeeper:
             leading = partition.leading
             if leading is None:
                 continue
-            wanted = keep_pace(partition, now_ms)
+            wanted = isr_to_propose(partition, now_ms)
             if wanted is None and self._is_recovering(partition):
                 wanted = leading.in_sync_replicas
             if wanted is None or self._must_sync_first(partition, leading, wanted):

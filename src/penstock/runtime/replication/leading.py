@@ -51,7 +51,7 @@ def exclude(partition: Partition, replica: int) -> None:
         partition.committed_more()
 
 
-def keep_pace(partition: Partition, now_ms: int) -> frozenset[int] | None:
+def isr_to_propose(partition: Partition, now_ms: int) -> frozenset[int] | None:
     """The in-sync replicas to propose; None when they are right."""
     leading = partition.leading
     if leading is None or not leading.has_followers:

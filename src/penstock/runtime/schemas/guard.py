@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from penstock.core.replica.postponed import Place
+from penstock.core.replica.postponed import RequestedPartition
 from penstock.core.schema_ids import IDS_MAX, RefusedRecord, Registered, Rules, Use, check, rules_of, uses_of
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
@@ -31,7 +31,7 @@ BODY_BYTES_MAX = 128 * 1024 * 1024
 class Unchecked(NamedTuple):
     """A batch with schema ids that the registry must be asked about."""
 
-    place: Place
+    place: RequestedPartition
     topic: str
     rules: Rules
     records: memoryview
@@ -59,7 +59,7 @@ class SchemaGuard:
 
     def check(self, batches: Iterable[Produced]) -> tuple[Refusals, list[Unchecked]]:
         """What is rejected whatever the registry says, and what it must be asked about."""
-        refusals: dict[Place, ApiError] = {}
+        refusals: dict[RequestedPartition, ApiError] = {}
         unchecked = []
         for place, partition, records in batches:
             topic = partition.name.topic
@@ -90,7 +90,7 @@ class SchemaGuard:
         """Read what is not read yet, and ask the registry; unknown ids must not be appended."""
         registry = self._registry
         assert registry is not None
-        refusals: dict[Place, ApiError] = {}
+        refusals: dict[RequestedPartition, ApiError] = {}
         to_ask: list[Unchecked] = []
         wanted: dict[int, str] = {}
         for each in batches:
@@ -151,8 +151,8 @@ def _is_remembered(registry: RegistryClient, uses: Mapping[Use, int], batch: Unc
     return len(found) == len(known) and not _judge([batch], found)
 
 
-def _judge(batches: Iterable[Unchecked], known: Mapping[int, Registered]) -> dict[Place, ApiError]:
-    refused: dict[Place, ApiError] = {}
+def _judge(batches: Iterable[Unchecked], known: Mapping[int, Registered]) -> dict[RequestedPartition, ApiError]:
+    refused: dict[RequestedPartition, ApiError] = {}
     for batch in batches:
         try:
             check(batch.topic, batch.rules, batch.uses or {}, known)

@@ -18,4 +18,4 @@ class ShareCounters:
     letter_requests: int = 0
     letter_failures: int = 0
     # Delayed records that became due.
-    let_in: int = 0
+    admitted: int = 0

@@ -24,7 +24,7 @@ ENABLED = "errors.deadletterqueue.group.enable"
 RESERVED = "__"
 
 
-class Place(NamedTuple):
+class DeadLetterDestination(NamedTuple):
     """A partition for dead letters and its leader."""
 
     name: str
@@ -50,7 +50,7 @@ class DeadLetterTopics:
         self._creator = creator
         self._settings = settings
 
-    async def place_of(self, name: str, partition: int) -> Place:
+    async def place_of(self, name: str, partition: int) -> DeadLetterDestination:
         """Where the dead letters of a partition go; raises ApiError if they may not go there, or not now."""
         if name.startswith(RESERVED) or name in INTERNAL_TOPICS:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic")
@@ -71,7 +71,7 @@ class DeadLetterTopics:
         leader = topic.partitions[index].leader
         if leader < 0:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name}-{index} has no leader")
-        return Place(name, topic.topic_id, index, leader)
+        return DeadLetterDestination(name, topic.topic_id, index, leader)
 
     async def _create(self, name: str) -> None:
         if not self._settings().errors_deadletterqueue_auto_create_topics_enable:
@@ -83,11 +83,11 @@ class DeadLetterTopics:
         if outcome.error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise ApiError(outcome.error, f"{name} cannot be created: {outcome.message}")
 
-    async def write(self, place: Place, batches: Sequence[bytes]) -> list[ErrorCode]:
+    async def write(self, place: DeadLetterDestination, batches: Sequence[bytes]) -> list[ErrorCode]:
         """Append batches in this order with acks=all; what became of each. One that is there already counts as done."""
         return [*await asyncio.gather(*(self._write(place, batch) for batch in batches))]
 
-    async def _write(self, place: Place, batch: bytes) -> ErrorCode:
+    async def _write(self, place: DeadLetterDestination, batch: bytes) -> ErrorCode:
         data = PartitionProduceData(place.partition, memoryview(bytearray(batch)))
         topic = TopicProduceData(place.name, place.topic_id, [data])
         request = ProduceRequest(None, ALL, TIMEOUT_MS, [topic])

@@ -23,7 +23,7 @@ from penstock.runtime.replication.commit_waiters import fail_quietly
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.share.counters import ShareCounters
 from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
-from penstock.runtime.share.letters import LetterCarrier
+from penstock.runtime.share.letters import DeadLetterWriter
 from penstock.runtime.share.persister import Persister, StoredState
 from penstock.runtime.share.reading import Found, ShareReader
 from penstock.runtime.share.settings import ShareGroupSettings
@@ -100,7 +100,7 @@ class LedSharePartition:
         self._reader = ShareReader(env, partition, self.share, self._wake, tier)
         self._take_producer_id = dead_letters.take_producer_id
         self._letter_producer: tuple[int, int] | None = None
-        self._letters = LetterCarrier(
+        self._letters = DeadLetterWriter(
             env,
             self.share,
             Origin(*partition.name, key.group),
@@ -139,7 +139,7 @@ class LedSharePartition:
         return self._letters.is_busy or self.share.is_held
 
     @property
-    def is_worth_a_look(self) -> bool:
+    def may_have_records(self) -> bool:
         """Whether there may be records to hand out, or this broker does not lead here any more."""
         offset = self.share.next_offset()
         return self.is_over or (offset is not None and offset < self.partition.high_watermark)
@@ -155,7 +155,7 @@ class LedSharePartition:
     def find(self, size_max: int, settings: ShareGroupSettings, *, minimum_one_batch: bool) -> Found | None:
         """What could be handed out now; None for nothing. Raises ApiError where the log cannot be read."""
         self.share.settings = settings.partition
-        self._let_in()
+        self._admit_due()
         self.share.raise_start(self.partition.log.start_offset)
         return self._reader.find(size_max, settings, minimum_one_batch=minimum_one_batch)
 
@@ -178,14 +178,14 @@ class LedSharePartition:
         self.partition.counters.read(sum(map(len, records)))
         return Delivery(records, acquired, self.share.incarnation)
 
-    def _let_in(self) -> bool:
+    def _admit_due(self) -> bool:
         """Records that came back and have waited long enough, and delayed ones that are due; whether there are any."""
         share, now_ms = self.share, self._env.now_ms()
         has_woken = share.wake(self._env.monotonic_ms())
         share.delays.catch_up(now_ms)
         before = share.delays.count
-        has_more = share.let_in(now_ms)
-        self._counters.let_in += before - share.delays.count
+        has_more = share.admit_due(now_ms)
+        self._counters.admitted += before - share.delays.count
         if share.delays.needs_refill and not self._is_refilling and not self.is_closed:
             self._is_refilling = True
             self._env.spawn(self._refill(share.delays.start or 0), f"delayed records of {self.partition.name}")
@@ -346,7 +346,7 @@ class LedSharePartition:
 
     def _time_is_up(self) -> None:
         self._timer = None
-        has_more = self._let_in()
+        has_more = self._admit_due()
         write = self.share.expire(self._env.monotonic_ms())
         if write is not None:
             self.lock_timeouts += sum(batch.last - batch.first + 1 for batch in write.batches)

@@ -18,7 +18,7 @@ from penstock.core.share.runs import NO_PRODUCER_ID
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.share.counters import ShareCounters
-from penstock.runtime.share.dead_letter_topics import DeadLetterTopics, Place
+from penstock.runtime.share.dead_letter_topics import DeadLetterDestination, DeadLetterTopics
 from penstock.runtime.share.settings import ShareGroupSettings
 from penstock.wire.records import Record
 
@@ -33,7 +33,7 @@ _STRANGE = frozenset((ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_
 logger = logging.getLogger("penstock.share")
 
 
-class LetterCarrier:
+class DeadLetterWriter:
     """`store` makes a change durable, `read_record` reads one record of the log, None if it is gone."""
 
     def __init__(
@@ -131,7 +131,9 @@ class LetterCarrier:
             return
         raise ApiError(code, f"{place.name}-{place.partition} answered {code.name}")
 
-    async def _write(self, place: Place, letters: Sequence[DeadLetter], *, copies: bool) -> list[ErrorCode]:
+    async def _write(
+        self, place: DeadLetterDestination, letters: Sequence[DeadLetter], *, copies: bool
+    ) -> list[ErrorCode]:
         self._counters.letter_requests += len(letters)
         codes = await self._topics.write(place, [await self._batch(letter, copies=copies) for letter in letters])
         if codes[0] in _TOO_LARGE:

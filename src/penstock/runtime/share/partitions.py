@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from penstock.config.node import NodeSettings
 from penstock.config.offset_reset import BY_DURATION, EARLIEST, LATEST, OffsetReset
 from penstock.core.metadata.image import Image, ResourceType
-from penstock.core.share.sessions import Place, ShareSession, ShareSessions, Takers
+from penstock.core.share.sessions import SessionlessMembers, ShareSession, ShareSessions, TopicIdPartition
 from penstock.core.share.state import NO_OFFSET, ShareKey
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
@@ -54,7 +54,7 @@ class SharePartitions:
         self._settings = settings
         self.counters = ShareCounters()
         self.sessions = ShareSessions(settings().group_share_max_share_sessions)
-        self._takers = Takers(settings().group_share_max_share_sessions)
+        self._takers = SessionlessMembers(settings().group_share_max_share_sessions)
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
         # With the settings of the node and the group that they were derived from.
@@ -76,7 +76,7 @@ class SharePartitions:
         return known[2]
 
     def get(
-        self, group: str, place: Place, offset_reset: OffsetReset | None = None
+        self, group: str, place: TopicIdPartition, offset_reset: OffsetReset | None = None
     ) -> LedSharePartition | asyncio.Future[LedSharePartition]:
         """A share-partition, or a future of it while it is loaded; raises ApiError if this broker does not lead it.
 
@@ -104,7 +104,7 @@ class SharePartitions:
             why = f"this broker hears neither from the controller nor from all followers of {led.partition.name}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{why}, and may lead it no more")
 
-    async def loaded(self, group: str, place: Place) -> LedSharePartition:
+    async def loaded(self, group: str, place: TopicIdPartition) -> LedSharePartition:
         """The same, once it is loaded."""
         found = self.get(group, place)
         return found if isinstance(found, LedSharePartition) else await asyncio.shield(found)

@@ -56,7 +56,7 @@ class ShareReader:
         self._window = TierWindow(env, partition, tier, go_on) if tier is not None else None
         self._partition = partition
         self._share = share
-        self._go_on = go_on
+        self._resume = go_on
         self._ahead = Ahead(share)
         self._last_read: tuple[int, int, list[Record]] = (0, -1, [])
 
@@ -85,7 +85,7 @@ class ShareReader:
             share.pass_over(offset, first - 1)
             self.handed_out()
             share.advance()
-        asyncio.get_running_loop().call_soon(self._go_on)
+        asyncio.get_running_loop().call_soon(self._resume)
         return None
 
     def handed_out(self) -> None:

@@ -27,7 +27,7 @@ from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.metadata import RemoteLogMetadata
 from penstock.storage.files import CorruptLogError
 from penstock.storage.segment_copy import TierCopy
-from penstock.storage.tier.layout import LOG, Manifest, Place, Seal, SealedObject, StoredObject
+from penstock.storage.tier.layout import LOG, Manifest, PartitionLocation, Seal, SealedObject, StoredObject
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.tier.sealing import Seals, seal_bytes, seal_file
 
@@ -60,7 +60,7 @@ class Copier:
         # Copies that are being made, so that nobody takes them for abandoned ones.
         self.under_way: set[Uuid] = set()
 
-    async def copy(self, partition: Partition, place: Place, base_offset: int) -> None:
+    async def copy(self, partition: Partition, place: PartitionLocation, base_offset: int) -> None:
         """Copy a rolled segment; raises ApiError or TimeoutError if that fails."""
         epoch = partition.leader_epoch
         source = partition.log.tier_copy(base_offset)
@@ -113,7 +113,7 @@ class Copier:
         """Whether this broker, as far as it knows, still is the leader that began a copy."""
         return partition.leading is not None and partition.leader_epoch == epoch and not partition.log.is_failed
 
-    async def _send(self, place: Place, segment: RemoteSegment, source: TierCopy, crc: int) -> None:
+    async def _send(self, place: PartitionLocation, segment: RemoteSegment, source: TierCopy, crc: int) -> None:
         start, segment_id = segment.start_offset, segment.segment_id
         seal: Seal | None = None
         if self._seals.is_plain:
@@ -140,7 +140,7 @@ class Copier:
         await self._store.put(place.manifest(start, segment_id), manifest.to_bytes())
 
     async def _send_sealed(
-        self, place: Place, segment: RemoteSegment, source: TierCopy
+        self, place: PartitionLocation, segment: RemoteSegment, source: TierCopy
     ) -> tuple[dict[str, StoredObject], Seal, Mapping[str, bytes]]:
         """Send the log compressed or encrypted; returns what the manifest says of it, and its companions alike."""
         sealer, seal = self._seals.begin(segment.segment_id)
@@ -160,7 +160,7 @@ class Copier:
         sealed = {LOG: described, **{kind: one.described for kind, one in small.items()}}
         return {LOG: stored}, seal._replace(objects=sealed), {kind: one.data for kind, one in small.items()}
 
-    async def remove(self, place: Place, segment: RemoteSegment) -> None:
+    async def remove(self, place: PartitionLocation, segment: RemoteSegment) -> None:
         """Delete a segment's objects; raises ApiError or TimeoutError if that fails, and it can be tried again.
 
         A copy that turns out to be finished after all stays.
@@ -183,7 +183,7 @@ class Copier:
             raise
         self._counters.deletes += 1
 
-    async def _give_up(self, place: Place, segment: RemoteSegment) -> None:
+    async def _give_up(self, place: PartitionLocation, segment: RemoteSegment) -> None:
         """Remove what there is of a copy that failed; if the store is away, a later look does.
 
         The metadata comes first: it may have been told that the copy is finished, and only the answer was lost.
@@ -193,13 +193,13 @@ class Copier:
         except (ApiError, TimeoutError) as error:
             logger.info("%s is left for later: %s", place.stem(segment.start_offset, segment.segment_id), error)
 
-    def _state(self, place: Place, segment_id: Uuid) -> SegmentState | None:
+    def _state(self, place: PartitionLocation, segment_id: Uuid) -> SegmentState | None:
         known = self._metadata.get(TierKey(place.topic_id, place.partition))
         segment = known.get(segment_id) if known is not None else None
         return segment.state if segment is not None else None
 
     async def _note(
-        self, place: Place, segment_id: Uuid, state: SegmentState, *, only_unfinished: bool = False
+        self, place: PartitionLocation, segment_id: Uuid, state: SegmentState, *, only_unfinished: bool = False
     ) -> None:
         key, now_ms = TierKey(place.topic_id, place.partition), self._env.now_ms()
         record = changed(place.topic, key, segment_id, state, self._node_id, now_ms, only_unfinished=only_unfinished)

@@ -32,7 +32,7 @@ from penstock.wire.primitives import MalformedMessage
 from penstock.wire.records import Record, build_batch, check_crc, read_header, read_records
 
 FETCH_BYTES = 1024 * 1024
-UNFOLDED_BYTES_MAX = 64 * 1024 * 1024
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 WAIT_MS = 500
 TIMEOUT_MS = 15_000
 RETRY_MIN_MS = 50
@@ -236,7 +236,7 @@ def _replay(followed: _Followed, data: bytes) -> None:
         header = read_header(data, position)
         check_crc(data, position, header)
         if not header.is_control and header.next_offset > followed.position:
-            for record in read_records(data, UNFOLDED_BYTES_MAX, position):
+            for record in read_records(data, DECOMPRESSED_BYTES_MAX, position):
                 if record.offset >= followed.position and record.value is not None:
                     try:
                         followed.partitions.replay(decode_record(record.value))

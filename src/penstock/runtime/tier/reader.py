@@ -38,11 +38,11 @@ from penstock.storage.tier.layout import (
     TRANSACTION_INDEX,
     Manifest,
     ManifestError,
-    Place,
+    PartitionLocation,
 )
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.tier.sealing import Seals, open_bytes, open_chunks
-from penstock.storage.timestamps import UNFOLDED_BYTES_MAX, TimestampOffset
+from penstock.storage.timestamps import DECOMPRESSED_BYTES_MAX, TimestampOffset
 from penstock.wire.kernel import scan_batches
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import HEADER_SIZE, CorruptBatch, UnsupportedMagic, read_header, read_records
@@ -91,7 +91,12 @@ class TierReader:
         self._free = asyncio.Event()
 
     async def read(
-        self, place: Place, remote: RemotePartition, lineage: Sequence[EpochStart], offset: int, size_max: int
+        self,
+        place: PartitionLocation,
+        remote: RemotePartition,
+        lineage: Sequence[EpochStart],
+        offset: int,
+        size_max: int,
     ) -> TierSlice:
         """Batches from the one with `offset` on, at least one; raises ApiError."""
         segment = remote.find(lineage, offset)
@@ -113,7 +118,12 @@ class TierReader:
         return found
 
     async def _read_in(
-        self, place: Place, segment: RemoteSegment, lineage: Sequence[EpochStart], offset: int, size_max: int
+        self,
+        place: PartitionLocation,
+        segment: RemoteSegment,
+        lineage: Sequence[EpochStart],
+        offset: int,
+        size_max: int,
     ) -> tuple[TierSlice, int]:
         """What is read, and the position in the segment at which it ends."""
         position, size = await self._first_batch(place, segment, await self._near(place, segment, offset), offset)
@@ -131,7 +141,7 @@ class TierReader:
             raise DamagedPart(f"{place.stem(segment.start_offset, segment.segment_id)} at {position}: {reason}")
         return TierSlice(memoryview(data)[:end], end_offset), position + end
 
-    async def _near(self, place: Place, segment: RemoteSegment, offset: int) -> int:
+    async def _near(self, place: PartitionLocation, segment: RemoteSegment, offset: int) -> int:
         """A position at or before the batch with an offset, from which it is not far."""
         if offset == segment.start_offset:
             return 0
@@ -143,7 +153,12 @@ class TierReader:
         return index.positions[slot - 1] if slot else 0
 
     async def aborted(
-        self, place: Place, remote: RemotePartition, lineage: Sequence[EpochStart], offset: int, end_offset: int
+        self,
+        place: PartitionLocation,
+        remote: RemotePartition,
+        lineage: Sequence[EpochStart],
+        offset: int,
+        end_offset: int,
     ) -> tuple[list[AbortedTransaction], bool]:
         """The aborted transactions of a range, and whether the tier knows them all."""
         found: list[AbortedTransaction] = []
@@ -158,7 +173,12 @@ class TierReader:
         return found, False
 
     async def find_time(
-        self, place: Place, remote: RemotePartition, lineage: Sequence[EpochStart], timestamp: int, start_offset: int
+        self,
+        place: PartitionLocation,
+        remote: RemotePartition,
+        lineage: Sequence[EpochStart],
+        timestamp: int,
+        start_offset: int,
     ) -> TimestampOffset | None:
         """The first record in the tier, from `start_offset` on, that is not older than `timestamp`."""
         for segment in remote.along(lineage):
@@ -176,12 +196,14 @@ class TierReader:
                 offset = part.end_offset
         return None
 
-    async def history(self, place: Place, segment: RemoteSegment) -> TierHistory:
+    async def history(self, place: PartitionLocation, segment: RemoteSegment) -> TierHistory:
         """The epochs and producers of the log at the end of a segment."""
         epochs = await self._companion(place, segment, EPOCHS)
         return TierHistory.from_bytes(epochs, await self._companion(place, segment, SNAPSHOT))
 
-    async def _first_batch(self, place: Place, segment: RemoteSegment, position: int, offset: int) -> tuple[int, int]:
+    async def _first_batch(
+        self, place: PartitionLocation, segment: RemoteSegment, position: int, offset: int
+    ) -> tuple[int, int]:
         """The position and size of the batch that holds an offset, found from an index entry on."""
         while position < segment.size_bytes:
             head = await self._bytes(place, segment, position, HEADER_SIZE)
@@ -197,7 +219,7 @@ class TierReader:
             position += header.size_bytes
         raise DamagedPart(f"{place.stem(segment.start_offset, segment.segment_id)} has no offset {offset}")
 
-    async def _bytes(self, place: Place, segment: RemoteSegment, position: int, size: int) -> Buffer:
+    async def _bytes(self, place: PartitionLocation, segment: RemoteSegment, position: int, size: int) -> Buffer:
         part_bytes = self._settings().penstock_tier_read_bytes
         end = min(position + size, segment.size_bytes)
         numbers = range(position // part_bytes, (end - 1) // part_bytes + 1)
@@ -209,10 +231,10 @@ class TierReader:
             (memoryview(first)[position - start :], *middle, memoryview(last)[: end - numbers[-1] * part_bytes])
         )
 
-    async def _part(self, place: Place, segment: RemoteSegment, number: int) -> Buffer:
+    async def _part(self, place: PartitionLocation, segment: RemoteSegment, number: int) -> Buffer:
         return await self._parts.get(_part_name(segment, number), partial(self._load_part, place, segment, number))
 
-    async def _load_part(self, place: Place, segment: RemoteSegment, number: int) -> Buffer:
+    async def _load_part(self, place: PartitionLocation, segment: RemoteSegment, number: int) -> Buffer:
         part_bytes = self._settings().penstock_tier_read_bytes
         start = number * part_bytes
         size = min(part_bytes, segment.size_bytes - start)
@@ -226,7 +248,9 @@ class TierReader:
             raise StoreError(f"{path} has only {len(data)} of {size} bytes at {start}")
         return data
 
-    async def _sealed(self, place: Place, segment: RemoteSegment, path: str, start: int, size: int) -> bytes:
+    async def _sealed(
+        self, place: PartitionLocation, segment: RemoteSegment, path: str, start: int, size: int
+    ) -> bytes:
         """A part of a log that is compressed or encrypted, chunk by chunk."""
         seal = (await self._manifest(place, segment)).seal
         if seal is None:
@@ -242,7 +266,7 @@ class TierReader:
 
     def _read_ahead(
         self,
-        place: Place,
+        place: PartitionLocation,
         remote: RemotePartition,
         lineage: Sequence[EpochStart],
         segment: RemoteSegment,
@@ -265,7 +289,7 @@ class TierReader:
         for number in range(segment.size_bytes // self._settings().penstock_tier_read_bytes + 1):
             self._parts.forget(_part_name(segment, number))
 
-    async def _companion(self, place: Place, segment: RemoteSegment, kind: str) -> bytes:
+    async def _companion(self, place: PartitionLocation, segment: RemoteSegment, kind: str) -> bytes:
         """A small object of a segment, as the manifest describes it."""
         manifest = await self._manifest(place, segment)
         described = manifest.objects.get(kind)
@@ -283,7 +307,7 @@ class TierReader:
 
         return bytes(await self._indexes.get(f"{segment.segment_id.hex()}.{kind}", load))
 
-    async def _manifest(self, place: Place, segment: RemoteSegment) -> Manifest:
+    async def _manifest(self, place: PartitionLocation, segment: RemoteSegment) -> Manifest:
         path = place.manifest(segment.start_offset, segment.segment_id)
         name = f"{segment.segment_id.hex()}.manifest"
         stored = await self._indexes.get(name, lambda: self._from_store(lambda: self._store.get(path)))
@@ -328,7 +352,7 @@ def _first_at_or_after(data: Buffer, timestamp: int, start_offset: int) -> Times
     while position < len(data):
         header = read_header(data, position)
         if header.max_timestamp >= timestamp:
-            for record in read_records(data, UNFOLDED_BYTES_MAX, position):
+            for record in read_records(data, DECOMPRESSED_BYTES_MAX, position):
                 if record.timestamp >= timestamp and record.offset >= start_offset:
                     return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
         position += header.size_bytes

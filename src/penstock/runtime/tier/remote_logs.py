@@ -33,7 +33,7 @@ from penstock.runtime.tier.restored import RestoredPartitions
 from penstock.storage.indexes import DamagedIndexError
 from penstock.storage.producers.transaction_index import AbortedTransaction
 from penstock.storage.segment_copy import TierHistory
-from penstock.storage.tier.layout import Place, TopicDocument
+from penstock.storage.tier.layout import PartitionLocation, TopicDocument
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.tier.sealing import Seals
 from penstock.storage.timestamps import TimestampOffset
@@ -275,7 +275,7 @@ class RemoteLogs:
         if log.advance_start_offset(start):
             partition.tell_watchers()
 
-    async def _copy_due(self, partition: Partition, place: Place, epoch: int) -> None:
+    async def _copy_due(self, partition: Partition, place: PartitionLocation, epoch: int) -> None:
         key, log = _key(partition), partition.log
         for _ in range(COPIES_PER_TURN):
             if partition.settings.remote_log_copy_disable or partition.leader_epoch != epoch:
@@ -311,7 +311,7 @@ class RemoteLogs:
             await self._store.put(document.path, content)
             self._topics_written[topic.topic_id] = content
 
-    async def _expire(self, partition: Partition, place: Place, remote: RemotePartition) -> None:
+    async def _expire(self, partition: Partition, place: PartitionLocation, remote: RemotePartition) -> None:
         log, settings = partition.log, partition.settings
         plan = plan_expiry(
             remote.segments(),
@@ -347,7 +347,7 @@ class RemoteLogs:
         """Remove everything of a partition whose topic was deleted, or is no longer tiered."""
         if not len(remote) and key.topic_id in self._image.topics_by_id:
             return
-        place = Place(self._cluster_id, remote.topic, *key)
+        place = PartitionLocation(self._cluster_id, remote.topic, *key)
         is_deleted = key.topic_id not in self._image.topics_by_id
         if is_deleted and remote.deletion is None:
             await self._note_deletion(key, remote.topic, PartitionDeleteState.DELETE_PARTITION_MARKED)
@@ -362,8 +362,8 @@ class RemoteLogs:
     async def _note_deletion(self, key: TierKey, topic: str, state: PartitionDeleteState) -> None:
         await self._metadata.write(key, partition_deletion(topic, key, state, self._node_id, self._env.now_ms()))
 
-    def _place(self, partition: Partition) -> Place:
-        return Place(self._cluster_id, partition.name.topic, partition.topic_id, partition.name.partition)
+    def _place(self, partition: Partition) -> PartitionLocation:
+        return PartitionLocation(self._cluster_id, partition.name.topic, partition.topic_id, partition.name.partition)
 
 
 class _Places:

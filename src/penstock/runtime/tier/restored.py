@@ -20,7 +20,7 @@ from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.replication.tier_start import TierStart
 from penstock.runtime.tier.metadata import RemoteLogMetadata
 from penstock.storage.segment_copy import TierHistory
-from penstock.storage.tier.layout import Place
+from penstock.storage.tier.layout import PartitionLocation
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 from penstock.storage.tier.recovery import find_end, list_partition, recoverable
 from penstock.storage.tier.sealing import Seals
@@ -60,7 +60,7 @@ class RestoredPartitions:
             and partition.log.end_offset < known.restored_offset
         )
 
-    async def start(self, partition: Partition, place: Place) -> None:
+    async def start(self, partition: Partition, place: PartitionLocation) -> None:
         """Have a partition begin where the tier ends, and lead it; raises ApiError or TimeoutError."""
         known = self._known(partition)
         if known is None or not self.is_waiting(partition):
@@ -83,7 +83,7 @@ class RestoredPartitions:
             self._partitions.lead(partition)
             self.end_transactions(partition)
 
-    async def _tell(self, place: Place) -> RemotePartition:
+    async def _tell(self, place: PartitionLocation) -> RemotePartition:
         """Have the metadata know of every whole segment that the bucket has of a partition."""
         key = TierKey(place.topic_id, place.partition)
         found = await recoverable(self._store, await list_partition(self._store, place))
@@ -96,7 +96,7 @@ class RestoredPartitions:
             await self._finish(place, key, segment)
         return await self._metadata.up_to_date(key)
 
-    async def _finish(self, place: Place, key: TierKey, segment: RemoteSegment) -> None:
+    async def _finish(self, place: PartitionLocation, key: TierKey, segment: RemoteSegment) -> None:
         known = self._metadata.get(key)
         current = known.get(segment.segment_id) if known is not None else None
         if current is not None and current.state is SegmentState.COPY_SEGMENT_STARTED:

@@ -20,7 +20,7 @@ from penstock.spark.tier.sections import Section, find_sections, holds
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producers.transaction_index import AbortedTransaction, TransactionIndex
 from penstock.storage.tier.inventory import MANIFEST, parse_path
-from penstock.storage.tier.layout import EPOCHS, TRANSACTION_INDEX, Manifest, ManifestError, Place
+from penstock.storage.tier.layout import EPOCHS, TRANSACTION_INDEX, Manifest, ManifestError, PartitionLocation
 from penstock.storage.tier.object_store import ObjectStore, StoreError
 
 REQUESTS_AT_ONCE = 32
@@ -50,10 +50,10 @@ class Catalog:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._manifests: dict[Uuid, Manifest] = {}
-        self._logs: dict[Place, RemoteLog] = {}
+        self._logs: dict[PartitionLocation, RemoteLog] = {}
         self._requests = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-    async def sections(self, place: Place, tier_end: EpochStart, start: int, end: int) -> list[Section]:
+    async def sections(self, place: PartitionLocation, tier_end: EpochStart, start: int, end: int) -> list[Section]:
         """How to read from `start` to the offset before `end` of a log that is tiered up to and including `tier_end`.
 
         Raises StoreError, or FileNotFoundError if a segment is deleted meanwhile.
@@ -84,7 +84,7 @@ class Catalog:
 
         return {entry for found in await asyncio.gather(*map(aborted_in, sections)) for entry in found}
 
-    async def _log(self, place: Place, tier_end: EpochStart, end: int) -> RemoteLog | None:
+    async def _log(self, place: PartitionLocation, tier_end: EpochStart, end: int) -> RemoteLog | None:
         """The log up to `end` at least; None if the bucket lacks a segment that the brokers report."""
         known = self._logs.get(place)
         if (
@@ -111,14 +111,14 @@ class Catalog:
             return self._logs[place]
         return None
 
-    async def _list(self, place: Place) -> tuple[SegmentName, ...]:
+    async def _list(self, place: PartitionLocation) -> tuple[SegmentName, ...]:
         async with self._requests:
             paths = [parse_path(listed.path) async for listed in self._store.list(f"{place.directory}/")]
         return tuple(
             sorted(SegmentName(one.start_offset, one.segment_id) for one in paths if one and one.kind == MANIFEST)
         )
 
-    async def _read(self, place: Place, names: Iterable[SegmentName]) -> list[Manifest]:
+    async def _read(self, place: PartitionLocation, names: Iterable[SegmentName]) -> list[Manifest]:
         """The manifests of these segments, without those that were deleted meanwhile or are sealed."""
 
         async def read(name: SegmentName) -> Manifest | None:

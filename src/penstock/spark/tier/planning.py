@@ -17,7 +17,7 @@ from penstock.spark.tier.catalog import Catalog
 from penstock.spark.tier.sections import Plan, Section, from_brokers, runs_in_tier
 from penstock.spark.tier.store import STORES_KEPT_MAX, TierSettings, shared_store
 from penstock.storage.producers.transaction_index import AbortedTransaction
-from penstock.storage.tier.layout import Place
+from penstock.storage.tier.layout import PartitionLocation
 
 # Stands for any offset after the tiered part, for transactions that were aborted there.
 LATER = (1 << 63) - 1
@@ -87,7 +87,7 @@ def _find(
         end = min(wanted.end, tier_end.start_offset + 1)
         if topic_id is None or start >= end:
             return []
-        place = Place(cluster_id, wanted.topic, topic_id, wanted.partition)
+        place = PartitionLocation(cluster_id, wanted.topic, topic_id, wanted.partition)
         try:
             return await catalog.sections(place, tier_end, start, end)
         except FileNotFoundError:

@@ -21,7 +21,7 @@ from penstock.wire.record_types import Buffer
 from penstock.wire.records import BatchHeader, TimestampType, assemble, read_body
 
 # A stored batch was within the size limits when it was appended; this bounds what a damaged one can decompress to.
-UNFOLDED_BYTES_MAX = 2**30
+DECOMPRESSED_BYTES_MAX = 2**30
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
 
@@ -60,12 +60,12 @@ class BatchCleaner:
         has_expired = horizon_ms is not None and horizon_ms <= self._now_ms
         if header.is_control:
             wants_horizon = self._transactions.is_spent(header, batch)
-            body = read_body(batch, 0, header, UNFOLDED_BYTES_MAX)
+            body = read_body(batch, 0, header, DECOMPRESSED_BYTES_MAX)
             mask = bytes(header.records_count) if wants_horizon and has_expired else b"\x01" * header.records_count
         elif self._transactions.is_aborted(header):
             return self._shell(header, keep_shell)
         else:
-            body = read_body(batch, 0, header, UNFOLDED_BYTES_MAX)
+            body = read_body(batch, 0, header, DECOMPRESSED_BYTES_MAX)
             mask = self._offsets.keep(body, header.records_count, header.base_offset, drop_tombstones=has_expired)
             wants_horizon = False
         kept = mask.count(1)

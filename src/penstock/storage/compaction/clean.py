@@ -34,7 +34,7 @@ WRITE_CHUNK_BYTES = 1024 * 1024
 # Written bytes are synced in small portions: one large sync at the end would delay those of other logs.
 SYNC_BYTES = 8 * 1024 * 1024
 SEGMENT_SIZE_MAX = 2**31 - 1
-UNFOLDED_BYTES_MAX = 2**30
+DECOMPRESSED_BYTES_MAX = 2**30
 
 # The size of a slot in the map, and the fraction of slots that is used.
 _SLOT_BYTES = 24
@@ -168,7 +168,7 @@ class Compaction:
             for header, batch in self._read(segment):
                 if header.last_offset < job.first_dirty_offset or header.is_control or transactions.is_aborted(header):
                     continue
-                body = read_body(batch, 0, header, UNFOLDED_BYTES_MAX)
+                body = read_body(batch, 0, header, DECOMPRESSED_BYTES_MAX)
                 if not offsets.add(body, header.records_count, header.base_offset):
                     self._stop_before(header)
                     report.keys_mapped = len(offsets)

@@ -19,7 +19,7 @@ from penstock.storage.tier.layout import (
     TOPIC_FILE,
     Manifest,
     ManifestError,
-    Place,
+    PartitionLocation,
 )
 from penstock.storage.tier.object_store import Listed, ObjectStore, StoreError
 from penstock.wire.record_types import Buffer
@@ -31,7 +31,7 @@ MANIFEST = MANIFEST_SUFFIX.removeprefix(".")
 class ObjectName(NamedTuple):
     """What a path says of its object."""
 
-    place: Place
+    place: PartitionLocation
     start_offset: int
     segment_id: Uuid
     kind: str
@@ -48,7 +48,7 @@ def parse_path(path: str) -> ObjectName | None:
     if kind not in (*KINDS, MANIFEST) or not (partition.isdecimal() and offset.isdecimal()):
         return None
     try:
-        place = Place(cluster_id, topic, parse_uuid(topic_id), int(partition))
+        place = PartitionLocation(cluster_id, topic, parse_uuid(topic_id), int(partition))
         return ObjectName(place, int(offset), parse_uuid(segment_id), kind)
     except ValueError:
         return None
@@ -58,7 +58,7 @@ def parse_path(path: str) -> ObjectName | None:
 class StoredSegment:
     """A segment's objects: their sizes by kind."""
 
-    place: Place
+    place: PartitionLocation
     start_offset: int
     segment_id: Uuid
     sizes: dict[str, int] = field(default_factory=dict)

@@ -38,7 +38,7 @@ class ManifestError(Exception):
     """A document that is not a manifest, or of a newer format."""
 
 
-class Place(NamedTuple):
+class PartitionLocation(NamedTuple):
     """One partition's place in the bucket."""
 
     cluster_id: str
@@ -102,7 +102,7 @@ class Seal(NamedTuple):
 class Manifest:
     """What a reader needs to know of a segment. Offsets are inclusive; `objects` are by kind."""
 
-    place: Place
+    place: PartitionLocation
     segment_id: Uuid
     start_offset: int
     end_offset: int
@@ -118,7 +118,7 @@ class Manifest:
         """The size of the log file as it was on disk."""
         return self.objects[LOG].size_bytes if self.seal is None else self.seal.objects[LOG].plain_bytes
 
-    def at(self, place: Place) -> Manifest:
+    def at(self, place: PartitionLocation) -> Manifest:
         """The manifest of a copy of the segment elsewhere."""
         return replace(self, place=place)
 
@@ -155,7 +155,7 @@ class Manifest:
             if document["format"] not in (FORMAT_VERSION, SEALED_FORMAT_VERSION):
                 raise ManifestError(f"format {document['format']} is not known here")
             return cls(
-                Place(
+                PartitionLocation(
                     document["cluster_id"], document["topic"], parse_uuid(document["topic_id"]), document["partition"]
                 ),
                 parse_uuid(document["segment_id"]),
@@ -210,7 +210,7 @@ class TopicDocument:
     @property
     def path(self) -> str:
         """The path of the document."""
-        return f"{Place(self.cluster_id, self.topic, self.topic_id, 0).topic_directory}/{TOPIC_FILE}"
+        return f"{PartitionLocation(self.cluster_id, self.topic, self.topic_id, 0).topic_directory}/{TOPIC_FILE}"
 
     def to_bytes(self) -> bytes:
         """The document."""

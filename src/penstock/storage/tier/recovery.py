@@ -13,7 +13,15 @@ from penstock.core.tier.segments import EpochStart, RemoteSegment
 from penstock.storage.files import StorageError
 from penstock.storage.segment_copy import TierHistory
 from penstock.storage.tier.inventory import MANIFEST, Inventory, Problem, StoredSegment
-from penstock.storage.tier.layout import EPOCHS, LOG, SNAPSHOT, TRANSACTION_INDEX, Manifest, ManifestError, Place
+from penstock.storage.tier.layout import (
+    EPOCHS,
+    LOG,
+    SNAPSHOT,
+    TRANSACTION_INDEX,
+    Manifest,
+    ManifestError,
+    PartitionLocation,
+)
 from penstock.storage.tier.object_store import ObjectStore
 from penstock.storage.tier.sealing import Seals, open_bytes
 
@@ -28,7 +36,7 @@ class Recoverable(NamedTuple):
     unfinished: Sequence[StoredSegment]
 
 
-async def list_partition(store: ObjectStore, place: Place) -> list[StoredSegment]:
+async def list_partition(store: ObjectStore, place: PartitionLocation) -> list[StoredSegment]:
     """What a bucket has of one partition; raises StoreError."""
     inventory = Inventory()
     async for listed in store.list(f"{place.directory}/"):
@@ -89,7 +97,9 @@ class LogEnd(NamedTuple):
     problems: Sequence[Problem]
 
 
-async def find_end(store: ObjectStore, place: Place, segments: Iterable[RemoteSegment], seals: Seals) -> LogEnd:
+async def find_end(
+    store: ObjectStore, place: PartitionLocation, segments: Iterable[RemoteSegment], seals: Seals
+) -> LogEnd:
     """The end of the last segment whose history is sound; offset 0 if there is none. Raises StoreError."""
     problems = []
     for segment in last_segments(segments):
@@ -102,7 +112,9 @@ async def find_end(store: ObjectStore, place: Place, segments: Iterable[RemoteSe
     return LogEnd(0, TierHistory((), ()), problems)
 
 
-async def _read_history(store: ObjectStore, place: Place, segment: RemoteSegment, seals: Seals) -> TierHistory:
+async def _read_history(
+    store: ObjectStore, place: PartitionLocation, segment: RemoteSegment, seals: Seals
+) -> TierHistory:
     start, segment_id = segment.start_offset, segment.segment_id
     try:
         manifest = Manifest.from_bytes(await store.get(place.manifest(start, segment_id)))

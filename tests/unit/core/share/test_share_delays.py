@@ -137,7 +137,7 @@ class Leader:
                 if one.offset < share.end and share.delays.is_waiting(one):
                     share.delays.offer(one)
             share.delays.end_refill()
-        share.let_in(now_ms)
+        share.admit_due(now_ms)
         share.wake(now_ms)
         for _ in range(100):
             offset = share.next_offset()
@@ -297,7 +297,7 @@ def test_records_that_are_due_do_not_wait_for_others_before_them_in_the_log() ->
     share = SharePartition(100, [], ShareSettings())
     for offset in (10, 50, 90):
         share.delays.add(Delayed(5, offset))
-    share.let_in(5)
+    share.admit_due(5)
     taken = []
     for other in (7, 8, 9):
         offset = share.next_offset()
@@ -305,6 +305,6 @@ def test_records_that_are_due_do_not_wait_for_others_before_them_in_the_log() ->
         share.acquire("a", [(offset, offset)], 1, 0)
         taken.append(offset)
         share.delays.add(Delayed(6, other))
-        share.let_in(6)
+        share.admit_due(6)
     assert taken == [10, 50, 90]
     assert share.next_offset() == 7

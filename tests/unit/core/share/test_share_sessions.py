@@ -11,15 +11,15 @@ from penstock.core.share.sessions import (
     FINAL_EPOCH,
     PARTITION_BYTES,
     SESSION_BYTES,
-    Place,
+    SessionlessMembers,
     ShareSession,
     ShareSessions,
-    Takers,
+    TopicIdPartition,
 )
 from penstock.model.errors import ApiError, ErrorCode
 
 TOPIC = bytes(range(16))
-ONE, TWO, THREE = (Place(TOPIC, number) for number in range(3))
+ONE, TWO, THREE = (TopicIdPartition(TOPIC, number) for number in range(3))
 
 
 def test_a_session_remembers_its_partitions() -> None:
@@ -76,7 +76,7 @@ def test_every_partition_is_first_in_turn() -> None:
 
 
 def test_takers_count_for_a_while_and_are_limited() -> None:
-    takers = Takers(2)
+    takers = SessionlessMembers(2)
     takers.seen("g", "a", 0)
     takers.seen("h", "a", 1_000)
     takers.seen("g", "a", 2_000)
@@ -84,14 +84,14 @@ def test_takers_count_for_a_while_and_are_limited() -> None:
     with pytest.raises(ApiError) as refused:
         takers.seen("i", "a", 3_000)
     assert refused.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
-    takers.seen("i", "a", 1_000 + Takers.PRESENT_MS)
+    takers.seen("i", "a", 1_000 + SessionlessMembers.PRESENT_MS)
     assert [takers.has_group(group) for group in "ghi"] == [True, False, True]
-    takers.forget(2_000 + Takers.PRESENT_MS)
+    takers.forget(2_000 + SessionlessMembers.PRESENT_MS)
     assert [takers.has_group(group) for group in "ghi"] == [False, False, True]
 
 
 def test_nobody_keeps_all_others_out() -> None:
-    sessions, takers = ShareSessions(8), Takers(8)
+    sessions, takers = ShareSessions(8), SessionlessMembers(8)
 
     def count(owner: str | None) -> tuple[int, int]:
         """How many more of each somebody gets."""
@@ -109,16 +109,16 @@ def test_nobody_keeps_all_others_out() -> None:
     assert [count(owner) for owner in ("greedy", "late", "later", None)] == [(4, 4), (2, 2), (1, 1), (1, 1)]
     # Who has one keeps it, and what ends is free for others.
     sessions.fetch("g", "greedy-0", 0, [], [], "greedy")
-    takers.seen("g", "greedy-0", Takers.PRESENT_MS - 1, "greedy")
+    takers.seen("g", "greedy-0", SessionlessMembers.PRESENT_MS - 1, "greedy")
     assert count("last") == (0, 0)
     for member in ("greedy-1", "greedy-2"):
         assert sessions.end(sessions.acknowledge("g", member, FINAL_EPOCH))
-    takers.forget(Takers.PRESENT_MS)
+    takers.forget(SessionlessMembers.PRESENT_MS)
     assert count("last") == (1, 4)
 
 
 def test_partitions_of_sessions_are_limited_for_each_owner() -> None:
-    places = [Place(TOPIC, number) for number in range(1_000)]
+    places = [TopicIdPartition(TOPIC, number) for number in range(1_000)]
     some = 100
     sessions = ShareSessions(100, 4 * SESSION_BYTES + 4 * some * PARTITION_BYTES)
     sessions.fetch("g", "a", 0, places[:some], [], "greedy")

@@ -24,7 +24,7 @@ from penstock.runtime.peer import Peer
 from penstock.runtime.replication.fetcher import FetcherSettings
 from penstock.runtime.replication.fetchers import FOLLOWER_RATE, LEADER_RATE, ReplicaFetchers, throttled_rate
 from penstock.runtime.replication.follower_fetch import FollowerFetch
-from penstock.runtime.replication.isr import InSyncKeeper
+from penstock.runtime.replication.isr import IsrManager
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.schemas.guard import SchemaGuard
@@ -78,7 +78,7 @@ class Broker:
         self.partitions = Partitions(
             self.env, node_id, self.image, lambda: broker_defaults({}), [self.directory], SIZE, lag_ms_max=LAG_MS
         )
-        self.keeper = InSyncKeeper(self.env, self.partitions, self._ask, lambda: self.epoch, LAG_MS)
+        self.keeper = IsrManager(self.env, self.partitions, self._ask, lambda: self.epoch, LAG_MS)
         self.fetchers = self._new_fetchers()
         guard = TransactionGuard(self.env, self._no_coordinator, lambda: True)
         self.produce = produce_handler(self.env, self.partitions, guard, SchemaGuard(self.env, None))

@@ -12,7 +12,7 @@ import pytest
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, partition_record
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.peer import PeerLost
-from penstock.runtime.share.dead_letter_topics import ENABLED, DeadLetterTopics, Place
+from penstock.runtime.share.dead_letter_topics import ENABLED, DeadLetterDestination, DeadLetterTopics
 from penstock.wire.messages.metadata_records import ConfigRecord, TopicRecord
 from penstock.wire.messages.produce import (
     PartitionProduceResponse,
@@ -59,15 +59,15 @@ class World:
             raise answer
         return ProduceResponse([TopicProduceResponse(partition_responses=[PartitionProduceResponse(0, answer)])])
 
-    def place(self, name: str, partition: int = 0) -> Place:
+    def place(self, name: str, partition: int = 0) -> DeadLetterDestination:
         return asyncio.run(self.topics.place_of(name, partition))
 
 
 def test_partitions_share_the_partitions_of_the_topic() -> None:
     world = World()
     world.add("dlq.jobs", [1, 2])
-    assert world.place("dlq.jobs", 0) == Place("dlq.jobs", TOPIC_ID, 0, 1)
-    assert world.place("dlq.jobs", 5) == Place("dlq.jobs", TOPIC_ID, 1, 2)
+    assert world.place("dlq.jobs", 0) == DeadLetterDestination("dlq.jobs", TOPIC_ID, 0, 1)
+    assert world.place("dlq.jobs", 5) == DeadLetterDestination("dlq.jobs", TOPIC_ID, 1, 2)
 
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__anything", "jobs", "xdlq.jobs"])
@@ -101,7 +101,7 @@ def test_a_partition_without_a_leader_takes_them_later() -> None:
 def test_a_missing_topic_is_created_with_the_setting(outcome: ErrorCode) -> None:
     world = World()
     world.outcome = outcome
-    assert world.place("dlq.jobs") == Place("dlq.jobs", TOPIC_ID, 0, 2)
+    assert world.place("dlq.jobs") == DeadLetterDestination("dlq.jobs", TOPIC_ID, 0, 2)
     (topic,) = world.created
     assert (topic.name, topic.configs) == ("dlq.jobs", {ENABLED: "true"})
     # The cluster's defaults.
@@ -125,7 +125,7 @@ def test_batches_are_written_to_the_leader_with_all_acknowledgements() -> None:
     world.answers = [0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.NOT_LEADER_OR_FOLLOWER, PeerLost("gone")]
     world.answers.append(ApiError(ErrorCode.REQUEST_TIMED_OUT, "late"))
     batches = [b"a", b"b", b"c", b"d", b"e"]
-    codes = asyncio.run(world.topics.write(Place("dlq.jobs", TOPIC_ID, 4, 2), batches))
+    codes = asyncio.run(world.topics.write(DeadLetterDestination("dlq.jobs", TOPIC_ID, 4, 2), batches))
     # A duplicate is there already.
     assert codes == [
         ErrorCode.NONE,

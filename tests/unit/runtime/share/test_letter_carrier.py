@@ -16,8 +16,8 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.share import letters as carrying
 from penstock.runtime.share.counters import ShareCounters
-from penstock.runtime.share.dead_letter_topics import Place
-from penstock.runtime.share.letters import LetterCarrier
+from penstock.runtime.share.dead_letter_topics import DeadLetterDestination
+from penstock.runtime.share.letters import DeadLetterWriter
 from penstock.runtime.share.settings import ShareGroupSettings, parse_offset_reset
 from penstock.wire.records import Record, read_header, read_records
 
@@ -37,14 +37,14 @@ class Topics:
         self.unavailable = 0
         self.next: dict[int, int] = {}
 
-    async def place_of(self, name: str, partition: int) -> Place:
+    async def place_of(self, name: str, partition: int) -> DeadLetterDestination:
         assert (name, partition) == ("dlq.jobs", 3)
         if self.unavailable:
             self.unavailable -= 1
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "nobody leads")
-        return Place(name, bytes(16), 0, 1)
+        return DeadLetterDestination(name, bytes(16), 0, 1)
 
-    async def write(self, _: Place, batches: Sequence[bytes]) -> list[ErrorCode]:
+    async def write(self, _: DeadLetterDestination, batches: Sequence[bytes]) -> list[ErrorCode]:
         codes = []
         for batch in batches:
             header, (record,) = read_header(batch), read_records(batch, 10_000)
@@ -74,7 +74,7 @@ class World:
         self.fails = 0
         self.idle = asyncio.Event()
         self._producer_id = 100
-        self.carrier = LetterCarrier(
+        self.carrier = DeadLetterWriter(
             env,
             self.share,
             ORIGIN,
@@ -138,7 +138,7 @@ def test_more_and_more_letters_are_written_at_once_while_that_works() -> None:
         sizes: list[int] = []
         write = world.topics.write
 
-        async def noting(place: Place, batches: Sequence[bytes]) -> list[ErrorCode]:
+        async def noting(place: DeadLetterDestination, batches: Sequence[bytes]) -> list[ErrorCode]:
             sizes.append(len(batches))
             return await write(place, batches)
 
@@ -219,7 +219,7 @@ def test_a_share_partition_is_busy_until_its_letters_are_written() -> None:
         busy: list[bool] = []
         write = world.topics.write
 
-        async def looking(place: Place, batches: Sequence[bytes]) -> list[ErrorCode]:
+        async def looking(place: DeadLetterDestination, batches: Sequence[bytes]) -> list[ErrorCode]:
             busy.append(world.carrier.is_busy)
             return await write(place, batches)
 

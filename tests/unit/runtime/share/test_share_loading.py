@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.share.sessions import Place
+from penstock.core.share.sessions import TopicIdPartition
 from penstock.model.ids import TopicPartition
 from penstock.runtime.share.partitions import SharePartitions
 
@@ -50,14 +50,14 @@ def test_a_load_belongs_to_the_epoch_in_which_it_was_requested(monkeypatch: pyte
         settings: Any = SimpleNamespace(group_share_max_share_sessions=10)
         unused: Any = None
         shares = SharePartitions(env, unused, partitions, unused, unused, lambda: settings)
-        first = shares.get("group", Place(TOPIC_ID, 0))
+        first = shares.get("group", TopicIdPartition(TOPIC_ID, 0))
         partition.leader_epoch = 2
-        second = shares.get("group", Place(TOPIC_ID, 0))
+        second = shares.get("group", TopicIdPartition(TOPIC_ID, 0))
         assert first is not second
         await asyncio.gather(*spawned)
         assert read == [1, 2]
         stale, current = await asyncio.gather(first, second)  # type: ignore[arg-type]
         assert (stale.epoch, stale.is_closed) == (1, True)
-        assert shares.get("group", Place(TOPIC_ID, 0)) is current
+        assert shares.get("group", TopicIdPartition(TOPIC_ID, 0)) is current
 
     asyncio.run(story())

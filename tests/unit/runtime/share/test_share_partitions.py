@@ -14,7 +14,7 @@ from penstock.config.broker import node_settings
 from penstock.config.offset_reset import EARLIEST, OffsetReset
 from penstock.core.metadata.image import Image
 from penstock.core.share.acknowledgements import Acknowledgement, AckType
-from penstock.core.share.sessions import INITIAL_EPOCH, Place
+from penstock.core.share.sessions import INITIAL_EPOCH, TopicIdPartition
 from penstock.core.share.state import NO_OFFSET
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
@@ -28,7 +28,7 @@ from penstock.storage.settings import LogSettings
 from penstock.wire.records import Record, build_batch, read_header
 from support.node_thread import ONE_NODE
 
-PLACE = Place(b"t" * 16, 0)
+PLACE = TopicIdPartition(b"t" * 16, 0)
 GROUP = "workers"
 LOCK_MS = 15_000
 

@@ -49,11 +49,11 @@ class World:
         self.share = SharePartition(0, (), SETTINGS.partition, now_ms=0)
         self.tier = SimpleNamespace(read=self._read_tier) if is_tiered else None
         self.make: Callable[[SharePartition], ShareReader] = lambda share: ShareReader(
-            env, _View(partition), share, self._go_on, cast("Any", self.tier)
+            env, _View(partition), share, self._resume, cast("Any", self.tier)
         )
         self.reader = self.make(self.share)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self.went_on += 1
 
     def write(self, count: int = 1, *, due_ms: int | None = None, control: bool = False, **options: Any) -> int:
@@ -74,7 +74,7 @@ class World:
     def take(self, count: int = 1_000, size_max: int = 1_000_000) -> list[int]:
         """The offsets that a member gets, as a fetch hands them out."""
         self.share.delays.catch_up(self.env.now_ms())
-        self.share.let_in(self.env.now_ms())
+        self.share.admit_due(self.env.now_ms())
         found = self.find(size_max)
         if found is None:
             return []
@@ -237,7 +237,7 @@ def test_delayed_records_are_gathered_up_to_the_size_and_number_of_places(
             world.write()
         assert world.take() == [1, 3, 5, 7, 9, 11]
         await asyncio.sleep(2)
-        world.share.let_in(world.env.now_ms())
+        world.share.admit_due(world.env.now_ms())
         found = world.find(1)
         assert found is not None
         # At least one, whatever its size.

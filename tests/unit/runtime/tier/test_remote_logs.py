@@ -27,7 +27,7 @@ from penstock.runtime.tier.counters import TierCounters
 from penstock.runtime.tier.reader import TierReader
 from penstock.runtime.tier.remote_logs import RemoteLogs, TierRead
 from penstock.storage.indexes import DamagedIndexError
-from penstock.storage.tier.layout import Place
+from penstock.storage.tier.layout import PartitionLocation
 from penstock.storage.tier.object_store import StoreError
 from penstock.storage.tier.sealing import Seals
 from penstock.wire.messages.metadata_records import (
@@ -43,7 +43,7 @@ from support.virtual_time import VirtualEnv, run_virtually
 
 TOPIC, TOPIC_ID = "orders", b"t" * 16
 KEY = TierKey(TOPIC_ID, 0)
-PLACE = Place("cluster", TOPIC, TOPIC_ID, 0)
+PLACE = PartitionLocation("cluster", TOPIC, TOPIC_ID, 0)
 INTERVAL_S = 30
 TURN_S = INTERVAL_S + 5
 

@@ -22,12 +22,12 @@ from penstock.storage.files import OsFilesystem
 from penstock.storage.leader_epochs import EpochEntry
 from penstock.storage.producers.snapshot import encode_snapshot
 from penstock.storage.segment_copy import TierCopy
-from penstock.storage.tier.layout import Place
+from penstock.storage.tier.layout import PartitionLocation
 from penstock.storage.tier.object_store import Listed, StoreError
 from penstock.storage.tier.sealing import Seals
 from penstock.wire.records import Record, build_batch
 
-PLACE = Place("cluster", "orders", b"t" * 16, 0)
+PLACE = PartitionLocation("cluster", "orders", b"t" * 16, 0)
 KEY = TierKey(PLACE.topic_id, PLACE.partition)
 FINISHED, DELETING = SegmentState.COPY_SEGMENT_FINISHED, SegmentState.DELETE_SEGMENT_STARTED
 

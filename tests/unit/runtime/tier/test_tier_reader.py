@@ -31,14 +31,14 @@ from penstock.storage.tier.layout import (
     TIME_INDEX,
     TRANSACTION_INDEX,
     Manifest,
-    Place,
+    PartitionLocation,
     StoredObject,
 )
 from penstock.storage.tier.sealing import Seals
 from penstock.wire.records import Record, build_batch, patch, read_header, read_records
 from support.memory_store import MemoryStore
 
-PLACE = Place("cluster", "orders", b"t" * 16, 0)
+PLACE = PartitionLocation("cluster", "orders", b"t" * 16, 0)
 
 
 class Settings:

@@ -24,14 +24,14 @@ from penstock.runtime.tier.metadata import RemoteLogMetadata
 from penstock.runtime.tier.restored import RestoredPartitions
 from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producers.snapshot import encode_snapshot
-from penstock.storage.tier.layout import EPOCHS, LOG, SNAPSHOT, Manifest, Place, StoredObject
+from penstock.storage.tier.layout import EPOCHS, LOG, SNAPSHOT, Manifest, PartitionLocation, StoredObject
 from penstock.storage.tier.object_store import StoreError
 from penstock.storage.tier.sealing import Seals
 from penstock.wire.messages.metadata_records import ConfigRecord, TopicRecord
 from support.memory_store import MemoryStore
 
 NODE = 1
-PLACE = Place("cluster", "orders", b"t" * 16, 0)
+PLACE = PartitionLocation("cluster", "orders", b"t" * 16, 0)
 KEY = TierKey(PLACE.topic_id, 0)
 NOW_MS = 1_900_000_000_000
 
