@@ -11,7 +11,7 @@ from log_support import NOW_MS, LogMaker, append, make_batch
 
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.storage.log import FILE_OVERHEAD_BYTES, Log
-from penstock.storage.names import SNAPSHOT_SUFFIX
+from penstock.storage.names import LOG_SUFFIX, SNAPSHOT_SUFFIX
 from penstock.storage.settings import LogSettings
 from penstock.wire.records import read_header
 
@@ -135,3 +135,13 @@ def test_a_full_disk_does_not_keep_segments_from_being_deleted(tmp_path: Path) -
     base_offset = log.segment_facts()[0].base_offset
     log.delete_segments(RetentionPlan(frozenset([base_offset]), log.end_offset), NOW_MS)
     assert log.start_offset > base_offset
+
+
+def test_recovery_takes_a_snapshot_once_the_log_has_grown_by_its_size(logs: LogMaker) -> None:
+    log = filled(make_logs(logs))
+    log.close(clean=False)
+    for name in logs.files(SNAPSHOT_SUFFIX):
+        (logs.directory / name).unlink()
+    log = logs.open()
+    # The first segment is larger than a snapshot, the others together are much smaller.
+    assert logs.files(SNAPSHOT_SUFFIX) == [logs.files(LOG_SUFFIX)[1].replace(LOG_SUFFIX, SNAPSHOT_SUFFIX)]

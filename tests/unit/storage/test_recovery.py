@@ -608,3 +608,17 @@ def test_a_start_that_is_said_to_be_clean_checks_a_torn_end(logs: LogMaker, is_i
     log = logs.restart(log)
     assert log.end_offset == 3
     log.close()
+
+
+def test_bytes_after_the_end_of_a_log_that_was_stopped_cleanly_are_truncated(logs: LogMaker) -> None:
+    log = logs.open()
+    fill(log, 40)
+    path = logs.directory / log._active.name
+    log.close()
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(b"\x00" * 100)
+    log = logs.open(clean=True, recovery_point=40)
+    assert (log.end_offset, log.recovery.bytes_truncated, path.stat().st_size) == (40, 100, size)
+    assert append(log, b"more") == 40
+    assert len(read_all(log)) == 41

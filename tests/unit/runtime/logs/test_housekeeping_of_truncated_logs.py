@@ -76,3 +76,23 @@ def test_there_is_nothing_to_settle_for_a_partition_that_was_removed(tmp_path: P
         await housekeeping.settle_deletions([partition])
 
     play(tmp_path, story)
+
+
+def test_the_high_watermark_is_not_past_the_end_of_a_log_that_is_truncated(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        partition = fill(shell)
+        await partition.sync.durable(7)
+        assert partition.high_watermark == 7
+        seen = []
+
+        def steps() -> Iterator[int]:
+            for offset in partition.log.truncation(3, OLD_MS):
+                yield offset
+                seen.append((partition.high_watermark, partition.log.end_offset))
+
+        await shell.partitions.carry_out(partition, steps())
+        assert seen
+        assert all(high_watermark == end_offset for high_watermark, end_offset in seen)
+        assert partition.high_watermark == 3
+
+    play(tmp_path, story)

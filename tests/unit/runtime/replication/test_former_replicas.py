@@ -19,7 +19,13 @@ from penstock.runtime.logs import checkpoints
 from penstock.runtime.logs.directories import LogDirectory, open_directory
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import OPENED_AT_ONCE, Partitions
-from penstock.storage.checkpoint import RECOVERY_POINTS, write_offsets
+from penstock.storage.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    read_offsets,
+    write_offsets,
+)
 from penstock.storage.files import StorageError
 from penstock.wire.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from penstock.wire.records import Record, build_batch
@@ -90,6 +96,24 @@ def test_a_topic_created_anew_before_its_former_replica_was_opened_starts_at_off
         assert (found.log.start_offset, found.log.end_offset) == (0, 0)
         await broker.env.close()
         assert open_directory(broker.env, tmp_path, DIRECTORY).start_offsets == {}
+
+    asyncio.run(story())
+
+
+def test_checkpoints_forget_the_replica_of_a_topic_that_is_deleted(tmp_path: Path) -> None:
+    async def story() -> None:
+        await leave_a_replica(tmp_path)
+        broker = Broker(tmp_path, FORMER)
+        broker.partitions.open_all()
+        assert broker.directory.start_offsets == {NAME: 5}
+        removal = RemoveTopicRecord(FORMER)
+        broker.image.replay(removal)
+        broker.partitions.follow([removal])
+        assert broker.partition is None
+        await until(lambda: not broker.partitions.checkpoints(broker.directory).has_stale(NAME))
+        await broker.env.close()
+        for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+            assert read_offsets(broker.env.filesystem, tmp_path / name) == {}
 
     asyncio.run(story())
 
