@@ -369,6 +369,7 @@ class Faults:
             for _ in range(fault.amount):
                 name = damage.rot(machine, self._world.random)
                 if name is not None:
+                    machine.rotten.add(name.partition("/")[0])
                     self._world.tell(f"{name} of {machine.name} is damaged")
 
     def cut_file(self, fault: Fault) -> None:

@@ -142,9 +142,17 @@ class Watch:
                 self._look_at_start(partition)
 
     def _look_for_holes(self, machine: Machine, partition: Partition) -> None:
-        """A crash may leave a shorter log, and never one that goes on behind what it lacks."""
+        """A crash may leave a shorter log, and never one that continues behind what it lacks.
+
+        Where a bit of a length rots, the batches behind it cannot be read until the replica is replaced.
+        """
         name = f"{partition.name.topic}-{partition.name.partition}"
-        if partition.name.topic != TOPIC or name in self._world.history.compacted or name in machine.damaged:
+        if (
+            partition.name.topic != TOPIC
+            or name in self._world.history.compacted
+            or name in machine.damaged
+            or name in machine.rotten
+        ):
             return
         next_offset = -1
         for base_offset, batch in sorted(batches_of(machine, name, OFFSET_MAX).items()):

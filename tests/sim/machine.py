@@ -163,6 +163,8 @@ class Machine:
         self._stalled_until_us = 0
         # The replicas that an operator has to remove, and the files that one has to restore.
         self.damaged: dict[str, Inode] = {}
+        # Replicas in whose files bits have flipped while the node was up.
+        self.rotten: set[str] = set()
         self.cut_files: list[tuple[Inode, bytes]] = []
         # Why the node would not start, when it would not.
         self.refusal = ""
