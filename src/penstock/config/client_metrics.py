@@ -1,4 +1,4 @@
-"""What a subscription to client metrics says (KIP-714): which clients push which metrics, and how often."""
+"""A subscription to client metrics (KIP-714): which clients push which metrics, and how often."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.config.tables import CLIENT_METRICS_PROPERTIES
 METRICS, INTERVAL_MS, MATCH = "metrics", "interval.ms", "match"
 # In a subscription's metrics: all that a client has.
 ALL_METRICS = "*"
-# What clients can be told apart by.
+# What clients can be distinguished by.
 ATTRIBUTES = (
     "client_instance_id",
     "client_id",
@@ -24,7 +24,7 @@ ATTRIBUTES = (
 
 
 class Subscription(NamedTuple):
-    """One subscription. A client is asked if every pattern matches the whole of its attribute."""
+    """One subscription. It applies to a client if every pattern matches the whole of its attribute."""
 
     metrics: frozenset[str]
     interval_ms: int

@@ -31,9 +31,9 @@ the sizes of a connection's buffers to the system, which knows them better: `soc
 A configuration is read as a whole and every mistake is named with its line. A name that is nearly right is an
 error, with a suggestion; a name that Penstock cannot know, such as a plugin's, is a warning.
 
-The column *change* says where a setting can change without a restart: on one broker, or for the whole cluster.
+The column *change* shows where a setting can change without a restart: on one broker, or for the whole cluster.
 The column *effect* is empty for settings that Penstock acts on. **later** marks those that are checked but belong to a
-feature that is still to come, **none** those that have no use here; a node that is given one says so when it starts.
+feature that is still to come, **none** those that have no use here; a node that is given one logs that when it starts.
 **refused** are those of a feature that Penstock does not have: nothing but the default is accepted.
 """
 

@@ -1,4 +1,4 @@
-"""Listeners: the addresses a node opens, those it tells clients, and who uses which."""
+"""Listeners: the addresses a node opens, those it advertises to clients, and who uses which."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Listeners:
 
 @dataclass(frozen=True, slots=True)
 class ListenerTexts:
-    """What the configuration says about listeners; None for what it does not say."""
+    """What the configuration contains about listeners; None for what is not set."""
 
     listeners: str
     advertised: str | None

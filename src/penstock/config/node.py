@@ -21,7 +21,7 @@ class Voter:
     endpoint: Endpoint
 
 
-# No generated repr: `properties` can hold passwords, which must not reach a log. No generated comparison: nobody
+# No generated repr: `properties` can hold passwords, which must not reach a log. No generated comparison: no code
 # compares nodes, and leaving both out halves the time that this wide class takes to import.
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class NodeSettings:

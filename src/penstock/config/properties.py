@@ -65,7 +65,7 @@ REQUIRED = Required()
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing wrong with a configuration: the property to look at, and a sentence that says what to do."""
+    """One thing wrong with a configuration: the property to look at, and a sentence about what to do."""
 
     name: str
     text: str
@@ -260,7 +260,7 @@ class Property:
 
 
 def check_sizes(settings: Iterable[tuple[str, str | None]]) -> None:
-    """Raises ConfigError for more, or longer, settings than anybody needs: every node reads them again and again."""
+    """Raises ConfigError for more, or longer, settings than a node needs: every node reads them again and again."""
     for count, (name, value) in enumerate(settings, 1):
         if count > SETTINGS_MAX:
             raise config_error(name[:NAME_LENGTH_MAX], f"more than {SETTINGS_MAX} settings are changed at once")

@@ -21,7 +21,7 @@ def local_limit(local: int, whole: int) -> int:
 
 
 def check_tiering(wanted: TopicSettings, before: TopicSettings | None, *, enables: bool) -> None:
-    """Check a topic's settings; raises ConfigError. `enables` says that the request turns tiered storage on."""
+    """Check a topic's settings; raises ConfigError. `enables` is whether the request turns tiered storage on."""
     findings = list(_findings(wanted, before, enables=enables))
     if findings:
         raise ConfigError(findings)

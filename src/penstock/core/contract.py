@@ -32,7 +32,7 @@ class Caller(NamedTuple):
     client_id: str
     host: str
     api_version: int
-    # Whether it may know that a topic exists; None where everybody may know of every topic.
+    # Whether it may know that a topic exists; None where every client may know of every topic.
     may_describe: Callable[[str], bool] | None = None
 
 

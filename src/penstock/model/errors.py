@@ -1,7 +1,7 @@
 """Kafka's error codes, and the exceptions that become one of them.
 
-`ApiError` says that a request cannot be served: it carries the code that a client gets and a sentence for people.
-`ProtocolError` says that the peer broke the protocol: its connection is closed. Any other exception that escapes a
+`ApiError` means that a request cannot be served: it carries the code that a client gets and a sentence for people.
+`ProtocolError` means that the peer broke the protocol: its connection is closed. Any other exception that escapes a
 handler is a bug of ours and is logged as one.
 """
 

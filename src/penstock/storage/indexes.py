@@ -1,7 +1,7 @@
 """The two sparse indexes of a segment, held as flat arrays and stored in Kafka's binary layout.
 
-Offset index: one entry says that the batch at `position` ends with `last_offset`. Time index: one entry says that
-up to and including `offset`, no timestamp in the segment is larger than `timestamp`. Both are sorted in each column,
+Offset index: an entry means that the batch at `position` ends with `last_offset`. Time index: an entry means that up
+to and including `offset`, no timestamp in the segment is larger than `timestamp`. Both are sorted in each column,
 and offsets are stored relative to the segment's base offset, which is why a segment spans at most 2^31 offsets.
 
 Neither is ever needed for correctness: a missing or damaged one is rebuilt from the batches.
@@ -93,7 +93,7 @@ class TimeIndex:
         return len(self.offsets)
 
     def append(self, timestamp: int, relative_offset: int) -> None:
-        """Add an entry; one that says nothing new is left out."""
+        """Add an entry; one that adds no information is left out."""
         if self.timestamps and timestamp <= self.timestamps[-1]:
             return
         self.timestamps.append(timestamp)

@@ -329,7 +329,7 @@ class Log:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether `flush.messages` asks for a sync now."""
+        """Whether `flush.messages` requires a sync now."""
         return self.end_offset - self.flushed_offset >= self.settings.flush_messages
 
     def begin_flush(self) -> FlushTicket | None:
@@ -561,7 +561,7 @@ class Log:
         self._epochs_changed |= self.epochs.truncate_from_start(self.durable_start_offset)
 
     def delete_segments(self, plan: RetentionPlan, now_ms: int) -> int:
-        """Carry out a retention plan: roll if it says so, and set segments aside; returns the bytes set aside.
+        """Carry out a retention plan: roll if it requires that, and set segments aside; returns the bytes set aside.
 
         Their files are renamed at once and removed by `reap` after `file.delete.delay.ms`. A tiered log keeps, for a
         later call, what the tier does not have as long as its start offset is not durable: after a crash the log would

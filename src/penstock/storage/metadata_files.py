@@ -67,7 +67,7 @@ def read_meta_properties(filesystem: Filesystem, directory: Path) -> MetaPropert
 
 
 def write_partition_metadata(filesystem: Filesystem, directory: Path, topic_id: Uuid) -> None:
-    """Record the topic id in a partition's directory, so that a later topic of the same name is told apart.
+    """Record the topic id in a partition's directory, so that a later topic of the same name is distinguished.
 
     Not durable yet: the caller must call `sync_partition_metadata`.
     """

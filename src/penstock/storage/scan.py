@@ -40,7 +40,7 @@ def walk(file: File, position: int, end: int, chunk_bytes: int = WALK_CHUNK_BYTE
         if scan.problem is not None:
             raise CorruptLogError(file.path, position, scan.problem)
         if position < end:
-            # The next batch is longer than what was read of it; its header says how long.
+            # The next batch is longer than what was read of it; its header has its size.
             header = header_at(file, position, end)
             yield BatchPlace(position, header.size_bytes, header.base_offset, header.last_offset, header.max_timestamp)
             position += header.size_bytes

@@ -374,7 +374,7 @@ class Segment:
         self.rebuild_indexes()
 
     def leave_hint(self, offset: int, position: int) -> None:
-        """A sequential reader will ask for this offset next, which is at this position."""
+        """A sequential reader will request this offset next, which is at this position."""
         hints = self._hints
         if hints is None:
             hints = self._hints = {}

@@ -84,7 +84,7 @@ class TierCopy(NamedTuple):
         if _entries(self.snapshot) is not None:
             return self.snapshot
         producers = ProducerState()
-        # Nothing expires here: whoever starts with it decides that.
+        # Nothing expires here: the broker that starts with it decides that.
         producers.load(_entries(self.earlier_snapshot) or (), self.base_offset, 0, INT64_MAX)
         for position, header in walk_headers(self.log, 0, self.size_bytes):
             note_batch(producers, header, self.log, position)

@@ -11,7 +11,7 @@ from penstock.storage.segment import Segment
 class LogSlice:
     """`size` bytes at `position` of `file`; stays readable after its segment is closed or deleted.
 
-    `must_verify` says that the bytes were on disk before this start: `read` then checks them and returns only valid
+    `must_verify` means that the bytes were on disk before this start: `read` then checks them and returns only valid
     batches. Send the file's bytes directly only where it is False.
     """
 

@@ -7,7 +7,7 @@ Both walk the *body* of a batch, the bytes after its header once decompressed. A
 
 with zigzag varints; a negative length is null. The attributes are reserved: like Kafka, nothing looks at them.
 Every function checks every length against what remains, that offset deltas rise, and that the records fill the
-body; `InvalidRecords` says what did not hold, in the same words from both kernels.
+body; `InvalidRecords` contains what did not hold, in the same words from both kernels.
 """
 
 from __future__ import annotations
@@ -382,7 +382,7 @@ def scan_batches(buffer: Buffer, position: int, end: int, *, check_crc: bool = F
     """Walk the batches between `position` and `end` of a piece of a segment, up to the first that is not sound.
 
     Sound means: magic 2, a length that holds a header, offsets that rise from batch to batch, and the right CRC if
-    `check_crc` asks for it. The records are not looked at.
+    `check_crc` is set. The records are not looked at.
     """
     view = memoryview(buffer)
     if not 0 <= position <= end <= len(view):

@@ -1,4 +1,4 @@
-"""Which APIs and record types exist, and their message classes, imported when they are first asked for.
+"""Which APIs and record types exist, and their message classes, imported when they are first requested.
 
 A process uses a few dozen of the two hundred modules under `messages/`: the tables here are plain numbers and names,
 so that knowing an API costs nothing until it is used.

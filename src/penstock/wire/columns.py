@@ -22,7 +22,7 @@ def read_columns(
     headers: bool = False,
     skip: Callable[[BatchHeader], bool] = _keep_all,
 ) -> tuple[Columns, int]:
-    """The records with start_offset <= offset < end_offset, and the offset to go on from.
+    """The records with start_offset <= offset < end_offset, and the offset to continue from.
 
     Control batches are left out, and those that `skip` names (batches of aborted transactions). A batch that is cut
     short at the end, as fetch responses may have it, is left for the next fetch. `size_max` limits what one batch

@@ -1,6 +1,6 @@
 """Compress and decompress record bodies with Kafka's four codecs.
 
-Decompression never gives more than the size it is asked for, and on the way there never holds more than twice that
+Decompression never returns more than the requested size, and on the way there never holds more than twice that
 and a few megabytes: a few kilobytes can unfold to gigabytes, and these bytes come from strangers. A body may be
 several frames of its codec one after the other, as for the Java client.
 """
@@ -47,7 +47,7 @@ _INT32 = struct.Struct(">i")
 _LZ4_LEVEL_FAST = 9
 _LZ4_LEVEL_THOROUGH_MIN = 3
 
-# What `zstd` itself accepts by default, and what level 22 of a streaming producer asks for.
+# What `zstd` itself accepts by default, and what level 22 of a streaming producer needs.
 _ZSTD_WINDOW_MAX = 1 << 27
 _ZSTD_FRAME_HEADER_SIZE_MAX = 18
 _ZSTD_SKIPPABLE_MAGIC = b"\x2a\x4d\x18"

@@ -29,7 +29,7 @@ _VERSION = struct.Struct(">h")
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what."""
+    """The API, its version, and the client of a request."""
 
     api_key: int
     api_version: int

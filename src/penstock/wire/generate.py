@@ -21,7 +21,7 @@ PYTHON_TYPES = {"bool": "bool", "float64": "float", "uuid": "bytes", "string": "
 
 
 def main() -> None:
-    """Rewrite every generated module, and remove those that no definition asks for any more."""
+    """Rewrite every generated module, and remove those that no definition needs any more."""
     wanted = modules()
     for path in (HERE / "messages").glob("*.py"):
         if path.name not in wanted and path.name != "__init__.py":

@@ -1,6 +1,6 @@
 """The record kernel that this process uses: the native one where it was built, else its twin in Python.
 
-`PENSTOCK_PURE=1` in the environment picks the twin; `KERNEL_NAME` says which one it is. What the functions promise
+`PENSTOCK_PURE=1` in the environment picks the twin; `KERNEL_NAME` is the one in use. What the functions promise
 is written in the twin.
 """
 

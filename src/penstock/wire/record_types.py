@@ -115,7 +115,7 @@ class Scan(NamedTuple):
 
     Each batch is (position, size, base offset, last offset, max timestamp). `position` is where the first byte lies
     that belongs to none of them. `problem` is None if only more bytes are needed there (or nothing is left), else
-    it says what is wrong with the batch that starts there.
+    it is what is wrong with the batch that starts there.
     """
 
     batches: list[tuple[int, int, int, int, int]]
@@ -152,7 +152,7 @@ class HeaderColumns(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Records as Arrow buffers: int64 offsets and timestamps, binary keys and values, headers if asked for."""
+    """Records as Arrow buffers: int64 offsets and timestamps, binary keys and values, headers if requested."""
 
     records_count: int
     offsets: bytes

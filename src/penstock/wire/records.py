@@ -96,7 +96,7 @@ class TimestampType(IntEnum):
 
 
 class ControlType(IntEnum):
-    """What a record of a control batch says."""
+    """What a record of a control batch means."""
 
     ABORT = 0
     COMMIT = 1
@@ -165,7 +165,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence; sequences go on from 0 after the largest int32."""
+        """The last record's sequence; sequences continue from 0 after the largest int32."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
@@ -358,7 +358,7 @@ def control_key(control_type: ControlType, version: int = 0) -> bytes:
 
 
 def control_type(key: bytes | None) -> ControlType | None:
-    """What the control record with this key says; None for types of a later Kafka. Raises InvalidRecords."""
+    """The type of the control record with this key; None for types of a later Kafka. Raises InvalidRecords."""
     if key is None or len(key) < _CONTROL_KEY.size:
         raise InvalidRecords("a control record's key is shorter than four bytes")
     value = _CONTROL_KEY.unpack_from(key)[1]

@@ -18,7 +18,7 @@ Types are bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string
 before one makes an array, `?` behind it lets it be null wherever the field exists (`nullable 2+`: from version 2 on).
 A field without versions exists wherever what holds it does. Writing one into a version that lacks it is an error
 unless it is `ignorable`. `tag 0` makes a tagged field, `rigid` one that flexible versions write in the old way.
-`unstable` after a message says that its latest version is not settled yet.
+`unstable` after a message means that its latest version is not settled yet.
 """
 
 from __future__ import annotations

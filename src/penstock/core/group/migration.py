@@ -3,7 +3,7 @@
 A classic group of consumers becomes a consumer group when the first member joins with ConsumerGroupHeartbeat. Its
 members keep their partitions and continue with JoinGroup, SyncGroup and Heartbeat (see consumer/classic_members.py),
 each told to rejoin until it has reached the target. When the last member of the consumer protocol has left, the others
-become a classic group again, which then rebalances. `group.consumer.migration.policy` says which way is allowed.
+become a classic group again, which then rebalances. `group.consumer.migration.policy` sets which way is allowed.
 
 Records do all of it: tombstones of one kind of group, then records of the other. What needs the new group, which exists
 once they are replayed, is done by a timer that is due at once: ("consumer-downgraded", group).
@@ -227,7 +227,7 @@ def _become_classic(
 ) -> None:
     """Write the classic group with what its members hold, some of which the target may already assign to others.
 
-    If the group is upgraded again before it has rebalanced, nobody else gets partitions that are still in use.
+    If the group is upgraded again before it has rebalanced, no other member gets partitions that are still in use.
     """
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.epoch

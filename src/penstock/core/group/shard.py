@@ -209,7 +209,7 @@ class GroupShard:
     def expire_offsets(self, now_ms: int) -> Iterator[Effects]:
         """Delete expired offsets, and groups that have neither members nor offsets left. Share groups stay.
 
-        A few groups at a time: each piece is to be carried out before the next one is asked for.
+        A few groups at a time: each piece is to be carried out before the next one is requested.
         """
         effects = Effects()
         retention_ms = self._settings.offsets_retention_ms

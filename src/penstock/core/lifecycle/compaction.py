@@ -34,7 +34,7 @@ class CompactionSettings:
 class CompactionPlan:
     """What can be cleaned: `first_dirty_offset` up to `end_offset`, and the bytes before and between them.
 
-    `is_forced` says that `max.compaction.lag.ms` or expired tombstones do not allow waiting for a higher dirty ratio.
+    `is_forced` is set if `max.compaction.lag.ms` or expired tombstones do not allow waiting for a higher dirty ratio.
     """
 
     first_dirty_offset: int
@@ -75,7 +75,7 @@ def plan_compaction(
     """What can be cleaned, and whether it is time to. `segments` are in order, the newest last.
 
     `earliest_dirty_timestamp_ms` is the smallest timestamp of a dirty segment's first batch, if
-    `max.compaction.lag.ms` needs it. `tombstones_expired` says that the head holds some that may go.
+    `max.compaction.lag.ms` needs it. `tombstones_expired` is set if the head holds some that may go.
     """
     cleanable = _count_cleanable(segments, settings, now_ms, first_dirty, last_stable_offset)
     end_offset = max(first_dirty, segments[cleanable - 1].end_offset if cleanable else first_dirty)

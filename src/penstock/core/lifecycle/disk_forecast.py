@@ -1,6 +1,6 @@
-"""When a disk will be full if it goes on to fill as it did in the last hours.
+"""When a disk will be full if it continues to fill as it did in the last hours.
 
-The growth between two looks at a disk is what was written less what was deleted. One large deletion says nothing about
+The growth between two looks at a disk is what was written less what was deleted. One large deletion does not predict
 the next hours, and is left out; where deletions come again and again, as retention's do, they are part of the rate.
 """
 

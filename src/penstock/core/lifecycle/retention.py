@@ -28,7 +28,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """Kafka's retention properties; -1 keeps forever. `delete` says whether cleanup.policy includes delete."""
+    """Kafka's retention properties; -1 keeps forever. `delete` is whether cleanup.policy includes delete."""
 
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = UNLIMITED

@@ -59,7 +59,7 @@ class EntryFilter(NamedTuple):
             return True
         if self.pattern_type != PatternType.MATCH:
             return False
-        # MATCH asks which entries apply to a name.
+        # MATCH finds the entries that apply to a name.
         if entry.pattern_type == PatternType.PREFIXED:
             return self.resource_name.startswith(entry.resource_name)
         return entry.resource_name == WILDCARD

@@ -1,8 +1,8 @@
 """Decisions about brokers: who is registered, who is fenced, who may shut down.
 
 A broker registers fenced, with an epoch that no earlier incarnation had. A heartbeat unfences it once it has read the
-log up to its own registration. It is fenced again when its session expires or when it asks for it. Before it shuts down
-it asks for a controlled shutdown, loses its leaderships, and may stop when every active broker knows about that.
+log up to its own registration. It is fenced again when its session expires or at its own request. Before it shuts down
+it requests a controlled shutdown, loses its leaderships, and may stop when every active broker knows about that.
 
     FENCED --heartbeat, caught up--> UNFENCED --wants to shut down--> CONTROLLED_SHUTDOWN --all know--> fenced, gone
        ^-------------- session ends, or it wants to be fenced -------------'
@@ -281,7 +281,7 @@ def heartbeat(
     """Decide on a BrokerHeartbeat. The caller updates `heartbeats` from the reply once the records are committed.
 
     It changes no more than `partitions_max` partitions. Beyond that the caller holds the elections that unfencing a
-    broker makes possible, moves the leaderships of a broker that shuts down, and fences one that asks to be fenced.
+    broker makes possible, moves the leaderships of a broker that shuts down, and fences one that requests it.
     """
     broker_id = request.broker_id
     broker = check_broker_epoch(image, broker_id, request.broker_epoch)

@@ -1,4 +1,4 @@
-"""Elects leaders: when brokers come and go, when an operator asks, and to balance leadership."""
+"""Elects leaders: when brokers come and go, when an operator requests it, and to balance leadership."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PartitionKey = tuple[Uuid, int]
 
 
 class ElectionType(IntEnum):
-    """What ElectLeaders can ask for."""
+    """What ElectLeaders can request."""
 
     PREFERRED = 0
     UNCLEAN = 1

@@ -139,7 +139,7 @@ def _check(
     elif level > current and update.kind != UpgradeType.UPGRADE:
         problem = f"it is at {current}; a downgrade cannot go up"
     elif name == METADATA_VERSION and level < current and not _loses_nothing(level, current):
-        problem = "going back might lose what the metadata log says; that is not supported"
+        problem = "going back might lose part of the metadata log; that is not supported"
     elif name == KRAFT_VERSION and level != current:
         problem = f"it is at {current} since the controllers' storage was formatted, and cannot be changed afterwards"
     elif (

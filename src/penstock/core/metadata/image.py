@@ -168,7 +168,7 @@ class Image:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.security = security.SecurityState()
-        # How many partitions refer to each broker, so that nobody searches a million partitions in vain.
+        # How many partitions refer to each broker, so that no lookup scans a million partitions in vain.
         self.leader_counts: dict[int, int] = {}
         self.in_sync_counts: dict[int, int] = {}
         self.eligible_counts: dict[int, int] = {}

@@ -4,7 +4,7 @@ A `PartitionChange` starts from the state of a partition. The caller sets what s
 replicas, a directory) and `build` works out what follows:
 
 1. A reassignment completes once every replica of its target is in sync. If that is a single one, it leads first, and
-   syncs its log before it asks for the others to go: what they hold may be on no disk yet.
+   syncs its log before it requests their removal: what they hold may be on no disk yet.
 2. Replicas that leave the ISR while it is below `min.insync.replicas` hold everything that was committed, because
    nothing is committed below the minimum. They are the eligible leader replicas (ELR). An ISR at the minimum or above
    clears them, with one exception: when the controller removes a replica from the ISR so that one is left, the removed
@@ -154,7 +154,7 @@ class PartitionChange:
         return self.by_leader or (old.in_sync_replicas == (last,) and not old.eligible_leader_replicas)
 
     def _remember_eligible(self) -> None:
-        # The leader commits with all replicas where the topic asks for more than there are; so does this count.
+        # The leader commits with all replicas where the topic requires more than there are; so does this count.
         minimum = min(self._min_insync_replicas, len(self.replicas))
         if not self.by_leader:
             # One is not enough as long as it has not confirmed that it leads alone.

@@ -3,7 +3,7 @@
 A restored topic has its old id. Its partitions begin in a leader epoch that is higher than all in the tier, and where
 the tier ends: a replica whose log ends before that has lost it, or never had it, and starts from the tier before it
 leads. Producers of the lost cluster keep their state, so their ids are not given out again; if the new cluster has
-already given some out, the state under those ids is dropped, as it would belong to somebody else.
+already given some out, the state under those ids is dropped, as it would belong to another producer.
 """
 
 from __future__ import annotations

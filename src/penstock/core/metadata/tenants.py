@@ -30,7 +30,7 @@ class TenantLimits(NamedTuple):
 
 
 class TenantUsage(NamedTuple):
-    """What the metadata says a tenant has."""
+    """What a tenant has, according to the metadata."""
 
     topics: int
     partitions: int

@@ -10,11 +10,11 @@ from penstock.model.errors import ApiError, ErrorCode
 NAME_LENGTH_MAX = 249
 # Who did what, written by the brokers.
 AUDIT_TOPIC = "_audit"
-# What coordinators keep, and nobody else writes or trims.
+# The state of coordinators, which clients neither write nor trim.
 COORDINATED_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 INTERNAL_TOPICS = COORDINATED_TOPICS | {AUDIT_TOPIC}
 REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
-# Brokers write them by requests to each other; whoever has no right to act as one does not.
+# Brokers write them by requests to each other; a client needs the rights of a broker to do so.
 BROKERS_TOPICS = frozenset({AUDIT_TOPIC, REMOTE_LOG_METADATA_TOPIC})
 METADATA_TOPIC = "__cluster_metadata"
 # Topics that Penstock itself creates, and that no rule about topics applies to.

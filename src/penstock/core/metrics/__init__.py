@@ -1,1 +1,1 @@
-"""What is counted, and how it is told to Prometheus. Counting is plain integers; nothing here knows a clock."""
+"""What is counted, and how it is exposed to Prometheus. Counting is plain integers; nothing here knows a clock."""

@@ -1,6 +1,6 @@
 """Which data directory of a broker gets a new replica: the one with the most free space for it.
 
-New replicas are empty, so a directory's free space says nothing yet about those that it got a moment ago. It is shared
+New replicas are empty, so a directory's free space does not reflect yet those that it got a moment ago. It is shared
 out among them: of two disks the one with twice the space gets twice as many. Disks that are about equally free are told
 apart by how many replicas they have.
 """

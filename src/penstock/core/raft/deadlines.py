@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.core.raft.events import QuorumTimes, Randomness
 
 NEVER_MS = 2**63 - 1
-# How soon a voter without a leader asks for pre-votes: long enough for most leaders to make themselves known.
+# How soon a voter without a leader requests pre-votes: long enough for most leaders to make themselves known.
 FIRST_PRE_VOTE_MS = (50, 250)
 # How soon it does so when the connection to its leader broke.
 LEADER_LOST_MS = (100, 300)

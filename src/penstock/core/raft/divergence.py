@@ -30,6 +30,6 @@ def find_divergence(log: LogView, theirs: LogEnd) -> Divergence | None:
 
 
 def common_end(log: LogView, diverging: LogEnd) -> int:
-    """Up to where a follower's log can be a prefix of its leader's, given where the leader says they diverge."""
+    """Up to where a follower's log can be a prefix of its leader's, given where the leader finds that they diverge."""
     ours = log.end_of_epoch(diverging.epoch)
     return min(ours.offset, diverging.offset) if ours.epoch == diverging.epoch else ours.offset

@@ -30,7 +30,7 @@ SyncedEnd = NewType("SyncedEnd", LogEnd)
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """A candidate asks for a vote; a prospective candidate asks whether it would get it (`pre_vote`)."""
+    """A candidate requests a vote; a prospective candidate queries whether it would get it (`pre_vote`)."""
 
     epoch: int
     candidate_id: int
@@ -96,7 +96,7 @@ class FetchRequest:
 class FetchResponse:
     """The leader's answer. `diverging` is where the follower's log diverges from the leader's.
 
-    The entries themselves travel beside this message; `snapshot` says that the log does not reach back far enough.
+    The entries themselves travel beside this message; `snapshot` is set if the log does not reach back far enough.
     """
 
     epoch: int
@@ -109,7 +109,7 @@ class FetchResponse:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRequest:
-    """A follower asks for a part of a snapshot, which travels beside the response."""
+    """A follower requests a part of a snapshot, which travels beside the response."""
 
     epoch: int
     replica_id: int

@@ -15,13 +15,13 @@ driver sync it first. A voter whose disk stalls for longer than its timeouts the
         └──── higher epoch ──── follower ◀── learns of a leader                      ▼
                                                                                   resigned
 
-A prospective candidate (KIP-996) asks for pre-votes before it disturbs anybody with a new epoch; a voter that hears
+A prospective candidate (KIP-996) requests pre-votes before it disturbs others with a new epoch; a voter that hears
 regularly from a leader does not grant one. A leader that a majority has not fetched from for a while resigns, so that
 two sides of a network partition don't both have a leader for long. A new leader first starts its epoch with a
 LeaderChange entry, and counts nothing as committed before that entry is.
 
-A voter whose connection to the leader broke does not wait for its fetch timeout: it asks for pre-votes after a moment,
-which disturbs nobody as long as a majority still hears from the leader. If it does not get them it goes back to
+A voter whose connection to the leader broke does not wait for its fetch timeout: it requests pre-votes after a moment,
+which disturbs no node as long as a majority still hears from the leader. If it does not get them it goes back to
 fetching, so whichever of leader and voter was wrong about the other finds out.
 """
 
@@ -101,7 +101,7 @@ class Quorum:
         self._times = times
         self._randomness = randomness
         self._deadlines = Deadlines(times, randomness)
-        # Bootstrap servers that an observer may ask for the leader, besides the voters it knows of.
+        # Bootstrap servers that an observer may query for the leader, besides the voters it knows of.
         self._bootstrap_ids = bootstrap_ids
         self._votes: dict[int, bool] = {}
         # A leader's view of its followers.
@@ -212,7 +212,7 @@ class Quorum:
             case _ if self.is_voter:
                 self._start_pre_vote(effects, now_ms)
             case _:
-                # An observer asks any voter for the leader.
+                # An observer queries any voter for the leader.
                 self._find_leader(effects, now_ms)
 
     def _check_quorum(self, effects: Effects, now_ms: int) -> None:
@@ -234,7 +234,7 @@ class Quorum:
         self.deadline_ms = self._next_search(now_ms)
 
     def _next_search(self, now_ms: int) -> int:
-        """When an observer asks again who leads: soon, for a new controller waits only a moment for its brokers."""
+        """When an observer queries again who leads: soon, for a new controller waits only a moment for its brokers."""
         return now_ms + max(1, self._times.fetch_ms // 4)
 
     def _start_pre_vote(self, effects: Effects, now_ms: int) -> None:
@@ -459,7 +459,7 @@ class Quorum:
             return
         if response.is_refused:
             if self.election == before and sender_id == self.leader_id:
-                # The leader itself says that it no longer leads.
+                # The leader itself reports that it no longer leads.
                 self._lose_leader(now_ms)
             return
         if response.leader_id != self.leader_id:

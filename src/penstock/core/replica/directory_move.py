@@ -1,7 +1,7 @@
 """Moving a replica to another data directory of its broker: what comes next, and what a start finds.
 
 A second log in the other directory, the future replica, is filled from the current one. When little is missing, the
-controller is told of the new directory, and only then the future replica takes the current one's place: in one turn,
+controller is sent the new directory, and only then the future replica takes the current one's place: in one turn,
 in which nothing else is appended, it gets the rest and the current one's name.
 
     COPY ──little is missing──▶ ASSIGN ──the controller knows──▶ SWAP ──the new log is durable──▶ the old one is removed
@@ -50,7 +50,7 @@ class FoundLog(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """Which log is the replica, which one goes on to be filled, and which are removed."""
+    """Which log is the replica, which one continues to be filled, and which are removed."""
 
     current: FoundLog | None
     future: FoundLog | None

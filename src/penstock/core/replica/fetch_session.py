@@ -1,6 +1,6 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, then only what changes.
 
-Theory of operation. A full fetch with epoch 0 asks for a session; the reply carries its id. Later fetches carry the
+Theory of operation. A full fetch with epoch 0 requests a session; the reply carries its id. Later fetches carry the
 id and the next epoch, the partitions to add or change, and those to forget; the reply only holds partitions that have
 something new. Session id 0 with epoch -1 is a plain fetch without a session. A wrong epoch or an evicted id gets an
 error, after which the client starts again.
@@ -37,7 +37,7 @@ Key = Hashable
 
 
 class Wanted(NamedTuple):
-    """What a client asks of one partition."""
+    """What a client requests of one partition."""
 
     offset: int
     bytes_max: int

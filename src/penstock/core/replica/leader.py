@@ -123,7 +123,7 @@ class LeaderState:
 
     @property
     def must_confirm(self) -> bool:
-        """Whether the controller must be told that this leader does without others that it could still elect."""
+        """Whether the controller must learn that this leader does without others that it could still elect."""
         eligible = self.eligible_replicas
         return self.stays_alone or (
             bool(eligible) and (self.has_enough_in_sync or not eligible.isdisjoint(self.damaged_replicas))
@@ -171,7 +171,7 @@ class LeaderState:
     ) -> bool:
         """A follower has everything before `offset`; returns whether the high watermark moved.
 
-        `is_eligible` says whether the controller would accept this incarnation of the follower.
+        `is_eligible` is whether the controller would accept this incarnation of the follower.
         """
         follower = self._followers[replica]
         if follower.broker_epoch != broker_epoch and follower.broker_epoch != NO_BROKER_EPOCH:

@@ -9,8 +9,8 @@ a smaller one is fenced. An unknown producer may start anywhere: its earlier rec
 
 The first batch of a transaction is only accepted after its coordinator was asked whether the partition is part of it
 (KIP-890). `begin_verification` returns the token of that request, and the batch must come with it. A marker that ends
-the transaction in the meantime invalidates the token, so that a delayed batch cannot start a transaction that nobody
-would end.
+the transaction in the meantime invalidates the token, so that a delayed batch cannot start a transaction that is
+never ended.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class EndMarker(NamedTuple):
     # From version 2 on every transaction has its own epoch, and its end carries the next one.
     transaction_version: int = EPOCH_BUMPS
     # Where the transaction began in the partition, as its coordinator was told; NO_OFFSET when it was not yet.
-    # With None, as tools ask for it, whatever is open ends.
+    # With None, as tools request it, whatever is open ends.
     first_offset: int | None = None
 
 
@@ -202,7 +202,7 @@ class ProducerState:
     ) -> Verification | None:
         """The token for a request to the coordinator; None if the transaction is open here and no request is needed.
 
-        `bumps_epoch` says whether the producer uses version 2.
+        `bumps_epoch` is whether the producer uses version 2.
         """
         if self._is_open(producer_id, producer_epoch):
             return None
@@ -295,7 +295,8 @@ class ProducerState:
         is accepted again: the coordinator may have missed the first answer.
 
         Transactions of version 1 share their epoch, so a marker must name the offset where its transaction began here.
-        A coordinator that does not know it is told, and asks again. Whoever sent a late one is not there to do so.
+        A coordinator that does not know it learns it from the refusal, and sends the marker again; the sender of a late
+        marker no longer waits for one.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:

@@ -1,6 +1,6 @@
 """The audit trail's events, and the bounded queue that they wait in until they are written.
 
-What happens again and again (a client that is denied something and goes on trying) is written at once, and then once in
+What happens again and again (a client that is denied something and keeps trying) is written at once, and then once in
 each `REPEATS_MS` with a count. Of one source, a principal at an address, only so many different events are kept at
 once; its others are summed up in one event, so that they hide neither each other nor those of other sources. Where
 there are too many sources, the events of all further ones are summed up. What there is no room for is dropped and
@@ -44,7 +44,7 @@ class Who(NamedTuple):
 
 
 class AuditEvent(NamedTuple):
-    """One thing that somebody did, or tried to do."""
+    """One thing that a client did, or tried to do."""
 
     type: EventType
     who: Who = Who()

@@ -1,7 +1,7 @@
 """What the requests that change a cluster did, for the audit trail: one row for each resource, with its outcome.
 
-A row never has a secret: of credentials the mechanism is told, of tokens the id, and of settings neither passwords nor
-settings that nobody knows. Requests that only validate change nothing and have no rows.
+A row never has a secret: of credentials it has the mechanism, of tokens the id, and of settings neither passwords nor
+unknown settings. Requests that only validate change nothing and have no rows.
 
 Of a large request only the first `CHANGES_MAX` rows are described, each with few details: the work is done before other
 clients are served, and a request may name the same large resource in each of its rows.
@@ -103,7 +103,7 @@ def _named(names: Collection[object]) -> str:
 
 
 def is_change(api_key: int, request: Any) -> bool:
-    """Whether a request changes the cluster: offsets only if whoever commits them is not a member of the group."""
+    """Whether a request changes the cluster: offsets only if the client that commits them is no member of the group."""
     if api_key == ApiKey.OFFSET_COMMIT:
         return request.generation_id_or_member_epoch < 0 and not request.member_id
     return not getattr(request, "validate_only", False)

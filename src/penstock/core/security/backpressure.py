@@ -2,7 +2,7 @@
 
 A topic names groups and a lag. While a partition is further ahead of one of them, each produce to it is throttled: a
 little just beyond the limit, for the longest time at twice the limit and beyond, in proportion between. What is not
-known, or no longer, holds nobody back: a group that has committed nothing, or whose coordinator did not answer lately.
+known, or no longer, delays no produce: a group that has committed nothing, or whose coordinator did not answer lately.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-# A group whose progress was not heard of for this many intervals is ignored.
+# A group whose progress was not reported for this many intervals is ignored.
 STALE_INTERVALS = 5
 
 Name = tuple[str, int]

@@ -1,7 +1,7 @@
 """How many connections the listeners of a server have together, and how fast new ones are accepted (KIP-402, KIP-612).
 
 - At the most connections of all listeners, new ones wait until others close. The listener between brokers is protected
-  if there are others: it goes on accepting, and somebody idle on another listener has to leave.
+  if there are others: it continues to accept, and an idle connection of another listener is closed.
 - At the highest rate, of all listeners or of one, accepting pauses; the protected one only minds its own rate.
 - An address that opens connections faster than its quota is held for a moment and then disconnected.
 - An address with too many connections is disconnected at once.

@@ -11,7 +11,7 @@ USER_OPTION = "user_"
 
 
 class InvalidJaas(ValueError):
-    """The text cannot be read; the message says where."""
+    """The text cannot be parsed; the message contains the position."""
 
 
 class Login(NamedTuple):

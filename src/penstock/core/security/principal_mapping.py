@@ -16,7 +16,7 @@ _GROUP = re.compile(r"\$(\d)")
 
 
 class InvalidRules(ValueError):
-    """The setting cannot be read; the text says where."""
+    """The setting cannot be parsed; the text contains the position."""
 
 
 class _Rule(NamedTuple):

@@ -1,6 +1,6 @@
 """The server side of SASL: each mechanism takes the peer's messages and in the end returns its identity.
 
-A refusal tells the peer only that it failed; `SignInRefused.reason` has the details, for the log and the audit.
+A refusal reports to the peer only that it failed; `SignInRefused.reason` has the details, for the log and the audit.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ScramExchange:
 
 
 class InvalidToken(Exception):
-    """A bearer token that is not accepted; the text says why."""
+    """A bearer token that is not accepted; the text is the reason."""
 
 
 class BearerExchange:

@@ -2,7 +2,7 @@
 
 Server: `ScramServer.first` takes the client's first message and answers with salt and iterations, `final` takes the
 proof and answers with the server's signature. An unknown user gets a plausible salt and is refused at the end like a
-wrong password, after the same work, so that nobody learns which users exist.
+wrong password, after the same work, so that no client learns which users exist.
 
 Client: `ScramClient.first`, `final`, `verify`, for connections to other nodes.
 """
@@ -95,7 +95,7 @@ class ScramServer:
         self._nonce = nonce
         self._find = find
         self._pretend = pretend
-        # Whoever the client says it is.
+        # The user that the client claims to be.
         self.user = ""
         self._account: Account | None = None
         self._credential: Credential

@@ -49,7 +49,7 @@ def grant(name: str) -> CreateAclsRequest:
 
 
 def revoke(name: str) -> DeleteAclsRequest:
-    """Every entry of the tenant's user, whoever added it."""
+    """Every entry of the tenant's user, including those that administrators added."""
     everything = DeleteAclsFilter(
         ResourceType.ANY, None, PatternType.ANY, USER_PREFIX + name, None, Operation.ANY, Permission.ANY
     )

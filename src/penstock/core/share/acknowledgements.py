@@ -1,4 +1,4 @@
-"""What a member says of the records that it holds."""
+"""What a member reports about the records that it holds."""
 
 from __future__ import annotations
 

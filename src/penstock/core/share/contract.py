@@ -1,4 +1,4 @@
-"""What a share-partition is asked for, what it answers, and its settings."""
+"""The requests to a share-partition, its answers, and its settings."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ShareSettings:
 
 
 def ranges_told(runs: Sequence[Run], batch_size: int) -> list[Acquired]:
-    """The ranges that a member hears of: neighbours with the same count are one, up to about `batch_size`."""
+    """The ranges that a member is sent: neighbours with the same count are one, up to about `batch_size`."""
     told: list[Acquired] = []
     for run in runs:
         before = told[-1] if told else None

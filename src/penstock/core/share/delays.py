@@ -1,12 +1,12 @@
 """Records that say when they may be had: which of them a share-partition waits for, in bounded memory.
 
 A record with the header `penstock.deliver.at` (milliseconds since the epoch) or `penstock.deliver.after` (milliseconds
-after its timestamp) is passed over until then. Records are let in by their due time, and a cursor of due time and
-offset says how far that has come. A record is waiting if it lies behind the cursor, which anybody can tell who reads
-the log; so the cursor is all that has to be stored, and the index below is only there to find the next ones quickly.
+after its timestamp) is passed over until then. Records are admitted by their due time, and a cursor of due time and
+offset marks how far that has come. A record is waiting if it lies behind the cursor, which any reader of the log can
+determine; so the cursor is all that has to be stored, and the index below is only there to find the next ones quickly.
 
 The index has the records that are due first. What does not fit is left out, and read again from the log when half of
-the others have been let in: early, as reading takes long on a busy machine.
+the others have been admitted: early, as reading takes long on a busy machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INSERTED_ONE_BY_ONE_MAX = 8
 
 
 class Delayed(NamedTuple):
-    """A record and when it may be had. They are let in in this order."""
+    """A record and when it may be had. They are admitted in this order."""
 
     due_ms: int
     offset: int
@@ -98,7 +98,7 @@ class DelayIndex:
         return len(self._next) + len(self._new)
 
     def is_waiting(self, one: Delayed) -> bool:
-        """Whether a record has not been let in."""
+        """Whether a record has not been admitted."""
         return one > self.cursor
 
     @property

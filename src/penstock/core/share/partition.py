@@ -2,12 +2,12 @@
 
 Before `start` everything is finished but for records that were delayed; from `end` on nothing was looked at yet.
 Between the two, runs of offsets cover each offset once. A run that is changed waits for its change to be durable: until
-`settle` nobody gets its records, and `start` stays before it, so that what a member was told about an acknowledgement
-holds whoever leads next.
+`settle` no member gets its records, and `start` stays before it, so that the answer to an acknowledgement still holds
+after a change of leader.
 
 With a topic for dead letters a record that is rejected or out of tries is ARCHIVING first, durably and with the
 identity under which its dead letter is written, and ARCHIVED when that is done. Delayed records are passed over like
-gaps until they are due (see `delays`). When they are let in, `start` may be past them, so what is stored names each.
+gaps until they are due (see `delays`). When they are admitted, `start` may be past them, so what is stored names each.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SharePartition:
             reason = Reason(batch.reason) if batch.reason else self._reason(batch.delivery_count)
             run.letter = Letter(reason, batch.member, batch.producer_id, batch.sequence)
         elif batch.delivery_count and (backoff_ms := self.settings.backoff_after(batch.delivery_count)):
-            # Nobody knows when it came back; it waits as if that were now.
+            # When it came back is not stored; it waits as if that were now.
             run.not_before_ms = now_ms + backoff_ms
         return run
 
@@ -149,7 +149,7 @@ class SharePartition:
         return self.end if self.in_flight < self.settings.in_flight_max else None
 
     def was_delayed(self, offset: int) -> bool:
-        """Whether a record was let in when it was due: it may be anywhere in the log."""
+        """Whether a record was admitted when it was due: it may be anywhere in the log."""
         return any(run.was_delayed for run in self._runs.overlapping(offset, offset))
 
     def free_within(self, first: int, last: int) -> list[int]:
@@ -206,8 +206,8 @@ class SharePartition:
         """Hand out records of `batches`: the first and last offset of each batch that was read from `next_offset` on.
 
         At most `records_max`, but whole batches unless `is_strict`, so that a batch is not split among members.
-        Offsets between the batches have no records: they are archived at once, which needs no write, since whoever
-        leads next will find the same gaps. A record on its last try is handed out alone: it may be what kills workers.
+        Offsets between the batches have no records: they are archived at once, which needs no write, since the next
+        leader will find the same gaps. A record on its last try is handed out alone: it may be what kills workers.
         """
         wanted = self.next_offset()
         if wanted is None or not batches or records_max <= 0:
@@ -248,7 +248,7 @@ class SharePartition:
         return ranges_told(acquired, batch_size)
 
     def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement], now_ms: int) -> Write | None:
-        """What `member` says of records it holds; None when nothing has to be written.
+        """Apply a member's acknowledgements of records it holds; None when nothing has to be written.
 
         Raises INVALID_RECORD_STATE, and changes nothing, where it does not hold one of them.
         """
@@ -325,7 +325,7 @@ class SharePartition:
         return self._written(renewed)
 
     def archive(self, offsets: Iterable[int]) -> Write | None:
-        """The dead letters of these records are written, or nobody wants them any more."""
+        """The dead letters of these records are written, or no longer wanted."""
         archived: list[Run] = []
         for offset in offsets:
             archived += (
@@ -366,7 +366,7 @@ class SharePartition:
                 run.letter = run.letter._replace(producer_id=batch.producer_id, sequence=sequence)
 
     def pass_over(self, first: int, last: int) -> None:
-        """Offsets from `next_offset` on have no records for anybody; like gaps they are archived without a write.
+        """Offsets from `next_offset` on have no records for any member; like gaps they are archived without a write.
 
         `advance` must be called before anything else, and once those that have to wait are known.
         """
@@ -411,7 +411,7 @@ class SharePartition:
         return start, count
 
     def raise_start(self, offset: int) -> None:
-        """The log begins at `offset` now: what was before it is gone, whoever holds it."""
+        """The log begins at `offset` now: what was before it is gone, even if a member holds it."""
         if offset > self._log_start:
             self.delays.forget_before(offset)
             self._log_start = offset

@@ -24,7 +24,7 @@ _last_of = attrgetter("last")
 class RecordState(IntEnum):
     """Where a record is on its way; the numbers are those of `__share_group_state`.
 
-    One that is ARCHIVING is on its way to the dead letters: nobody gets it any more, and it is not finished yet.
+    One that is ARCHIVING is on its way to the dead letters: no member gets it any more, and it is not finished yet.
     """
 
     AVAILABLE = 0
@@ -74,7 +74,7 @@ class StateBatch(NamedTuple):
 
 
 class Delays(NamedTuple):
-    """What is stored of delayed records: those that are due up to (`due_ms`, `offset`) were let in.
+    """What is stored of delayed records: those that are due up to (`due_ms`, `offset`) were admitted.
 
     Unfinished records are at or after `start`; without delays it is NO_DELAY, and they are after the start offset.
     """
@@ -110,7 +110,7 @@ class Run:
     delivery_count: int
     holder: str = NOBODY
     deadline_ms: int = 0
-    # The write that must become durable before anybody may have these records.
+    # The write that must become durable before any member may have these records.
     write: int = SETTLED
     # What the run goes back to when that write fails.
     before: Run | None = None

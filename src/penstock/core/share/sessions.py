@@ -4,7 +4,7 @@ The first request has epoch 0 and makes a session; each further request has the 
 -1 ends the session. A session belongs to a connection and ends with it.
 
 Places are few, and owners share them, where it is known who they are: each may have as many as it leaves free. So one
-alone takes half of them at most, the next one half of the rest, and nobody keeps all others out. The memory that the
+alone takes half of them at most, the next one half of the rest, and none keeps all others out. The memory that the
 partitions of sessions take is shared in the same way.
 """
 
@@ -68,28 +68,28 @@ class Places:
         self._taken_total = self._bytes_total = 0
 
     def has_room(self, owner: str | None, size_bytes: int) -> bool:
-        """Whether somebody may have one more; None is nobody in particular, with whom nobody has to share."""
+        """Whether an owner may have one more; None is an unknown owner, with whom no other has to share."""
         free = self.places_max - self._taken_total
         return free > (0 if owner is None else self._taken[owner]) and self.has_memory(owner, size_bytes)
 
     def has_memory(self, owner: str | None, size_bytes: int) -> bool:
-        """Whether what somebody has may grow by so much."""
+        """Whether the memory of an owner's sessions may grow by so much."""
         free = self._bytes_max - self._bytes_total - size_bytes
         return free >= (0 if owner is None else self._bytes[owner] + size_bytes)
 
     def take(self, owner: str | None, size_bytes: int) -> None:
-        """Somebody has one more."""
+        """Count one more session of an owner."""
         self._taken[owner] += 1
         self._taken_total += 1
         self.resize(owner, size_bytes)
 
     def resize(self, owner: str | None, growth_bytes: int) -> None:
-        """What somebody has grows, or shrinks."""
+        """Count that the memory of an owner's sessions grows, or shrinks."""
         self._bytes[owner] += growth_bytes
         self._bytes_total += growth_bytes
 
     def free(self, owner: str | None, size_bytes: int) -> None:
-        """Somebody has one less."""
+        """Count one session less of an owner."""
         self._taken[owner] -= 1
         self._taken_total -= 1
         self.resize(owner, -size_bytes)
@@ -205,7 +205,7 @@ class SessionlessMembers:
         self._seen: dict[tuple[str, str], tuple[str | None, int]] = {}
 
     def seen(self, group: str, member: str, now_ms: int, owner: str | None = None) -> None:
-        """A member asks for records; raises ApiError if there are too many."""
+        """A member requests records; raises ApiError if there are too many."""
         known = self._seen.get((group, member))
         size_bytes = _taker_bytes(group, member)
         if known is None and not self._places.has_room(owner, size_bytes):
@@ -224,7 +224,7 @@ class SessionlessMembers:
         self._seen[group, member] = owner, now_ms
 
     def forget(self, now_ms: int) -> None:
-        """Those that have not asked for long don't count any more."""
+        """Members whose last request was too long ago no longer count."""
         for key, (owner, seen_ms) in [*self._seen.items()]:
             if now_ms - seen_ms >= self.PRESENT_MS:
                 del self._seen[key]

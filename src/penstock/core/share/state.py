@@ -2,7 +2,7 @@
 
 A share-partition is initialized by its group's coordinator, with a state epoch that grows each time it begins anew.
 The broker that leads the partition reads the state with its leader epoch, and from then on writes what becomes of the
-records. Whoever comes with a lower epoch than the one stored is fenced, and so is a write that comes after a later one
+records. A leader with a lower epoch than the one stored is fenced, and so is a write that comes after a later one
 of its leader: a connection that broke may still deliver a request that was repeated on another one long ago.
 
 The log has a snapshot of each share-partition, and updates that each say what changed since; after so many updates the
@@ -33,7 +33,7 @@ from penstock.wire.messages.share_state_records import (
 NO_EPOCH = -1
 # A share-partition whose start offset is not known yet: `share.auto.offset.reset` decides when it is first read.
 NO_OFFSET = -1
-# How many records are finished when nobody has counted them.
+# How many records are finished when they were not counted.
 NO_COUNT = -1
 # A leader numbers its writes on from what it has read, so far above those that may still be on their way.
 NUMBERS_PER_READ = 1 << 20
@@ -135,7 +135,7 @@ class ShareStateShard:
         return Effects(records=[_snapshot(key, after)], replies=[Reply(token, Answer(state=after))])
 
     def read(self, key: ShareKey, leader_epoch: int, token: Token, now_ms: int) -> Effects:
-        """The state; a leader that asks fences whoever led before it, and its own earlier writes."""
+        """The state; the leader that reads it fences its predecessors, and its own earlier writes."""
         before = self._states.get(key)
         if before is None:
             return _refused(token, ErrorCode.INVALID_REQUEST, _NOT_INITIALIZED)
@@ -208,7 +208,7 @@ class ShareStateShard:
     def snapshot_cold(self, before_ms: int, now_ms: int) -> Iterator[Effects]:
         """Write a snapshot of each share-partition whose last one is from before `before_ms`.
 
-        A few at a time: each piece is to be carried out before the next one is asked for.
+        A few at a time: each piece is to be carried out before the next one is requested.
         """
         cold = [key for key, state in self._states.items() if state.written_ms < before_ms]
         for start in range(0, len(cold), SNAPSHOTS_PER_TURN):

@@ -1,4 +1,4 @@
-"""The clients that push metrics to this broker: what each is asked for, and what it last pushed (KIP-714).
+"""The clients that push metrics to this broker: what each is subscribed to, and what it last pushed (KIP-714).
 
     unknown ──GetTelemetrySubscriptions──▶ subscribed ──PushTelemetry, about every interval──▶ subscribed
                                                │                     └──terminating──▶ gone with the next look
@@ -33,7 +33,7 @@ _ASKS_AGAIN_AFTER = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_CO
 
 
 class ClientDescription(NamedTuple):
-    """What a client says of itself, and where it connects from."""
+    """What a client reports about itself, and where it connects from."""
 
     client_id: str
     software_name: str

@@ -33,7 +33,7 @@ class BadMetrics(Exception):
 
 
 class Kind(IntEnum):
-    """What a series is. A DELTA says by how much a total has grown since the last push."""
+    """What a series is. A DELTA is by how much a total has grown since the last push."""
 
     GAUGE = 0
     TOTAL = 1

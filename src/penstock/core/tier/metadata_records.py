@@ -47,7 +47,7 @@ class TierKey(NamedTuple):
 
 
 def metadata_partition(key: TierKey, count: int) -> int:
-    """The partition of the topic, out of `count`, that tells of a partition; the same as Kafka's."""
+    """The partition of the topic, out of `count`, that has the records of a partition; the same as Kafka's."""
     most, least = _HALVES.unpack(key.topic_id)
     combined = 1
     for number in (_java_hash(least), _java_hash(most), key.partition):

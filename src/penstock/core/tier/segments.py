@@ -1,4 +1,4 @@
-"""The segments of one partition in object storage, as `__remote_log_metadata` tells of them (KIP-405).
+"""The segments of one partition in object storage, as `__remote_log_metadata` describes them (KIP-405).
 
 A segment is known by an id of its own, since leaders may copy the same offsets more than once. It goes through
 
@@ -6,7 +6,7 @@ A segment is known by an id of its own, since leaders may copy the same offsets 
              └──────────────────────────────────────────────▲
 
 and only a finished one is read. Updates that don't follow the arrows are ignored: they come from a broker that no
-longer leads the partition. Who gives up a copy says so: if the copy was finished before that was recorded, it stays,
+longer leads the partition. Giving up a copy is recorded: if the copy was finished before that record, it stays,
 since replicas rely on it by then. What is deleted is forgotten but for its id, so that nothing brings it back.
 
 A segment lists the leader epochs of its records. After an unclean election two segments may hold different records

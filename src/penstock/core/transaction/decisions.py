@@ -5,7 +5,7 @@ ErrorCode.NONE means that the request has already been carried out, and is ackno
 Producers are identified by producer id and epoch. The current pair may continue. A replaced one is fenced, but a client
 that missed the response to its own request may repeat it: an EndTxn of version 2, which bumps the epoch, is recognised
 by the epoch before; an InitProducerId with a producer id (KIP-360) by that id. While a decided transaction waits for
-its markers everybody gets CONCURRENT_TRANSACTIONS.
+its markers every request gets CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations

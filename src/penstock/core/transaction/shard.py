@@ -1,6 +1,6 @@
 """The transactional ids of one partition of `__transaction_state`.
 
-A transaction goes through three steps. Partitions are added to it. It is decided: one record says how it ends, and
+A transaction goes through three steps. Partitions are added to it. It is decided: one record states how it ends, and
 when that is committed the response is sent and, at the same moment, `Markers` to all its partitions. Each partition
 that has its marker is reported with `markers_written`, and the last one completes it. A coordinator that takes over
 finds decided transactions in the log and sends the markers of all their partitions again.
@@ -34,7 +34,7 @@ TIMEOUT_NEVER_MS = 2**31 - 1
 # From these versions on clients know PRODUCER_FENCED; before them they know its older name.
 FENCED_SINCE_INIT = 4
 FENCED_SINCE_END = 2
-# EndTxn of this version asks for a new epoch.
+# EndTxn of this version requests a new epoch.
 BUMP_SINCE = 5
 # After looking at so many ids, whether they have expired, others get their turn.
 EXPIRED_PER_TURN = 500
@@ -214,7 +214,7 @@ class TransactionShard:
     def expire(self, now_ms: int) -> Iterator[Effects]:
         """Remove transactional ids that have been idle for too long.
 
-        A few at a time: each piece is to be carried out before the next one is asked for.
+        A few at a time: each piece is to be carried out before the next one is requested.
         """
         used_since_ms = now_ms - self._settings.transactional_id_expiration_ms
         names = [*self._transactions]

@@ -1,4 +1,4 @@
-"""Finds in the log itself whether a batch is a repeated one, where the state of its producer no longer tells.
+"""Finds in the log itself whether a batch is a repeated one, where the state of its producer no longer shows it.
 
 A snapshot keeps one batch per producer, and the state in memory five, as many as a client has in flight. A client that
 got answers to later batches but not to the first one sends that together with new ones, and when their answers are lost
@@ -37,7 +37,7 @@ _Key = tuple[int, int, int]
 class Unsearched(ApiError):
     """Whether a refused batch is a repeated one is not known before the log is searched; `refused` is why if it is not.
 
-    Where nobody searches, the client sends it again.
+    Where the log is not searched, the client sends it again.
     """
 
     def __init__(self, header: BatchHeader, refused: ApiError) -> None:

@@ -85,7 +85,7 @@ def replay_producers(producers: ProducerState, segments: Sequence[Segment], end_
 
 
 def replay_in_turns(producers: ProducerState, segments: Sequence[Segment], end_offset: int) -> Iterator[None]:
-    """As `replay_producers`, a few headers at a time; the state's own `end_offset` says how far it is.
+    """As `replay_producers`, a few headers at a time; the state's own `end_offset` is how far it is.
 
     The log may be rolled in between, and neither appended to nor truncated.
     """

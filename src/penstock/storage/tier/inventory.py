@@ -1,7 +1,7 @@
 """What a bucket holds, found from its objects alone, and whether that agrees with a cluster's metadata.
 
 Objects are listed before the metadata is read. A copy is announced before its first object is written, so an object
-that no known segment explains then is an orphan: what is left of a copy, or of a removal, that nobody finished.
+that no known segment explains then is an orphan: what is left of a copy, or of a removal, that was never finished.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MANIFEST = MANIFEST_SUFFIX.removeprefix(".")
 
 
 class ObjectName(NamedTuple):
-    """What a path says of its object."""
+    """What the path of an object contains."""
 
     place: PartitionLocation
     start_offset: int
@@ -119,7 +119,7 @@ async def take_inventory(store: ObjectStore, cluster_id: str = "") -> Inventory:
 
 
 class Expected(NamedTuple):
-    """A segment of the metadata: whether it is readable, and what the metadata says of it."""
+    """A segment of the metadata: whether it is readable, and its values in the metadata."""
 
     stem: str
     start_offset: int
@@ -137,7 +137,7 @@ class Problem(NamedTuple):
 
 
 class Orphan(NamedTuple):
-    """Objects that nobody knows of: what is left of a segment, or the document of a topic that is gone."""
+    """Objects that no metadata refers to: what is left of a segment, or the document of a topic that is gone."""
 
     name: str
     paths: list[str]

@@ -198,7 +198,7 @@ def _read_seal(document: Mapping[str, Any]) -> Seal:
 
 @dataclass(frozen=True, slots=True)
 class TopicDocument:
-    """What a bucket says of a topic besides its records."""
+    """What a bucket contains of a topic besides its records."""
 
     cluster_id: str
     topic: str

@@ -1,7 +1,7 @@
 """The object store: S3, Google Cloud Storage, Azure or a directory, through the library obstore.
 
-Every call has a deadline. What fails raises StoreError, whose message says what was tried; reading an object that is
-not there raises FileNotFoundError.
+Every call has a deadline. What fails raises StoreError, whose message contains what was tried; reading an object that
+does not exist raises FileNotFoundError.
 """
 
 from __future__ import annotations

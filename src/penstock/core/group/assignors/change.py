@@ -30,7 +30,7 @@ def compare(
     target: Mapping[Owner, frozenset[int]],
     is_held: Callable[[Owner, int], bool],
 ) -> Change[Owner]:
-    """The change from `assigned` to `target`; what `is_held` by somebody cannot come yet."""
+    """The change from `assigned` to `target`; what `is_held` by another owner cannot come yet."""
     none: frozenset[int] = frozenset()
     kept = {owner: numbers & target.get(owner, none) for owner, numbers in assigned.items()}
     lost = {owner: numbers - target.get(owner, none) for owner, numbers in assigned.items()}

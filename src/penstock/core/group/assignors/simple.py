@@ -73,12 +73,12 @@ def _fill(
 ) -> None:
     """Give the partitions with the fewest members to the members that have room.
 
-    There are as many vacancies as rooms. A member that already has every partition with room gets nothing more; it has
-    something then, and so does each of those partitions.
+    There are as many vacancies as free places. A member that already has every partition with room gets nothing more;
+    it has something then, and so does each of those partitions.
     """
     free = [(count, pair) for pair, count in counts.items() if count < sharing]
     heapify(free)
-    # Those with the most room choose first: nobody else can use a partition that only they don't have.
+    # Those with the most room choose first: no other member can use a partition that only they don't have.
     for member_id in sorted(vacancies, key=lambda member_id: -vacancies[member_id]):
         had: list[tuple[int, Partition]] = []
         for _ in range(vacancies[member_id]):

@@ -143,7 +143,7 @@ class _Plan:
             chain, reached, visited = self._find_chain(start, topics_of)
             steps += visited
             if not chain:
-                # A member that was reached has at most as many as the start, and reaches nobody else.
+                # A member that was reached has at most as many as the start, and reaches no other member.
                 settled |= reached
             for giver, topic_id, taker in chain:
                 self._move(topic_id, giver, taker)

@@ -1,7 +1,7 @@
 """A classic group: its members, its state, and what they agreed on.
 
     EMPTY                  a member joins                               -> PREPARING_REBALANCE
-    PREPARING_REBALANCE    everybody has joined, or the time is up      -> COMPLETING_REBALANCE
+    PREPARING_REBALANCE    all members joined, or the time is up        -> COMPLETING_REBALANCE
                            the group has no members left                -> EMPTY
     COMPLETING_REBALANCE   the leader brings the assignment             -> STABLE
                            a member joins, leaves or changes            -> PREPARING_REBALANCE
@@ -32,7 +32,7 @@ from penstock.wire.messages.join_group import JoinGroupRequestProtocol, JoinGrou
 from penstock.wire.messages.list_groups import ListedGroup
 from penstock.wire.primitives import MalformedMessage
 
-# The protocol type of consumers; only their members' metadata says which topics they read.
+# The protocol type of consumers; only their members' metadata contains the topics they read.
 CONSUMER_PROTOCOL_TYPE = "consumer"
 GROUP_METADATA_VERSION = 3
 # A subscription starts with its version, and every version can be read as the first one.

@@ -116,7 +116,7 @@ class ConsumerGroups:
         return effects
 
     def sync(self, group: ConsumerGroup, request: SyncGroupRequest, token: Token, now_ms: int) -> Effects:
-        """A classic member asks for its assignment; always answered at once."""
+        """A classic member requests its assignment; always answered at once."""
         effects = Effects()
         try:
             response = consumer_classic.sync(self._context, group, request, effects, now_ms)

@@ -32,7 +32,7 @@ def reconcile(
 ) -> ConsumerMember:
     """Take the member one step further; returns the same object if it has to wait.
 
-    `owned` is what the member reports to own, None if it did not report; `is_owned` says whether any member holds a
+    `owned` is what the member reports to own, None if it did not report; `is_owned` returns whether any member holds a
     partition. Raises FENCED_MEMBER_EPOCH for a member in an unknown state, until it reports to own nothing.
     """
     if member.state is MemberState.STABLE:

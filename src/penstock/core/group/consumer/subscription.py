@@ -44,7 +44,7 @@ def update_regexes(
     records: list[Record],
     now_ms: int,
 ) -> Resolved:
-    """Resolve patterns that are new or were last resolved too long ago, and forget those that nobody uses any more.
+    """Resolve patterns that are new or were last resolved too long ago, and forget those that no member uses any more.
 
     `member` becomes `updated`. Topics that `caller` may not describe are left out. Raises INVALID_REGULAR_EXPRESSION
     if the member brings an invalid pattern, GROUP_MAX_SIZE_REACHED if all patterns match too many names.

@@ -45,7 +45,7 @@ class GroupState(StrEnum):
 
 
 class ModernGroup(ABC, Generic[Member, Target]):
-    """One group. What it says about offsets is for members that commit them in their own epoch."""
+    """One group. Its rules for offsets are for members that commit them in their own epoch."""
 
     kind: GroupKind
     keys: RecordKeys[Any]

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from penstock.core.group.offsets.offsets import Commit
 
-# A window shorter than this says too little about the pace of commits.
+# A window shorter than this is too short to estimate the pace of commits.
 WINDOW_MS_MIN = 60_000
 
 

@@ -1,6 +1,6 @@
 """The share groups of a shard: finds the group that an event is about, and turns errors into responses.
 
-What the share coordinator is to do is part of a reply. The shell asks it once the reply is sent, and comes back with
+What the share coordinator is to do is part of a reply. The shell calls it once the reply is sent, and comes back with
 the outcome.
 """
 
@@ -143,8 +143,8 @@ class ShareGroups:
     def loaded(self, now_ms: int) -> Effects:
         """All records are replayed: session timeouts start now.
 
-        What the coordinator before asked to be initialized is asked for again with the next heartbeat. If the earlier
-        request is still under way, whichever comes last changes nothing: nobody has the partitions yet.
+        Initializations that the coordinator before requested are requested again with the next heartbeat. If the
+        earlier request is still under way, whichever comes last changes nothing: no member has the partitions yet.
         """
         effects = Effects()
         for group in self._groups.values():

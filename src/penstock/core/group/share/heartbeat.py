@@ -3,7 +3,7 @@
 A member epoch of 0 joins and -1 leaves; otherwise it is the member's current epoch, or the one before if it has missed
 a response. The response carries an assignment if it changed, or if the request names the subscribed topics.
 
-A heartbeat also notices share-partitions without state. Their initialization is recorded and asked for; when it is
+A heartbeat also notices share-partitions without state. Their initialization is recorded and requested; when it is
 done, the next heartbeat of any member finds a new target to assign.
 """
 
@@ -40,7 +40,7 @@ from penstock.wire.messages.share_group_heartbeat import (
     TopicPartitions,
 )
 
-# How long an initialization may take before it is asked for again; as in Kafka.
+# How long an initialization may take before it is requested again; as in Kafka.
 INITIALIZE_RETRY_MS = 30_000
 SOON_MS = 300
 

@@ -1,7 +1,7 @@
 """A member of a share group, as its two records describe it.
 
 Unlike in a consumer group nothing has to be revoked before others may have it, so a member takes over its target as
-soon as it hears of it.
+soon as it learns of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a share group starts to read, changed and deleted by administrators while the group is empty.
 
-Both happen in two steps. The first records what is about to be asked of the share coordinator, and says what to ask;
-the second, after its answer, is in `ShareGroups`.
+Both happen in two steps. The first records the request to the share coordinator that is to be sent, and returns it; the
+second, after its answer, is in `ShareGroups`.
 """
 
 from __future__ import annotations

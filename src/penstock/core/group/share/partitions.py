@@ -1,7 +1,7 @@
 """The share-partitions of a group: which ones have their state already, and which ones lose it.
 
-A partition is assigned once its state is initialized. What is asked of the share coordinator is recorded first, so that
-whoever coordinates the group next asks again:
+A partition is assigned once its state is initialized. A request to the share coordinator is recorded first, so that the
+group's next coordinator sends it again:
 
     (unknown) ── begin ──▶ initializing ── complete ──▶ initialized ── condemn ──▶ deleting ── finish ──▶ (unknown)
                                 └────────── give_up ──▶ (unknown)
@@ -33,7 +33,7 @@ class NewState(NamedTuple):
 
 
 def new_states(partitions: Partitions, state_epoch: int) -> list[NewState]:
-    """The state of partitions that nobody has read yet."""
+    """The state of partitions that have not been read yet."""
     return [NewState(topic_id, number, state_epoch) for topic_id, numbers in rows_of(partitions) for number in numbers]
 
 
@@ -46,7 +46,7 @@ class SharePartitions:
     deleting: frozenset[Uuid] = frozenset()
 
     def begin(self, partitions: Partitions) -> SharePartitions:
-        """The share coordinator is asked to initialize these."""
+        """The share coordinator is requested to initialize these."""
         return replace(
             self,
             initializing=union(self.initializing, partitions),
@@ -66,7 +66,7 @@ class SharePartitions:
         return replace(self, initializing=difference(self.initializing, partitions))
 
     def condemn(self, topics: Collection[Uuid]) -> SharePartitions:
-        """The share coordinator is asked to delete these topics' state."""
+        """The share coordinator is requested to delete these topics' state."""
         return SharePartitions(
             _without(self.initializing, topics), _without(self.initialized, topics), self.deleting.union(topics)
         )

@@ -2,7 +2,7 @@
 
 1. All source topics must exist.
 2. A repartition topic has as many partitions as the largest source of the subtopology that writes it, unless the
-   application says how many; topics that are copartitioned have equally many.
+   application states how many; topics that are copartitioned have equally many.
 3. A changelog has as many partitions as the largest source of its subtopology, which is also the number of tasks.
 4. Internal topics that exist must have that many partitions; the others are to be created.
 """
@@ -53,7 +53,7 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """Subtopologies by id, None if they cannot be configured; `problem` says why there are no tasks yet."""
+    """Subtopologies by id, None if they cannot be configured; `problem` is the reason why there are no tasks yet."""
 
     subtopologies: Mapping[str, ConfiguredSubtopology] | None
     missing: Sequence[InternalTopic] = ()
@@ -116,7 +116,7 @@ def _check_sources(rows: Sequence[Subtopology], partition_count: PartitionCount)
 
 
 def _count_repartition_topics(rows: Sequence[Subtopology], counts: _Counts) -> None:
-    """Follow the topology from its sources; a repartition topic may be read by whoever writes the next one."""
+    """Follow the topology from its sources; the subtopology that writes a repartition topic may read another one."""
     decided = counts.decided
     for row in rows:
         decided.update({topic.name: topic.partitions for topic in row.repartition_source_topics if topic.partitions})

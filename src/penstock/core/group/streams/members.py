@@ -39,7 +39,7 @@ class MemberState(IntEnum):
 class StreamsMember(ModernMember):
     """One member; it has chosen its id itself.
 
-    `active_epochs` says in which epoch each active task was assigned, those included that are pending revocation.
+    `active_epochs` has the epoch in which each active task was assigned, including those that are pending revocation.
     """
 
     previous_member_epoch: int = 0

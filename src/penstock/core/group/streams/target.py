@@ -29,7 +29,7 @@ def update_target(
     records: list[Record],
     now_ms: int,
 ) -> dict[str, TaskSets]:
-    """Record a new target for the group epoch; returns it. Nobody has tasks before the topology is ready."""
+    """Record a new target for the group epoch; returns it. No member has tasks before the topology is ready."""
     specs = {
         member_id: MemberSpec(member.process_id, group.targets.get(member_id, NO_TASK_SETS))
         for member_id, member in members.items()

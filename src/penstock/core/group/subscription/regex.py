@@ -1,4 +1,4 @@
-"""Matches names against a pattern: topics and a subscription's, transactional ids and that of whoever lists them.
+"""Matches names against a pattern: topics against a subscription's, transactional ids against that of ListTransactions.
 
 Kafka reads these patterns with RE2/J, which takes time linear in the name. Python's `re` accepts patterns that RE2
 refuses (look-around, back-references) and may never finish on others, so a client could stop the coordinator with one.
@@ -17,7 +17,7 @@ MEMORY_BYTES_MAX = 128 * 1024
 
 
 class InvalidPattern(ValueError):
-    """A pattern that cannot be read, or that asks for too much; the text says why."""
+    """A pattern that cannot be read, or that needs too much; the text is the reason."""
 
 
 class NamePattern:

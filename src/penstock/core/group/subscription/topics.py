@@ -51,7 +51,7 @@ class _Cached:
 
 
 class TopicCatalog:
-    """Topics as a shard's consumer groups see them. What it computes is kept until `changed` is told of a topic."""
+    """Topics as a shard's consumer groups see them. What it computes is kept until `changed` is called with a topic."""
 
     def __init__(self, topics: Topics, cpu_s: Callable[[], float] = lambda: 0.0) -> None:
         """`cpu_s` is the processor time that was used so far, by which matching is limited."""
