@@ -58,3 +58,11 @@ def test_only_the_last_hours_count_and_one_look_a_minute() -> None:
 def test_a_disk_that_does_not_fill_is_never_full() -> None:
     made, used = forecast([0] * 60)
     assert made.full_in_ms(used, 2_000 * MB) is None
+
+
+def test_two_looks_that_are_far_apart_are_enough() -> None:
+    made = DiskForecast()
+    assert made.bytes_per_second() is None
+    made.note(0, 0)
+    made.note(SPAN_MS_MIN, SPAN_MS_MIN // 1000 * MB)
+    assert made.bytes_per_second() == MB

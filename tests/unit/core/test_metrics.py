@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.metrics.counters import ApiCounters, ReplicaCounters, RequestCounters
 from penstock.core.metrics.histogram import Histogram, Window, quantile
-from penstock.core.metrics.sheet import Metric, Sheet
+from penstock.core.metrics.sheet import Metric, Sheet, label_block
 
 PLAIN = Metric("plain_total", "counter", "Some.")
 LABELLED = Metric("labelled", "gauge", "Some\nmore.", ("one", "two"))
@@ -59,6 +59,11 @@ def test_labels_are_escaped() -> None:
     sheet = Sheet()
     sheet.add(LABELLED, 1, 'say "hi"\\', "two\nlines")
     assert text(sheet).splitlines()[-1] == 'labelled{one="say \\"hi\\"\\\\",two="two\\nlines"} 1'
+
+
+def test_each_label_has_a_value() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        label_block(("topic", "partition"), ("orders",))
 
 
 @pytest.mark.parametrize(

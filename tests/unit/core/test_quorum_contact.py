@@ -9,6 +9,8 @@ import pytest
 
 from penstock.core.raft.events import Election, QuorumTimes, Received, Started, Tick
 from penstock.core.raft.messages import (
+    BeginEpochRequest,
+    EndEpochRequest,
     FetchRequest,
     LogEnd,
     SnapshotRequest,
@@ -27,6 +29,9 @@ class EmptyLog:
         return LogEnd(0, 0)
 
     start = snapshot = end
+
+    def synced_offset(self) -> int:
+        return 0
 
     def end_of_epoch(self, _: int) -> LogEnd:
         return LogEnd(0, 0)
@@ -62,3 +67,22 @@ def test_a_voter_that_fetches_in_this_epoch_is_heard(kind: str, late: bool, is_h
     assert quorum.hears_majority(100, now_ms) is is_heard
     if kind == "snapshot":
         assert reply == SnapshotResponse(quorum.epoch, 1, is_refused=late)
+
+
+@pytest.mark.parametrize(("epoch", "becomes_candidate"), [(6, False), (7, True)])
+def test_only_the_leader_of_this_epoch_can_resign(epoch: int, becomes_candidate: bool) -> None:
+    quorum = Quorum(1, VoterSet.of_ids([1, 2, 3]), Election(), EmptyLog(), TIMES, Random(1))
+    quorum.step(Started(), 0)
+    quorum.step(Received(2, BeginEpochRequest(7, 2)), 10)
+    quorum.step(Received(3, EndEpochRequest(epoch, 3 if epoch == 6 else 2, (1,))), 20)
+    assert (quorum.epoch, quorum.leader_id) == ((8, -1) if becomes_candidate else (7, 2))
+
+
+def test_a_candidate_does_not_start_over_when_the_leader_before_it_resigns() -> None:
+    quorum = Quorum(1, VoterSet.of_ids([1, 2, 3]), Election(), EmptyLog(), TIMES, Random(1))
+    quorum.step(Started(), 0)
+    quorum.step(Received(2, BeginEpochRequest(7, 2)), 10)
+    quorum.step(Received(2, EndEpochRequest(7, 2, (1,))), 20)
+    assert quorum.epoch == 8
+    quorum.step(Received(3, EndEpochRequest(8, -1, (1,))), 30)
+    assert quorum.epoch == 8

@@ -380,3 +380,9 @@ def test_answers_that_are_not_valid_http_are_told_apart(raw: bytes) -> None:
             connection.close()
 
     asyncio.run(scenario())
+
+
+def test_a_small_batch_without_an_id_is_refused_at_once() -> None:
+    made = guard(Registry())
+    refusals, unchecked = made.check([written(memoryview(build_batch([Record(0, 0, None, b"no id")])))])
+    assert (codes(refusals), unchecked) == ({PLACE: ErrorCode.INVALID_RECORD}, [])

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.core.metadata.image import Image
-from penstock.core.telemetry.clients import ClientDescription
+from penstock.core.telemetry.clients import ClientDescription, TelemetryClient
+from penstock.core.telemetry.otlp import Push
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.runtime.env import SystemEnv
@@ -107,5 +108,18 @@ def test_two_pushes_are_read_at_a_time() -> None:
         await asyncio.gather(*pushes[:2])
         assert telemetry._reading == 0
         assert telemetry.outcomes == {"NONE": 2, "THROTTLING_QUOTA_EXCEEDED": 1}
+
+    asyncio.run(scenario())
+
+
+def test_what_a_client_pushes_is_kept() -> None:
+    async def scenario() -> None:
+        telemetry = make_telemetry()
+        taken: list[tuple[TelemetryClient, Push]] = []
+        telemetry.clients.take = lambda *pushed: taken.append(pushed)  # type: ignore[method-assign]
+        plan = telemetry.subscribe(ZERO_UUID, CLIENT)
+        request = PushTelemetryRequest(plan.client_instance_id, plan.subscription_id, False, GZIP, gzipped(b""))
+        await telemetry.push(request, CLIENT, lambda _: None)
+        assert taken == [(telemetry.known()[0], telemetry._read(request))]
 
     asyncio.run(scenario())

@@ -55,3 +55,27 @@ def test_a_start_that_reads_producers_again_leaves_no_segment_open(logs: LogMake
     log = logs.open(clean=True, recovery_point=70)
     assert len(log.producers) == 70
     assert open_count(log) == 0
+
+
+def test_a_segment_that_is_rolled_is_closed(logs: LogMaker) -> None:
+    log = logs.open()
+    for _ in range(3):
+        append(log, b"value")
+        log.roll(NOW_MS)
+        assert log._active.is_open
+        assert open_count(log) == 1
+
+
+def test_the_segment_that_was_opened_the_longest_ago_is_closed(logs: LogMaker) -> None:
+    log = filled(logs)
+    for number in range(6):
+        log.read(10 * number, 100).read()
+    assert [segment.is_open for segment in log._segments] == [False, False, True, True, True, True, False, False]
+
+
+def test_the_largest_timestamps_of_segments_are_known_after_a_restart(logs: LogMaker) -> None:
+    log = filled(logs)
+    assert [segment.max_timestamp_offset for segment in log._segments[:3]] == [9, 19, 29]
+    assert [facts.max_timestamp_ms for facts in log.segment_facts()][:7] == [
+        NOW_MS + 10 * end - 1 for end in range(1, 8)
+    ]

@@ -33,7 +33,7 @@ class DiskForecast:
     def bytes_per_second(self) -> float | None:
         """How fast the disk fills, None while that is not known; 0 if it does not."""
         samples = self._samples
-        if len(samples) < 2 or samples[-1][0] - samples[0][0] < SPAN_MS_MIN:
+        if not samples or samples[-1][0] - samples[0][0] < SPAN_MS_MIN:
             return None
         steps = [(later[0] - earlier[0], later[1] - earlier[1]) for earlier, later in pairwise(samples)]
         deletions = sum(grown < 0 for _, grown in steps)

@@ -126,3 +126,16 @@ def test_a_follower_that_connects_again_and_again_leaves_nothing_behind(tmp_path
             assert not known & set(one.partition.watchers)
 
     in_cluster(tmp_path, story)
+
+
+def test_the_fetches_of_a_session_are_counted(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await leader(cluster)
+        follower = Follower(one)
+        session_id = follower.fetch()
+        (watch,) = one.partition.watchers
+        assert (watch.replica, watch.fetch_count) == (2, 1)
+        follower.fetch(session_id, INITIAL_EPOCH + 1)
+        assert watch.fetch_count == 2
+
+    in_cluster(tmp_path, story)

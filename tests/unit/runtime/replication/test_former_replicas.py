@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from replication_world import until
@@ -26,7 +28,7 @@ from penstock.storage.checkpoint import (
     read_offsets,
     write_offsets,
 )
-from penstock.storage.files import StorageError
+from penstock.storage.files import StorageError, storage_error
 from penstock.wire.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord, TopicRecord
 from penstock.wire.records import Record, build_batch
 
@@ -276,6 +278,38 @@ def test_a_small_topic_is_opened_off_the_loop_while_checkpoints_show_that_its_di
         resumed.set()
         await until(lambda: broker.partition is not None)
         assert not writer.is_stalled
+        await broker.env.close()
+
+    asyncio.run(story())
+
+
+def test_a_replica_that_found_the_disk_full_is_opened_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        broker = Broker(tmp_path, CURRENT)
+        full = storage_error("create", tmp_path, OSError(errno.ENOSPC, "No space left on device"))
+        with monkeypatch.context() as patched:
+            patched.setattr(broker.env.filesystem, "make_directory", Mock(side_effect=full))
+            broker.partitions.open_all()
+            assert (broker.partition, broker.partitions.unopened_count) == (None, 1)
+        broker.partitions.open_missing()
+        await until(lambda: broker.partition is not None)
+        assert broker.partitions.unopened_count == 0
+        await broker.env.close()
+
+    asyncio.run(story())
+
+
+def test_logs_that_are_being_filled_in_a_directory_fail_with_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        broker = Broker(tmp_path, CURRENT)
+        future, error = Mock(), StorageError("broken")
+        broker.directory.futures[NAME] = future
+        for _ in range(2):
+            broker.partitions.fail_directory(broker.directory, error)
+        future.fail.assert_called_once_with(error)
+        assert broker.directory.failure is error
         await broker.env.close()
 
     asyncio.run(story())

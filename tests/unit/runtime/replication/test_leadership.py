@@ -149,3 +149,11 @@ def test_one_question_serves_all_who_came_before_it() -> None:
     assert asyncio.run(ask()) == [True] * 21
     # The first one's began before the others asked.
     assert world.questions == 2
+
+
+def test_a_question_that_is_cancelled_is_answered_with_no() -> None:
+    class Closing(World):
+        async def next_fetch(self, timeout_ms: int) -> None:  # noqa: ARG002
+            raise asyncio.CancelledError
+
+    assert not Closing(Session(2)).confirmed()

@@ -15,7 +15,7 @@ from penstock.core.security.tenant_storage import Led
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.peer import PeerLost
+from penstock.runtime.peer import PeerLost, PeerUnsupported
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.tenants import Tenants
 from penstock.wire.messages.describe_tenants import DescribedTenant, DescribeTenantsRequest, DescribeTenantsResponse
@@ -31,12 +31,12 @@ DEADLINE_S = 20.0
 
 
 class World:
-    """Broker 1 with a partition of 40 bytes, and what brokers 2 and 3 answer, or None while they do not."""
+    """Broker 1 with a partition of 40 bytes, and what brokers 2 and 3 answer: an exception while they do not."""
 
     def __init__(self) -> None:
         self.env = SystemEnv()
         self.image = Image()
-        self.answers: dict[int, Led | None] = {2: Led(1, 20), 3: Led(1, 10)}
+        self.answers: dict[int, Led | ApiError | PeerLost | PeerUnsupported] = {2: Led(1, 20), 3: Led(1, 10)}
         self.asked = 0
         self.log = SimpleNamespace(disk_bytes=lambda: 40)
         for broker_id in (1, 2, 3):
@@ -69,8 +69,10 @@ class World:
         self.asked += 1
         answer: asyncio.Future[DescribeTenantsResponse] = asyncio.get_running_loop().create_future()
         led = self.answers[broker_id]
-        if led is None:
-            answer.set_exception(PeerLost("no answer"))
+        if isinstance(led, ApiError):
+            answer.set_result(DescribeTenantsResponse(error_code=led.code, error_message=led.message))
+        elif not isinstance(led, Led):
+            answer.set_exception(led)
         else:
             row = DescribedTenant("acme", led_partitions=led.partitions, storage_bytes=led.size_bytes)
             answer.set_result(DescribeTenantsResponse(tenants=[row]))
@@ -121,12 +123,13 @@ def test_the_cluster_counts_and_refusals_end_when_there_is_room() -> None:
     asyncio.run(scenario())
 
 
-def test_who_does_not_answer_still_holds_what_it_said_until_it_is_fenced() -> None:
+@pytest.mark.parametrize("error", [PeerLost("no answer"), ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")])
+def test_who_does_not_answer_still_holds_what_it_said_until_it_is_fenced(error: ApiError | PeerLost) -> None:
     async def scenario() -> None:
         world = World()
         world.limit(100)
         await world.until(lambda: world.used() == 70)
-        world.answers[3] = None
+        world.answers[3] = error
         world.log.disk_bytes = lambda: 50
         await world.until(lambda: world.used() == 80)
         assert world.tenants.total("acme") == Led(3, 80)
@@ -146,5 +149,15 @@ def test_questions_end_with_the_last_tenant_and_begin_with_the_next() -> None:
         world.limit(7, "tenant_topics")
         await world.until(lambda: world.used() == 70)
         world.tenants.check_room("acme.t", 1 << 40)
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_of_an_earlier_version_counts_as_one_that_holds_nothing() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.answers[3] = PeerUnsupported("an earlier version")
+        world.limit(100)
+        await world.until(lambda: world.used() == 60)
 
     asyncio.run(scenario())

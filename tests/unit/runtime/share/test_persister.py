@@ -18,6 +18,7 @@ from penstock.runtime.share.persister import Persister, StoredState, Summary
 from penstock.wire.messages import read_share_group_state as reading
 from penstock.wire.messages import read_share_group_state_summary as summing
 from penstock.wire.messages import write_share_group_state as writing
+from support.virtual_time import VirtualEnv, run_virtually
 
 TOPIC = bytes(range(16))
 HERE, THERE = 1, 2
@@ -26,12 +27,18 @@ HERE, THERE = 1, 2
 class World:
     """Brokers that answer from a script: an error, or a response. The last of `leaders` stays it."""
 
-    def __init__(self, *script: Any, leaders: tuple[int, ...] = (HERE,), timeout_ms: int = 5_000) -> None:
+    def __init__(
+        self,
+        *script: Any,
+        leaders: tuple[int, ...] = (HERE,),
+        timeout_ms: int = 5_000,
+        env: SystemEnv | None = None,
+    ) -> None:
         self.script = [*script]
         self.asked: list[tuple[int, Any]] = []
         self._leaders = [*leaders]
         brokers = Brokers(HERE, lambda broker: Broker(self, broker), self._here)
-        self.persister = Persister(SystemEnv(), brokers, self._leader_of, timeout_ms)
+        self.persister = Persister(env or SystemEnv(), brokers, self._leader_of, timeout_ms)
 
     async def _leader_of(self, key: str) -> PartitionState:
         assert key == "g:AAECAwQFBgcICQoLDA0ODw:3"
@@ -102,6 +109,16 @@ def test_it_gives_up_in_time() -> None:
         asyncio.run(write(world))
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
     assert 1 < len(world.asked) < 9
+
+
+def test_it_waits_longer_and_longer_before_it_asks_again() -> None:
+    async def story(env: VirtualEnv) -> None:
+        world = World(*[written(ErrorCode.NOT_COORDINATOR)] * 9, written(), env=env)
+        await write(world)
+        assert len(world.asked) == 10
+        assert env.passed_ms() == 20 + 40 + 80 + 160 + 320 + 640 + 3 * 1_000
+
+    run_virtually(story)
 
 
 def test_what_is_stored_comes_back() -> None:

@@ -322,3 +322,29 @@ def test_records_that_were_deleted_cannot_be_settled(tmp_path: Path) -> None:
 def test_members_get_errors_that_they_know(code: ErrorCode, shown: ErrorCode) -> None:
     error = as_client_error(ApiError(code, "why"))
     assert (error.code, error.message) == (shown, "why")
+
+
+@pytest.mark.parametrize(
+    ("lock_s", "delay_s", "first_s"), [(10, 100, 10), (100, 10, 10), (None, 10, 10), (10, None, 10)]
+)
+def test_the_timer_is_set_for_what_is_due_first(
+    tmp_path: Path, lock_s: int | None, delay_s: int | None, first_s: int
+) -> None:
+    async def work(world: World) -> None:
+        led = await world.load()
+        led.share = cast(
+            "Any",
+            SimpleNamespace(
+                next_deadline_ms=None if lock_s is None else world.env.monotonic_ms() + 1000 * lock_s,
+                next_due_ms=None if delay_s is None else world.env.now_ms() + 1000 * delay_s,
+            ),
+        )
+        led._set_timer()
+        assert led._timer is not None
+        # A slow machine does not take a minute for this.
+        assert first_s - 60 < led._timer.when() - asyncio.get_running_loop().time() <= first_s
+        led.share = cast("Any", SimpleNamespace(next_deadline_ms=None, next_due_ms=None))
+        led._set_timer()
+        assert led._timer is None
+
+    run(tmp_path, work)

@@ -361,3 +361,32 @@ def test_aborted_transactions_of_a_range_are_complete_once_everything_in_it_was_
             assert found == expected, (start, end)
 
     run(tmp_path, work)
+
+
+def test_a_piece_that_is_being_moved_to_disk_is_not_loaded_again(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        writes: list[asyncio.Future[None]] = []
+        world.in_memory(10)
+        cache = world.parts
+
+        def stalled(_: Callable[[], object]) -> asyncio.Future[None]:
+            writes.append(asyncio.get_running_loop().create_future())
+            return writes[-1]
+
+        world.env.run_blocking = stalled  # type: ignore[method-assign, assignment]
+
+        async def load(data: bytes) -> bytes:
+            return data
+
+        cache.load_ahead("first", lambda: load(b"12345678"))
+        cache.load_ahead("second", lambda: load(b"abcdefgh"))
+        while not writes:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        # No reader has used it, so that it moves to disk when another one takes its place in memory.
+        async with asyncio.timeout(10):
+            assert await cache.get("first", lambda: load(b"loaded twice")) == b"12345678"
+        writes[0].set_result(None)
+        await world.written()
+        assert cache.size_bytes == 8
+
+    run(tmp_path, work)
