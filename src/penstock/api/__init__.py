@@ -1,4 +1,4 @@
-"""One small file per Kafka API, named after it, in rooms by subject.
+"""One small file per Kafka API, named after it, in packages by subject.
 
 `table.py` collects them, `dispatch.py` routes frames to them.
 """

@@ -13,7 +13,7 @@ from penstock.runtime.security.access_control import AccessControl
 
 T = TypeVar("T")
 
-# "Authorized operations" (KIP-430) of a client that did not ask for them.
+# "Authorized operations" (KIP-430) of a client that did not request them.
 NOT_ASKED = -(2**31)
 
 _REFUSALS = {

@@ -43,12 +43,12 @@ NUMBERS_BYTES = _KEY_VERSION_ID.size
 # A longer header is not kept for the next request: a connection that is idle must not hold what its peer once sent.
 HEADER_KEPT_BYTES_MAX = 512
 _SIZE = Struct(">i")
-# The most frequent handlers; they report their errors themselves, so that nobody has to search good responses.
+# The most frequent handlers; they report their errors themselves, so that good responses need not be searched.
 REPORTS_OWN_ERRORS = frozenset(("Produce", FETCH_BY_CONSUMERS))
 
 # What counts against a consumer's quota.
 FETCHING = frozenset((ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.TAKE_SHARE_RECORDS))
-# What brokers ask each other, which counts against nobody's quota; clients that ask the same are charged for it.
+# Requests between brokers, which count against no quota; clients that send the same are charged for it.
 BETWEEN_BROKERS: Collection[int] = frozenset(
     (
         ApiKey.WRITE_TXN_MARKERS,
@@ -168,9 +168,9 @@ class Dispatcher:
         is_exempt: Callable[[Client], bool] = lambda _: True,
         limits: RequestLimits = DEFAULT_LIMITS,
     ) -> None:
-        """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` nobody is throttled.
+        """`followers_fetch` is the counter for fetches by other nodes. Without `quotas` no client is throttled.
 
-        `audit` is told of changes to the cluster. Quotas don't apply to the APIs `between_brokers`, for clients that
+        `audit` receives the changes to the cluster. Quotas don't apply to the APIs `between_brokers`, for clients that
         are really exempt, and do not only claim to be brokers.
         """
         self._handlers = handlers
@@ -384,7 +384,7 @@ class Dispatcher:
         size_bytes: int,
         work_s: float,
     ) -> Any:
-        """Measure a request; a client over its quota is told in the response, and throttled."""
+        """Measure a request; a client over its quota gets the throttle time in the response, and is throttled."""
         if route.is_between_brokers and self._is_exempt(context.client):
             return response
         client_id = context.client_id or ""
@@ -445,7 +445,7 @@ class Dispatcher:
     def _unsupported(
         self, api_key: int, version: int, correlation_id: int, client: Client, started: float
     ) -> Reply | asyncio.Task[Reply | None] | None:
-        """A client that asks for a newer ApiVersions gets the supported versions in version 0."""
+        """A client that requests a newer ApiVersions gets the supported versions in version 0."""
         route = self._find_route(api_key, 0) if api_key == ApiKey.API_VERSIONS else None
         if route is None:
             name = APIS[api_key].name if api_key in APIS else f"API {api_key}"
@@ -465,7 +465,7 @@ class Dispatcher:
         api_key, _, correlation_id = _KEY_VERSION_ID.unpack_from(frame)
         response = await settled(route.handle(request, context)) if forwarding.is_active() else None
         if response is None or not forwarding.is_active():
-            # A controller that loses leadership meanwhile asks its successor: many clients don't retry.
+            # A controller that loses leadership meanwhile calls its successor: many clients don't retry.
             try:
                 answer = await forwarding.forward(frame, request, context.client)
                 route.counters.answered(self._clock() - started)
@@ -617,7 +617,7 @@ def _read_header(frame: bytearray, route: Route, client: Client) -> tuple[Reques
 
 
 def _audited(audit: AuditTrail, api_key: int, handle: Handler) -> Handler:
-    """A handler whose changes are told to the audit trail."""
+    """A handler whose changes are recorded in the audit trail."""
 
     def audited(request: Any, context: RequestContext) -> Any:
         response = handle(request, context)

@@ -20,7 +20,7 @@ INTRODUCTION = """\
 # Supported APIs
 
 Generated from the declarations in `src/penstock/api/` by `make docs`. The versions are those that Apache Kafka 4.3
-advertises; what a handler leaves out, its page says under *Not yet*. An API that is not listed here is not advertised
+advertises; what a handler leaves out is on its page under *Not yet*. An API that is not listed here is not advertised
 to clients.
 
 ## Brokers

@@ -45,7 +45,7 @@ async def envelope(services: ControllerServices, request: EnvelopeRequest, conte
         if isinstance(reply, asyncio.Future):
             reply = await reply
         if not services.raft.is_leader:
-            # It answered that it is no longer active; the broker asks the next one.
+            # It answered that it is no longer active; the broker calls the next one.
             return EnvelopeResponse(None, ErrorCode.NOT_CONTROLLER)
     except (ProtocolError, StructError):
         return EnvelopeResponse(None, ErrorCode.UNSUPPORTED_VERSION)

@@ -33,7 +33,7 @@ class WorkTimer:
         return _Measured(self, work)
 
     def begin_step(self) -> None:
-        """The coroutine goes on."""
+        """The coroutine continues."""
         self._step_began = self._clock()
 
     def end_step(self) -> None:
@@ -42,7 +42,7 @@ class WorkTimer:
 
 
 class _Measured(Coroutine[Any, Any, T]):
-    """A coroutine that tells a timer when it goes on and when it waits."""
+    """A coroutine that reports to a timer when it continues and when it waits."""
 
     __slots__ = ("_timer", "_work")
 

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 def command() -> None:
     """Run applications in Python: functions for topics.
 
-    `penstock app init shop` writes one to start from; docs/app.md tells the rest.
+    `penstock app init shop` writes one to start from; docs/app.md has the rest.
     """
 
 
 @command.command()
 @click.argument("name", metavar="MODULE:APP")
 @click.option("-w", "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes to run.")
-@click.option("--workers-max", type=click.IntRange(1), help="Grow to so many when the lag asks for it.")
+@click.option("--workers-max", type=click.IntRange(1), help="Grow to so many when the lag requires it.")
 @click.option("--lag-records", type=click.IntRange(0), default=10_000, show_default=True, help="Lag for each worker.")
 @click.option("--lag-seconds", type=click.FloatRange(0), default=0.0, help="Age of records that wants one more worker.")
 @click.option("--shrink-after", type=click.FloatRange(0), default=60.0, show_default=True, help="Seconds of less lag.")

@@ -25,6 +25,6 @@ def command(context: click.Context, shell: str) -> None:
     completion_class = get_completion_class(shell)
     assert completion_class is not None
     root = context.find_root().command
-    # Bash's own class asks the installed bash for its version first, which costs a process and fails without one.
+    # Bash's own class queries the installed bash for its version first, which costs a process and fails without one.
     completion = completion_class(root, {}, "penstock", "_PENSTOCK_COMPLETE")
     click.echo(completion.source_template % completion.source_vars())

@@ -70,7 +70,7 @@ EPILOG = "Most commands take -b, -X and -o too: `penstock topic list -b broker:9
 def penstock(context: click.Context, bootstrap: str, properties: tuple[str, ...], output: str) -> None:
     """A message broker that speaks Apache Kafka's protocol.
 
-    `penstock up` starts one; `penstock doctor` says what is wrong when something is.
+    `penstock up` starts one; `penstock doctor` diagnoses what is wrong.
     """
     context.obj = SharedOptions(bootstrap, properties, output)
 

@@ -70,7 +70,7 @@ def connection_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_properties_file(path: str, advice: str) -> dict[str, str]:
-    """The properties in a file. Raises CommandFailure; `advice` says how to name another one."""
+    """The properties in a file. Raises CommandFailure; `advice` is how to name another one."""
     from penstock.config.load import read_properties
     from penstock.config.properties import ConfigError
 
@@ -111,7 +111,7 @@ def output_option(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def query_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add both: for commands that ask a cluster and print what it says."""
+    """Add both: for commands that query a cluster and print what it returns."""
     return connection_options(output_option(function))
 
 

@@ -22,7 +22,7 @@ ADVICE: dict[int, str] = {
     ErrorCode.NOT_CONTROLLER: "the controller has just changed: run it again",
     ErrorCode.REQUEST_TIMED_OUT: "the controllers may have lost their majority: see `penstock cluster quorum`",
     ErrorCode.BROKER_ID_NOT_REGISTERED: "`penstock cluster info` shows the registered brokers",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "sign in as somebody who has this right on the cluster, or as a super user",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "sign in as a user who has this right on the cluster, or as a super user",
     ErrorCode.SECURITY_DISABLED: "turn access lists on: authorizer.class.name on every node; see docs/security.md",
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "set delegation.token.secret.key, the same on every node",
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
@@ -138,7 +138,7 @@ def direct_client(connection: Connection) -> Iterator[WireClient | None]:
 
 
 def ask_cluster(connection: Connection, request: Any, what: str = "") -> Any:
-    """The answer of any broker to a single request; if it is an error, CommandFailure says `what` failed."""
+    """The answer of any broker to a single request; if it is an error, CommandFailure states `what` failed."""
     with WireClient(connection) as client:
         response = client.ask(request)
     if what:

@@ -5,7 +5,7 @@ first used; for asyncio they are in `aio`.
 
 Of the wire client, `settings` contains where and how to connect, `protocol` is the sans-IO protocol, `connection` and
 `peer` run it on a socket (blocking, and for event loops), `cluster` and `peers` talk to a whole cluster. `operations`
-are what is asked of a cluster, without I/O.
+are the requests to a cluster, without I/O.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import socket
 
 
 class NoAnswer(ConnectionError):
-    """A broker gave no answer; the message says which one, and why. Its connection is closed."""
+    """A broker gave no answer; the message contains which one, and why. Its connection is closed."""
 
 
 class Unreachable(NoAnswer):

@@ -1,6 +1,6 @@
 """One connection for an event loop: requests out, responses back in order.
 
-Theory of operation. A peer is idle, opening, or open. The first request opens it: it connects, asks for the other
+Theory of operation. A peer is idle, opening, or open. The first request opens it: it connects, requests the other
 side's API versions and authenticates, then sends the queued requests, each in the newest version that both sides
 support. When a connection breaks, cannot be opened, or leaves a request unanswered for too long, all outstanding
 requests fail with NoAnswer and the peer is idle again; the next request opens it after a pause that doubles with every
@@ -153,7 +153,7 @@ class Peer:
         self._introduce(self._protocol.introduction(self._credentials))
 
     async def _fetch_token(self) -> None:
-        """Have a token at hand when the introduction asks for it, which must not block the loop."""
+        """Have a token at hand when the introduction needs it, which must not block the loop."""
         tokens = self._credentials.tokens if self._credentials is not None else None
         if tokens is not None:
             await asyncio.to_thread(bearer_token, tokens)

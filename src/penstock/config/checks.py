@@ -91,9 +91,7 @@ def _check_voter_ports(settings: NodeSettings, errors: list[Finding], warnings: 
     ports = sorted({one.port for one in controllers if one.name in settings.controller_listener_names})
     for voter in voters:
         if voter.node_id == settings.node_id and ports and voter.endpoint.port not in (0, *ports) and 0 not in ports:
-            text = (
-                f"{name} says that node {voter.node_id} has port {voter.endpoint.port}, but its controller listens on "
-            )
+            text = f"{name} has port {voter.endpoint.port} for node {voter.node_id}, but its controller listens on "
             warnings.append(Finding(name, f"{text}{ports[0]}: make them agree, unless something forwards between them"))
 
 

@@ -97,11 +97,11 @@ def unprotected(listeners: Iterable[Listener], has_access_lists: bool) -> list[t
     for listener in listeners:
         if listener.security_protocol.endswith("SSL") or is_loopback(listener.host):
             continue
-        why = "everybody on the way can read and change what is sent"
+        why = "anyone on the path can read and change what is sent"
         if listener.security_protocol == "SASL_PLAINTEXT":
             why += ", passwords of PLAIN among it"
         elif not has_access_lists:
-            why = f"whoever reaches it may do everything, and {why}"
+            why = f"any client that reaches it may do everything, and {why}"
         found.append((listener, why))
     return found
 

@@ -104,7 +104,7 @@ def check_names(names: Iterable[str], errors: list[Finding], warnings: list[Find
         elif row.effect is Effect.PLANNED:
             planned.append(name)
     if unused:
-        text = f"accepted without effect (docs/configuration.md says why): {', '.join(unused)}"
+        text = f"accepted without effect (docs/configuration.md has the reasons): {', '.join(unused)}"
         warnings.append(Finding("", text))
     if planned:
         warnings.append(Finding("", f"checked, but without effect in this release: {', '.join(planned)}"))

@@ -32,7 +32,7 @@ GROUPS_AT_ONCE = 16
 GROUPS_MAX = 2_000
 GROUPS = "groups"
 DETAIL_PATH = "/metrics/detail"
-# Of a request that may come from anybody.
+# Of a request that may come from any client.
 QUERY_FIELDS_MAX = 32
 # The path segment that the fast path of publishing is counted under.
 HOT_PATH = "publish"

@@ -56,7 +56,7 @@ def declared_in(module: ModuleType) -> list[Metric]:
 
 
 def _table(metrics: Iterable[Metric]) -> str:
-    lines = ["| name | kind | labels | what it tells |", "|---|---|---|---|"]
+    lines = ["| name | kind | labels | meaning |", "|---|---|---|---|"]
     for metric in metrics:
         labels = [*metric.labels, *(f"({label})" for label in metric.detail_labels)]
         note = f" Detail `{metric.detail}`." if metric.detail else ""

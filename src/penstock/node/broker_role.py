@@ -88,7 +88,7 @@ from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import APIS, ApiKey
 
 DRAIN_S = 5.0
-# A broker whose leaderships nobody can take over stops after this time.
+# A broker whose leaderships no other can take over stops after this time.
 LEAVE_MS_MAX = 30_000
 # By this version the audit trail's own produces name their topic.
 AUDIT_PRODUCE_VERSION = 9
@@ -483,7 +483,7 @@ class BrokerRole:
         return topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
 
     def _brokers(self, ask_itself: Callable[[Any], Awaitable[Any]] | None = None) -> Brokers:
-        """All brokers, over connections that nobody else uses."""
+        """All brokers, over connections that are not shared."""
         return Brokers(self._settings.node_id, self._make_peer, ask_itself or self._ask_itself)
 
     def _make_peer(self, broker_id: int) -> Peer:

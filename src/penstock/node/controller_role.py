@@ -63,7 +63,7 @@ class ControllerRole:
             followers_fetch=QUORUM_FETCH,
             quotas=security.quotas,
             audit=security.audit,
-            # Whoever comes here is a node or an administrator; others' requests are forwarded.
+            # Clients of this listener are nodes or administrators; others' requests are forwarded.
             between_brokers=CONTROLLER_VERSIONS,
             is_exempt=lambda client: not client.is_forwarded,
             limits=RequestLimits(settings.node.penstock_request_bytes_max, settings.node.penstock_request_entries_max),

@@ -61,7 +61,7 @@ class Endpoints:
         """`tls_of` returns each listener's TLS context, `make_session` creates the session of a connection.
 
         `rate_of_ip` returns how many connections a second an address may open, None for any number;
-        `handshake_failed` is told of listener, host and reason when TLS cannot be agreed with a peer.
+        `handshake_failed` is called with listener, host and reason when TLS cannot be agreed with a peer.
         """
         self._settings = settings
         bytes_max = settings.queued_max_request_bytes
@@ -99,7 +99,7 @@ class Endpoints:
             settings.max_connections_per_ip_overrides,
         )
         self._shared_by_controllers.quotas.rules = rules
-        # Brokers must reach each other, however many clients there are; with one listener nobody can tell them apart.
+        # Brokers must reach each other, however many clients there are; with one listener they cannot be told apart.
         is_protected = len(settings.broker_listeners) > 1
         protected = settings.inter_broker_listener_name if is_protected else None
         self._shared_by_brokers.quotas.rules = rules._replace(protected=protected)
@@ -156,7 +156,7 @@ class Endpoints:
                 raise _cannot_listen(listener.host, listener.port, error) from error
 
     async def stop_brokers(self, drain_s: float) -> None:
-        """Accept nobody, finish what was accepted, close the rest."""
+        """Accept no more connections, finish what was accepted, close the rest."""
         await asyncio.gather(*(listener.stop(drain_s) for listener in self._brokers))
 
     async def stop_controllers(self, drain_s: float) -> None:
@@ -185,7 +185,7 @@ class Endpoints:
         for listener in listeners:
             wanted = advertised.get(listener.name)
             host = (wanted.host if wanted else listener.host) or socket.gethostname()
-            # Port 0 asks the system for a free port; that one is advertised.
+            # With port 0 the system picks a free port; that one is advertised.
             port = wanted.port if wanted and wanted.port else listener.port
             rows.append((listener.name, host, port, protocols[listener.name]))
         return rows

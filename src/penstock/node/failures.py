@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class CannotStart(Exception):
-    """The node cannot start; the message says why and what to do."""
+    """The node cannot start; the message contains the reason and what to do."""

@@ -38,7 +38,7 @@ logger = logging.getLogger("penstock.node")
 
 
 class Node:
-    """One broker, one controller, or both in one process: what `process.roles` says."""
+    """One broker, one controller, or both in one process, by `process.roles`."""
 
     def __init__(self, settings: NodeSettings, env: Env, make_listener: MakeListener = Listener) -> None:
         self._settings = settings

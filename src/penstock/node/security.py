@@ -130,7 +130,7 @@ class NodeSecurity:
         return lambda name: self._settings.listener_property(listener_name, name)
 
     def is_exempt(self, client: Client) -> bool:
-        """Whether what brokers ask each other is not counted when this client asks it: it is one, or nobody yet."""
+        """Whether requests between brokers are not counted for this client: a broker, or not authenticated yet."""
         is_nobody = client.principal == ANONYMOUS and client.security_protocol.startswith("SASL")
         return is_nobody or self.access.allows_on_cluster(client, Operation.CLUSTER_ACTION, quiet=True)
 

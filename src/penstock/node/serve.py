@@ -111,7 +111,7 @@ async def _serve(
 async def load_apis(pause_s: float) -> None:
     """Import the modules of all APIs, one after the other.
 
-    A node starts without most of them. But once it serves, whoever upgrades the package under it must not have it load
+    A node starts without most of them. But once it serves, an upgrade of the package under it must not make it load
     modules of another version with the first request of some kind.
     """
     for row in ROWS:

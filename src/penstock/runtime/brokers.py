@@ -18,7 +18,7 @@ class Sender(Protocol):
 class Brokers:
     """Asks a broker by its number: this one with `ask_itself`, the others over connections that are kept.
 
-    Requests on one connection are answered in their order, so everybody who asks has Brokers of their own, and within
+    Requests on one connection are answered in their order, so every caller has Brokers of its own, and within
     them a `lane` for each request that may wait for news.
     """
 

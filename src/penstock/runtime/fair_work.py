@@ -1,7 +1,7 @@
-"""Work that takes a processor for long, run by the environment's workers without starving anybody.
+"""Work that takes a processor for long, run by the environment's workers without starving others.
 
 A client has at most one piece of work at a time with a worker, and clients take turns; few workers are used at once, so
-that there are always some for disks. A client whose work is full is to be held back before it asks for more.
+that there are always some for disks. A client whose work is full is to be held back before it requests more.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FairWork:
         self.held_bytes = 0
 
     def is_full(self, client: str) -> bool:
-        """Whether the client should wait before it asks for more."""
+        """Whether the client should wait before it requests more."""
         return self._bytes.get(client, 0) > CLIENT_BYTES_MAX or self.held_bytes > ALL_BYTES_MAX
 
     def run(self, client: str, work: Callable[[], T], size_bytes: int) -> asyncio.Future[T]:

@@ -30,7 +30,7 @@ from penstock.wire.record_types import CorruptBatch, DecompressionTooLarge
 
 # A payload unfolds to at most this many times telemetry.max.bytes.
 RATIO_MAX = 8
-# Payloads that are being read; whoever comes then is told to come again.
+# Payloads that are being read; a client over this limit is throttled and sends again.
 READING_MAX = 2
 
 logger = logging.getLogger("penstock.telemetry")
@@ -68,12 +68,12 @@ class Telemetry:
         self.is_wanted = bool(found)
 
     def known(self) -> list[TelemetryClient]:
-        """The clients that have been heard of lately."""
+        """The clients that sent a request lately."""
         self.clients.forget_silent(self._env.monotonic_ms())
         return list(self.clients)
 
     def silence_ms(self, client: TelemetryClient) -> int:
-        """How long ago a client was heard of."""
+        """How long ago a client sent a request."""
         return self._env.monotonic_ms() - client.last_heard_ms
 
     def subscribe(self, instance_id: Uuid, description: ClientDescription) -> GetTelemetrySubscriptionsResponse:

@@ -70,9 +70,9 @@ def _run(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
     result, error = None, None
     try:
         result = work()
-    except BaseException as problem:  # noqa: BLE001 - whoever waits gets it
+    except BaseException as problem:  # noqa: BLE001 - the waiting caller gets it
         error = problem
-    # A loop that is closed has nobody waiting any more.
+    # On a loop that is closed no task waits any more.
     with suppress(RuntimeError):
         future.get_loop().call_soon_threadsafe(_settle, future, result, error)
 

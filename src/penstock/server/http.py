@@ -128,7 +128,7 @@ class HttpListener:
             return await self._made(handler(request))
         except Exception:
             logger.exception("%s could not be answered; this is a bug", request.path)
-            return HttpAnswer(b"this could not be answered; the log says why\n", 500)
+            return HttpAnswer(b"this could not be answered; the log has the reason\n", 500)
 
     async def _made(self, work: Generator[None, None, HttpAnswer]) -> HttpAnswer:
         """Run a handler, yielding to other work."""

@@ -93,7 +93,7 @@ class Listener:
         return len(self._connections)
 
     async def bind(self) -> None:
-        """Bind the port (0 picks a free one, then found in `port`) without accepting anybody yet."""
+        """Bind the port (0 picks a free one, then found in `port`) without accepting connections yet."""
         loop = asyncio.get_running_loop()
         infos = await loop.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         # The wildcard address listens on IPv4 and IPv6 alike where the machine has both.
@@ -122,7 +122,7 @@ class Listener:
         self._watch = asyncio.get_running_loop().create_task(self._watch_deadlines())
 
     def limit(self, limits: ConnectionLimits) -> None:
-        """Apply these limits from now on; nobody is disconnected."""
+        """Apply these limits from now on; no client is disconnected."""
         self._limits = limits
         self.resume()
 
@@ -138,7 +138,7 @@ class Listener:
         return None if idle is None else (idle.last_active_at, idle.abort)
 
     async def stop(self, drain_s: float) -> None:
-        """Accept nobody, finish what was accepted within `drain_s`, then close the rest."""
+        """Accept no more connections, finish what was accepted within `drain_s`, then close the rest."""
         self._stopping = True
         self._pause_accepting()
         if self._watch is not None:

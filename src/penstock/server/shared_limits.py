@@ -32,13 +32,13 @@ class SharedLimits:
         self._listeners.append(listener)
 
     def left(self, address: str) -> None:
-        """A connection has closed: whoever waits is let in."""
+        """A connection has closed: the next one that waits is admitted."""
         self.quotas.left(address)
         for listener in self._listeners:
             listener.resume()
 
     def make_room(self) -> None:
-        """Disconnect whoever has been idle longest on a listener that is not protected, if there are too many."""
+        """Disconnect the client that has been idle longest on an unprotected listener, if there are too many."""
         if not self.quotas.is_crowded:
             return
         protected = self.quotas.rules.protected

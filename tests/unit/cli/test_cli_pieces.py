@@ -89,7 +89,7 @@ def test_a_port_that_only_closed_connections_keep_is_not_called_somebodys() -> N
     assert holder_of(port) is None
     result = CliRunner().invoke(penstock, ["up", "--port", str(port)])
     assert f"port {port} is taken" in result.output
-    assert "nobody listens there; closed connections keep it" in result.output
+    assert "no process listens there; closed connections keep it" in result.output
     assert "TIME_WAIT" in check_port("127.0.0.1", port).why
 
 

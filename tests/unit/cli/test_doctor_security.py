@@ -69,7 +69,7 @@ def test_a_name_that_is_not_in_the_certificate_is_found(tmp_path: Path) -> None:
     ("name", "value", "said"),
     [
         ("sasl_mechanism_inter_broker_protocol", "PLAIN", "sasl.mechanism.inter.broker.protocol=PLAIN does not fit"),
-        ("sasl_enabled_mechanisms", "GSSAPI", "nobody could sign in"),
+        ("sasl_enabled_mechanisms", "GSSAPI", "no client could sign in"),
         ("ssl_keystore_location", "/nowhere/node.pem", "cannot speak TLS"),
     ],
 )

@@ -89,9 +89,9 @@ def test_what_readable_segments_lack_is_a_problem() -> None:
     problems, orphans = compare(inventory, known, ())
     assert sorted(problems) == sorted(
         [
-            Problem(f"{one.stem}.log", "has 10 bytes, and the metadata says 11"),
+            Problem(f"{one.stem}.log", "has 10 bytes, and its metadata 11"),
             Problem(unfinished.stem, "has no manifest"),
-            Problem(f"{logless.stem}.log", "has 0 bytes, and the metadata says 10"),
+            Problem(f"{logless.stem}.log", "has 0 bytes, and its metadata 10"),
             Problem(expected(4).stem, "is not in the store"),
         ]
     )
@@ -157,7 +157,7 @@ def test_a_segment_whose_objects_are_what_its_manifest_says_has_no_problems(monk
     # Large objects are read in pieces.
     assert [start for path, start in segment.store.ranges if path == f"{STEM}.{LOG}"] == [0, 4, 8] * 2
     assert segment.check(expected()._replace(start_offset=6)) == [
-        Problem(f"{STEM}.{MANIFEST}", "says 7 to 16, the metadata other")
+        Problem(f"{STEM}.{MANIFEST}", "has 7 to 16, unlike the metadata")
     ]
     assert segment.check(expected()._replace(end_offset=17)) != []
 

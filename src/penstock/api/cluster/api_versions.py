@@ -36,7 +36,7 @@ _WITHOUT_TELEMETRY = [row for row in _OF_BROKERS if row.api_key not in TELEMETRY
 _OF_CONTROLLERS = _rows(CONTROLLER_VERSIONS)
 VERSIONS = {
     0: "the first version: the versions of each API (KIP-35)",
-    1: "the response tells the throttle time (KIP-124)",
+    1: "the response contains the throttle time (KIP-124)",
     2: "the same fields; brokers throttle after the response (KIP-219)",
     3: "flexible versions (KIP-482), name and version of the client (KIP-511), features (KIP-584)",
     4: "the same fields; also features whose lowest supported level is 0",

@@ -20,7 +20,7 @@ CONTROLLER_ENDPOINTS = 2
 VERSIONS = {
     0: "the first version (KIP-700)",
     1: "endpoint types: brokers or controllers (KIP-919)",
-    2: "fenced brokers, if asked for, and marked in the response (KIP-1073)",
+    2: "fenced brokers, on request, and marked in the response (KIP-1073)",
 }
 
 

@@ -67,7 +67,7 @@ def check_dead_letter_topic(
 ) -> None:
     """Raises TOPIC_AUTHORIZATION_FAILED unless the client may itself write to the topic that it gives a group.
 
-    Brokers write dead letters there, and may create the topic, with their own rights: nobody is to write by way of a
+    Brokers write dead letters there, and may create the topic, with their own rights: no client is to write by way of a
     group what it may not write itself.
     """
     name = after.get(DEAD_LETTER_TOPIC)

@@ -32,9 +32,9 @@ from penstock.wire.messages.describe_configs import (
 @shared_api(
     ApiKey.DESCRIBE_CONFIGS,
     versions={
-        1: "the first version still served: sources of values, and synonyms if asked for (KIP-226)",
+        1: "the first version still served: sources of values, and synonyms on request (KIP-226)",
         2: "the same fields; brokers throttle after the response (KIP-219)",
-        3: "types of settings, and their documentation if asked for (KIP-569)",
+        3: "types of settings, and their documentation on request (KIP-569)",
         4: "flexible versions (KIP-482)",
     },
 )

@@ -1,4 +1,4 @@
-"""Versions 0-1. KIP-1142: the resources that have settings; version 0 asks for client metrics only."""
+"""Versions 0-1. KIP-1142: the resources that have settings; version 0 requests client metrics only."""
 
 from __future__ import annotations
 

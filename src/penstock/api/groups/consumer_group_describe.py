@@ -19,7 +19,7 @@ from penstock.wire.messages.consumer_group_describe import (
     ApiKey.CONSUMER_GROUP_DESCRIBE,
     versions={
         0: "the first version (KIP-848)",
-        1: "the response says which protocol each member uses, classic or consumer (KIP-1099)",
+        1: "the response contains which protocol each member uses, classic or consumer (KIP-1099)",
     },
 )
 async def consumer_group_describe(

@@ -19,9 +19,9 @@ DEAD = "Dead"
     ApiKey.DESCRIBE_GROUPS,
     versions={
         0: "the first version: state, protocol and members of groups",
-        1: "the response tells the throttle time (KIP-124)",
+        1: "the response contains the throttle time (KIP-124)",
         2: "the same fields; brokers throttle after the response (KIP-219)",
-        3: "operations that the client may do on the group, if asked for (KIP-430)",
+        3: "operations that the client may do on the group, on request (KIP-430)",
         4: "group instance ids of static members in the response (KIP-345)",
         5: "flexible versions (KIP-482)",
         6: "error messages; GROUP_ID_NOT_FOUND for unknown groups (KIP-1043)",

@@ -26,7 +26,7 @@ from penstock.wire.messages import (
 
 
 def caller_of(context: RequestContext, access: AccessControl = OPEN) -> Caller:
-    """The caller, as groups describe their members; `access` says which topics it may know of."""
+    """The caller, as groups describe their members; `access` decides which topics it may know of."""
     client = context.client
     may_describe = None
     if access.is_on:

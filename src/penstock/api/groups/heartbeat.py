@@ -1,4 +1,4 @@
-"""Versions 0-4. Classic groups: keeps a member's session alive and tells it of a rebalance."""
+"""Versions 0-4. Classic groups: keeps a member's session alive and reports a rebalance to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
     ApiKey.HEARTBEAT,
     versions={
         0: "the first version: group, generation and member",
-        1: "the response tells the throttle time (KIP-124)",
+        1: "the response contains the throttle time (KIP-124)",
         2: "the same fields; brokers throttle after the response (KIP-219)",
         3: "the group instance id of static members (KIP-345)",
         4: "flexible versions (KIP-482)",

@@ -21,7 +21,7 @@ from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
     versions={
         0: "the first version; the session timeout bounds rebalances too",
         1: "a separate rebalance timeout in the request (KIP-62)",
-        2: "the response tells the throttle time (KIP-124)",
+        2: "the response contains the throttle time (KIP-124)",
         3: "the same fields; brokers throttle after the response (KIP-219)",
         4: "the same fields; a new member gets its id first, then joins again with it (KIP-394)",
         5: "the group instance id of static members (KIP-345)",

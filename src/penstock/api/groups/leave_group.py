@@ -16,7 +16,7 @@ from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResp
     ApiKey.LEAVE_GROUP,
     versions={
         0: "the first version: one member leaves",
-        1: "the response tells the throttle time (KIP-124)",
+        1: "the response contains the throttle time (KIP-124)",
         2: "the same fields; brokers throttle after the response (KIP-219)",
         3: "many members in one request, also by group instance id (KIP-345)",
         4: "flexible versions (KIP-482)",

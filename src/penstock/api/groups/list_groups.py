@@ -17,7 +17,7 @@ from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest, L
     ApiKey.LIST_GROUPS,
     versions={
         0: "the first version: group ids and protocol types",
-        1: "the response tells the throttle time (KIP-124)",
+        1: "the response contains the throttle time (KIP-124)",
         2: "the same fields; brokers throttle after the response (KIP-219)",
         3: "flexible versions (KIP-482)",
         4: "states of groups in the response, and a filter by state (KIP-518)",

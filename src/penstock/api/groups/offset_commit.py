@@ -37,7 +37,7 @@ RowsByTopic = dict[tuple[str, Uuid], Rows]
     ApiKey.OFFSET_COMMIT,
     versions={
         2: "the first version still served: group generation and member, one retention time for all",
-        3: "the response tells the throttle time (KIP-124)",
+        3: "the response contains the throttle time (KIP-124)",
         4: "the same fields; brokers throttle after the response (KIP-219)",
         5: "no more retention time in the request; only brokers configure it (KIP-211)",
         6: "leader epochs are committed with offsets (KIP-320)",

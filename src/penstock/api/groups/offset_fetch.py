@@ -40,8 +40,8 @@ T = TypeVar("T", OffsetFetchRequestTopics, OffsetFetchResponseTopics)
     ApiKey.OFFSET_FETCH,
     versions={
         1: "the first version still served: offsets come from the offsets topic, not from ZooKeeper",
-        2: "null topics ask for all offsets; an error code for the whole group (KIP-88)",
-        3: "the response tells the throttle time (KIP-124)",
+        2: "null topics request all offsets; an error code for the whole group (KIP-88)",
+        3: "the response contains the throttle time (KIP-124)",
         4: "the same fields; brokers throttle after the response (KIP-219)",
         5: "leader epochs of committed offsets in the response (KIP-320)",
         6: "flexible versions (KIP-482)",
@@ -82,7 +82,7 @@ async def _fetch(
     try:
         check(services.access, context, Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id)
         if not wanted.group_id:
-            # A consumer without a group asks about an empty name; it has committed nothing.
+            # A consumer without a group sends an empty name; it has committed nothing.
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "a group needs a name")
         asked, refused = wanted, list[OffsetFetchRequestTopics]()
         if wanted.topics is not None:
@@ -105,7 +105,7 @@ async def _fetch(
 async def _fetch_by_id(
     services: BrokerServices, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponseGroup:
-    """As `fetch`, of topics that are named by their ids. Without any, those that still exist are told."""
+    """As `fetch`, of topics that are named by their ids. Without any, those that still exist are returned."""
     unknown = list[OffsetFetchRequestTopics]()
     if wanted.topics is not None:
         known = []

@@ -1,4 +1,4 @@
-"""Creates the internal topics of streams groups, in their members' name and while these go on sending heartbeats."""
+"""Creates the internal topics of streams groups, in their members' name and while these keep sending heartbeats."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
     ApiKey.SYNC_GROUP,
     versions={
         0: "the first version: the leader sends assignments, each member gets its own",
-        1: "the response tells the throttle time (KIP-124)",
+        1: "the response contains the throttle time (KIP-124)",
         2: "the same fields; brokers throttle after the response (KIP-219)",
         3: "the group instance id of static members (KIP-345)",
         4: "flexible versions (KIP-482)",

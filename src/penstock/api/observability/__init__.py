@@ -1,1 +1,1 @@
-"""What is going on: clients' metrics, lag, hot keys."""
+"""Observability: clients' metrics, lag, hot keys."""

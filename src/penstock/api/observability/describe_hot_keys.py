@@ -2,7 +2,7 @@
 
 Not advertised: Kafka's clients have no use for it. Keys are content: it needs READ on the topic. Without partitions,
 all that this broker leads are looked at; `records_max` is shared by them. Figures are lower bounds, and each partition
-says by how much they may be too low.
+reports by how much they may be too low.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Version 0. KIP-714: a client asks which metrics it is to push, and how often.
+"""Version 0. KIP-714: a client requests which metrics it is to push, and how often.
 
-Clients without an instance id get one. Totals are asked for as totals: the next push may go to another broker.
+Clients without an instance id get one. Totals are requested as totals: the next push may go to another broker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def get_telemetry_subscriptions(
 
 
 def description_of(context: RequestContext) -> ClientDescription:
-    """What the client of a request says of itself."""
+    """What the client of a request reports about itself."""
     client = context.client
     host, port = client.address[:2]
     return ClientDescription(context.client_id or "", client.software_name, client.software_version, host, port)

@@ -1,4 +1,4 @@
-"""Version 0. KIP-853: take a voter's vote away; it may go on as an observer."""
+"""Version 0. KIP-853: take a voter's vote away; it may continue as an observer."""
 
 from __future__ import annotations
 

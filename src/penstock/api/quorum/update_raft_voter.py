@@ -1,4 +1,4 @@
-"""Version 0. KIP-853: a voter tells the leader where it is reached, and which versions of the quorum it supports."""
+"""Version 0. KIP-853: a voter reports its endpoints and the versions of the quorum that it supports to the leader."""
 
 from __future__ import annotations
 

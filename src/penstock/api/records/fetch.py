@@ -56,7 +56,7 @@ T = TypeVar("T")
         13: "topic ids instead of names (KIP-516)",
         14: "the same fields; OFFSET_MOVED_TO_TIERED_STORAGE may be returned (KIP-405)",
         15: "followers send their broker epoch along with their id (KIP-903)",
-        16: "the response tells the addresses of new leaders (KIP-951)",
+        16: "the response contains the addresses of new leaders (KIP-951)",
         17: "the id of the replica's log directory in the request (KIP-853)",
         18: "the high watermark that the follower knows in the request (KIP-1166)",
     },

@@ -1,7 +1,7 @@
 """Versions 1-11. Earliest, latest, by time, KIP-734 max timestamp, KIP-405, KIP-1005 and KIP-1023 for tiered storage.
 
-A new leader that does not know yet how far its predecessor had committed says so (KIP-207), rather than return an
-offset before one that was returned earlier. A follower that asks for the latest offset gets the log end offset.
+A new leader that does not know yet how far its predecessor had committed returns an error (KIP-207), rather than an
+offset before one that was returned earlier. A follower that requests the latest offset gets the log end offset.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ READ_COMMITTED = 1
 LEADER_EPOCHS_SINCE = 4
 NOT_AVAILABLE_SINCE = 5
 EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -2, -3, -4, -5
-# What may be asked for instead of a time, and since which version.
+# What may be requested instead of a time, and since which version.
 SPECIAL_TIMES_SINCE = {-1: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
 
 
@@ -52,11 +52,11 @@ Row = ListOffsetsPartitionResponse | Coroutine[Any, Any, ListOffsetsPartitionRes
         4: "the client's leader epoch in the request, the offset's in the response (KIP-320)",
         5: "the same fields; OFFSET_NOT_AVAILABLE from a leader that is too new (KIP-207)",
         6: "flexible versions (KIP-482)",
-        7: "the same fields; -3 asks for the record with the largest timestamp (KIP-734)",
-        8: "the same fields; -4 asks for the earliest offset on the broker's own disk (KIP-405)",
-        9: "the same fields; -5 asks for the last offset in tiered storage (KIP-1005)",
+        7: "the same fields; -3 requests the record with the largest timestamp (KIP-734)",
+        8: "the same fields; -4 requests the earliest offset on the broker's own disk (KIP-405)",
+        9: "the same fields; -5 requests the last offset in tiered storage (KIP-1005)",
         10: "a timeout in the request, for lookups in tiered storage (KIP-1075)",
-        11: "the same fields; -6 asks for the first offset not yet in tiered storage (KIP-1023)",
+        11: "the same fields; -6 requests the first offset not yet in tiered storage (KIP-1023)",
     },
 )
 def list_offsets(

@@ -21,7 +21,7 @@ from penstock.wire.messages.offset_for_leader_epoch import (
     ApiKey.OFFSET_FOR_LEADER_EPOCH,
     versions={
         2: "the first version still served: the leader epoch that the client knows (KIP-320)",
-        3: "the replica's id in the request, which tells followers from consumers (KIP-392)",
+        3: "the replica's id in the request, which distinguishes followers from consumers (KIP-392)",
         4: "flexible versions (KIP-482)",
     },
 )

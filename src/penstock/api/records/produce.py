@@ -47,7 +47,7 @@ WAITING_PAUSE_MS = 10
         5: "the partition's log start offset in the response",
         6: "the same fields; brokers throttle after the response (KIP-219)",
         7: "the same fields; batches may be compressed with zstd (KIP-110)",
-        8: "the response names the refused records and says why (KIP-467)",
+        8: "the response names the refused records, with reasons (KIP-467)",
         9: "flexible versions (KIP-482)",
         10: "the response hints at the new leader and its address (KIP-951)",
         11: "the same fields; TRANSACTION_ABORTABLE may be returned (KIP-890)",

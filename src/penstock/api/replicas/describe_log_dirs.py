@@ -1,6 +1,6 @@
 """Versions 1-5. KIP-113 data directories with their partitions, KIP-827 disk sizes, KIP-1066 cordoned ones.
 
-A tagged field of Penstock's own says when a disk will be full at the rate of the last hours.
+A tagged field of Penstock's own contains when a disk will be full at the rate of the last hours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.wire.messages.describe_log_dirs import (
         2: "flexible versions (KIP-482)",
         3: "an error code for the whole response (KIP-784)",
         4: "total and usable bytes of each directory's disk in the response (KIP-827)",
-        5: "the response says which directories are cordoned (KIP-1066)",
+        5: "the response contains which directories are cordoned (KIP-1066)",
     },
     cluster_right=Operation.DESCRIBE,
 )

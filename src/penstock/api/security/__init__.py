@@ -1,1 +1,1 @@
-"""Who somebody is, and what they may do and use: sign-in, access lists, credentials, tokens, quotas, tenants."""
+"""Who a client is, and what it may do and use: sign-in, access lists, credentials, tokens, quotas, tenants."""

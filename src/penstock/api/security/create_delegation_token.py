@@ -1,4 +1,4 @@
-"""Versions 1-3. KIP-48 delegation tokens, KIP-373 for others: asks for CREATE_TOKENS on that user."""
+"""Versions 1-3. KIP-48 delegation tokens, KIP-373 for others: needs CREATE_TOKENS on that user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wire.messages.create_delegation_token import CreateDelegationToken
     versions={
         1: "the first version still served; brokers throttle after the response (KIP-219)",
         2: "flexible versions (KIP-482)",
-        3: "tokens for another owner; the response tells who requested the token (KIP-373)",
+        3: "tokens for another owner; the response contains who requested the token (KIP-373)",
     },
 )
 async def create_delegation_token(

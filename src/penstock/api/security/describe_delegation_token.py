@@ -28,7 +28,7 @@ from penstock.wire.messages.metadata_records import DelegationTokenRecord
     versions={
         1: "the first version still served; brokers throttle after the response (KIP-219)",
         2: "flexible versions (KIP-482)",
-        3: "the response tells who requested each token (KIP-373)",
+        3: "the response contains who requested each token (KIP-373)",
     },
 )
 async def describe_delegation_token(

@@ -2,7 +2,7 @@
 
 Not advertised: Kafka's clients have no use for it. What tenants hold is as of a moment ago, unless `only_local` asks
 for what this broker leads. Needs DESCRIBE_CONFIGS on the cluster, as DescribeClientQuotas does; a tenant sees itself.
-Every client is told its own principal, which one that signed in by a delegation token need not know.
+Every client gets its own principal, which one that signed in by a delegation token need not know.
 """
 
 from __future__ import annotations

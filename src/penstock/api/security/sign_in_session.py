@@ -114,7 +114,7 @@ class SignInSession:
         if self._exchange is None or (self.is_signed_in and request.mechanism != self._mechanism):
             self._exchange = None
             refusal = _encoded(header, SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms))
-            reason = f"it asks for the mechanism {request.mechanism[:40]!r}, and there are {', '.join(mechanisms)}"
+            reason = f"it requests the mechanism {request.mechanism[:40]!r}, and there are {', '.join(mechanisms)}"
             self._report(self._inner.client, request.mechanism[:40], "", reason)
             return self._later(self._end(refusal, reason))
         self._mechanism = request.mechanism
@@ -183,7 +183,7 @@ class SignInSession:
 
 
 def _decoded(header: RequestHeader, frame: bytearray, position: int) -> Any:
-    """The request: whoever sent it has not signed in yet, so it is small or refused."""
+    """The request: its sender has not signed in yet, so it is small or refused."""
     read = request_decoder(request_class(header.api_key), header.api_version)
     return read(frame, position, TAGGED_FIELDS_MAX)[0]
 

@@ -40,5 +40,5 @@ async def alter_share_group_offsets(
 
 def _refused(topic: AlterShareGroupOffsetsRequestTopic) -> AlterShareGroupOffsetsResponseTopic:
     rows = [AlterShareGroupOffsetsResponsePartition(row.partition_index, *TOPIC_REFUSED) for row in topic.partitions]
-    # Kafka tells the id of a topic that exists, and so whether a guessed name is right.
+    # Kafka returns the id of a topic that exists, and so whether a guessed name is right.
     return AlterShareGroupOffsetsResponseTopic(topic.topic_name, ZERO_UUID, rows)

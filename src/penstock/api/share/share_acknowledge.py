@@ -1,4 +1,4 @@
-"""Versions 1-2. KIP-932: what a member of a share group says of the records it holds. KIP-1222 locks are renewed."""
+"""Versions 1-2. KIP-932: a member of a share group acknowledges records that it holds. KIP-1222 locks are renewed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.wire.messages.share_acknowledge import (
     ApiKey.SHARE_ACKNOWLEDGE,
     versions={
         1: "the first version still served: accept, release, reject (KIP-932)",
-        2: "locks can be renewed; the response tells how long they last (KIP-1222)",
+        2: "locks can be renewed; the response contains how long they last (KIP-1222)",
     },
 )
 async def share_acknowledge(

@@ -46,7 +46,7 @@ def check_share_request(services: BrokerServices, request: Any, context: Request
 
 
 def session_owner(services: BrokerServices, context: RequestContext) -> str | None:
-    """The user whose limit of sessions counts, where users are told apart."""
+    """The user whose limit of sessions counts, where users are distinguished."""
     principal = context.client.principal
     return principal if services.access.is_on or principal != ANONYMOUS else None
 

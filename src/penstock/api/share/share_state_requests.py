@@ -57,7 +57,7 @@ async def answer_each(
         found = [Answer(error.code, error.message)] * len(wanted)
     else:
         if len(wanted) == 1:
-            # A leader mostly asks for one partition, which needs no task.
+            # A leader mostly requests one partition, which needs no task.
             found = [await one(*wanted[0])]
         else:
             found = []

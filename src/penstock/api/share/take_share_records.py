@@ -1,8 +1,9 @@
 """Version 0. Penstock's own: records of a share group, for a member without a share session.
 
 Not advertised: Kafka's clients have no use for it. What is taken is held by the member until its lock ends, whatever
-becomes of the connection, and settled with SettleShareRecord, by anybody who may read for the group. With `max_records`
-0 it waits until there are records, names their partitions, and takes none. It needs the rights of ShareFetch.
+becomes of the connection, and settled with SettleShareRecord, by any client that may read for the group. With
+`max_records` 0 it waits until there are records, names their partitions, and takes none. It needs the rights of
+ShareFetch.
 """
 
 from __future__ import annotations

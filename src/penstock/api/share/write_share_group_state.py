@@ -1,4 +1,4 @@
-"""Versions 0-1. KIP-932: a partition's leader says what became of records; KIP-1226 how many are finished."""
+"""Versions 0-1. KIP-932: a partition's leader reports what became of records; KIP-1226 how many are finished."""
 
 from __future__ import annotations
 

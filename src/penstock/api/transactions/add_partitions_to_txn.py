@@ -1,4 +1,4 @@
-"""Versions 0-5. KIP-98 partitions of a transaction; from 4 on brokers ask for many transactions at once (KIP-890)."""
+"""Versions 0-5. KIP-98 partitions of a transaction; from 4 on brokers verify many transactions at once (KIP-890)."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
         2: "the same fields; PRODUCER_FENCED may be returned (KIP-588)",
         3: "flexible versions (KIP-482)",
         4: "the same fields; TRANSACTION_ABORTABLE may be returned (KIP-890)",
-        5: "each end raises the producer's epoch; the response tells id and epoch (KIP-890)",
+        5: "each end raises the producer's epoch; the response contains id and epoch (KIP-890)",
     },
 )
 async def end_txn(services: BrokerServices, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:

@@ -1,4 +1,4 @@
-"""Versions 0-5. KIP-98 producer ids for idempotence and for transactional ids, KIP-360 producers that go on."""
+"""Versions 0-5. KIP-98 producer ids for idempotence and for transactional ids, KIP-360 producers that continue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitP
         0: "the first version: a producer id for a transactional id, or for none (KIP-98)",
         1: "the same fields; brokers throttle after the response (KIP-219)",
         2: "flexible versions (KIP-482)",
-        3: "producers send the id and epoch they have, to go on with them (KIP-360)",
+        3: "producers send the id and epoch they have, to continue with them (KIP-360)",
         4: "the same fields; PRODUCER_FENCED may be returned (KIP-588)",
         5: "the same fields; TRANSACTION_ABORTABLE may be returned (KIP-890)",
     },

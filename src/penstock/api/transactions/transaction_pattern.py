@@ -15,7 +15,7 @@ SHOWN_MAX = 100
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """A function that says whether an id matches; raises INVALID_REGULAR_EXPRESSION with the reason."""
+    """A function that returns whether an id matches; raises INVALID_REGULAR_EXPRESSION with the reason."""
     try:
         return NamePattern(pattern).matches
     except InvalidPattern as error:

@@ -98,7 +98,7 @@ def _wait_for(client: WireClient, node_id: int, timeout_s: float) -> None:
             state = "has registered, but has not caught up with the metadata" if broker else "has not registered"
             raise CommandFailure(
                 f"broker {node_id} {state} within {timeout_s:g} seconds",
-                "its log says why",
+                "its log has the reason",
                 "check the controllers' addresses and the cluster id it was formatted with",
             )
         time.sleep(POLL_S)

@@ -56,7 +56,7 @@ def command(
     """Move all replicas of a data directory to the other ones of its broker.
 
     Cordon the directory first (cordoned.log.dirs), or new topics may still get replicas there. If the command was
-    interrupted, run it again: moves go on without it.
+    interrupted, run it again: moves continue without it.
     """
     with WireClient(connection) as client:
         view = _broker(client, broker)
@@ -75,7 +75,7 @@ def command(
         try:
             _empty(client, view, source.path)
         except KeyboardInterrupt:
-            click.echo("\nthe moves go on without this command; run it again to watch them", err=True)
+            click.echo("\nthe moves continue without this command; run it again to watch them", err=True)
             sys.exit(130)
         if throttle is not None:
             _set_throttle(client, broker, None)

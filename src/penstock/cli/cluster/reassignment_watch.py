@@ -89,7 +89,7 @@ class Progress:
 
 
 def watch(client: WireClient, quiet: bool = False, interval_s: float = INTERVAL_S) -> Progress:
-    """Return when no reassignment is in progress. Ctrl-C leaves the reassignment running and says so."""
+    """Return when no reassignment is in progress. Ctrl-C leaves the reassignment running and prints that."""
     progress = Progress()
     try:
         with _display(quiet) as show:

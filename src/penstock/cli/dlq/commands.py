@@ -131,7 +131,7 @@ def purge(
         if not takes_letters(client, name):
             raise CommandFailure(
                 f"{name} is no topic for dead letters",
-                "neither its name nor errors.deadletterqueue.group.enable=true says so",
+                "neither its name nor errors.deadletterqueue.group.enable=true marks it as one",
                 "`penstock dlq list` shows them; `penstock topic trim` deletes records of any topic",
             )
         ranges = _ranges(client, name, numbers)

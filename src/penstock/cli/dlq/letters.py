@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.wire_client import WireClient
 
-# A topic that takes the dead letters of share groups says so.
+# Set on topics that take the dead letters of share groups.
 ENABLED = "errors.deadletterqueue.group.enable"
 FLUSH_S = 30.0
 # The key decides.
@@ -31,7 +31,7 @@ UNKNOWN = -1
 
 
 class Letter(NamedTuple):
-    """A dead letter: where it is, what it says of its record, and what it has of it."""
+    """A dead letter: where it is, what it reports about its record, and what it has of it."""
 
     partition: int
     offset: int

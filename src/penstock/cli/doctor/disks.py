@@ -1,4 +1,4 @@
-"""What `penstock doctor` says of the brokers' data directories."""
+"""What `penstock doctor` reports about the brokers' data directories."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _check_openness(url: str, host: str, port: int, is_secure: bool) -> list[Fin
     """What is wrong with a gateway that the network can reach."""
     findings = []
     if not is_secure:
-        why = "whoever is on the way can read and change what callers send, their passwords too"
+        why = "anyone on the path can read and change what callers send, their passwords too"
         advice = "give it a certificate: --http ssl.keystore.location=FILE, see docs/security.md"
         findings.append(Finding(NOTE, f"the gateway at {url} takes callers without TLS", why, advice))
     try:

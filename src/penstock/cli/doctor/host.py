@@ -39,8 +39,8 @@ def check_config(config: str) -> tuple[list[Finding], list[Path], list[tuple[str
     findings += [
         Finding(
             WRONG,
-            f"advertised.listeners says {listener}",
-            "clients connect to the advertised address, and nobody can connect to that one",
+            f"advertised.listeners contains {listener}",
+            "clients connect to the advertised address, and no client can connect to that one",
             "set advertised.listeners to a name or address that clients can reach",
         )
         for listener in settings.advertised_listeners
@@ -122,7 +122,7 @@ def _check_file_system(directory: Path) -> Finding:
 
 
 def file_system_of(directory: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
-    """The type of the file system that holds a directory, where the system tells."""
+    """The type of the file system that holds a directory, where the system reports it."""
     try:
         lines = mounts.read_text("utf-8", errors="replace").splitlines()
     except OSError:

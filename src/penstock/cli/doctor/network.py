@@ -69,11 +69,11 @@ def check_cluster(connection: Connection) -> list[Finding]:
 
 
 def check_advertised(node_id: int, host: str, port: int, reached: str) -> Finding:
-    """Clients go where a broker says it is; that must be a place they can reach from where they are."""
+    """Clients connect to a broker's advertised address; that must be one they can reach from where they are."""
     address = f"{host}:{port}"
     advice = "set advertised.listeners to a name or address that clients can reach"
     if host in ("", "0.0.0.0", "::"):
-        why = "clients connect to the advertised address, and nobody can connect to that one"
+        why = "clients connect to the advertised address, and no client can connect to that one"
         return Finding(WRONG, f"broker {node_id} advertises {address}", why, advice)
     if is_loopback(host) and not is_loopback(reached):
         why = f"it was reached as {reached}, but it sends clients to their own machine"

@@ -47,15 +47,15 @@ def is_free(host: str, port: int) -> bool:
 
 
 def describe_use(port: int, proc: Path = Path("/proc")) -> str:
-    """What keeps others from listening on a port, as far as the system tells."""
+    """What keeps others from listening on a port, as far as the system reports it."""
     holder = holder_of(port, proc)
     if holder is not None:
         return f"{holder} listens there"
     states = {state for state, _ in _sockets(port, proc)}
     if states and LISTEN not in states:
         if states <= CLOSED:
-            return "nobody listens there; closed connections keep it for up to a minute (TIME_WAIT)"
-        return "nobody listens there; an open connection of this machine uses it for its own end"
+            return "no process listens there; closed connections keep it for up to a minute (TIME_WAIT)"
+        return "no process listens there; an open connection of this machine uses it for its own end"
     return "another process listens there"
 
 

@@ -22,7 +22,7 @@ from penstock.runtime.security.tls import TlsSettings, TlsUnusable, client_conte
 
 TIMEOUT_S = 3.0
 RENEW = "issue another, `penstock security cert issue … --force`, and put it in its place: nodes need no restart"
-PROTECT = "give it TLS and a sign-in: docs/security.md says how, listener by listener, with no downtime"
+PROTECT = "give it TLS and a sign-in: docs/security.md describes how, listener by listener, with no downtime"
 Address = tuple[str, int]
 
 
@@ -68,7 +68,7 @@ def check_certificate(
         why = "clients and other nodes refuse to connect"
         findings.append(Finding(WRONG, f"{what} {'is ' if state.startswith('not') else ''}{state}", why, RENEW))
     elif state.startswith("expires"):
-        findings.append(Finding(NOTE, f"{what} {state}", "after that nobody can connect", RENEW))
+        findings.append(Finding(NOTE, f"{what} {state}", "after that no client can connect", RENEW))
     for host in dict.fromkeys(hosts):
         if not certificate.covers(host):
             names = ", ".join(certificate.hosts) or "no host at all"
@@ -84,7 +84,7 @@ def _check_mechanisms(
     try:
         enabled = SignInSettings.read(look_up, partial(login_of, settings.properties, listener.name)).mechanisms
     except SignInUnusable as error:
-        return [Finding(WRONG, f"nobody could sign in on listener {listener.name}", str(error))]
+        return [Finding(WRONG, f"no client could sign in on listener {listener.name}", str(error))]
     name = None
     if listener.name == settings.inter_broker_listener_name:
         name = "sasl.mechanism.inter.broker.protocol"
@@ -124,7 +124,7 @@ def check_sign_in(connection: Connection, addresses: Sequence[Address]) -> list[
     except AuthenticationFailed as error:
         findings.append(Finding(WRONG, "the broker and this client do not accept each other", str(error)))
     except NoAnswer:
-        # Whoever looks at the connection itself says so.
+        # The check of the connection itself reports that.
         return findings
     else:
         if settings.credentials is not None:
@@ -147,7 +147,7 @@ def check_plain_text(connection: Connection, node_id: int, host: str, port: int)
 
 
 def peer_certificate(host: str, port: int) -> CertificateFacts | None:
-    """The certificate that is presented there, whoever vouches for it; None where no TLS is spoken."""
+    """The certificate that is presented there, by whatever authority; None where no TLS is spoken."""
     try:
         with (
             socket.create_connection((host, port), timeout=TIMEOUT_S) as plain,

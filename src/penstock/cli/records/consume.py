@@ -77,8 +77,8 @@ def command(
       @TIME               from a time: 2026-01-31T10:00, 1700000000000, -1h
       a:b                 from a up to b: 100:200, :end, @-1h:end, -5:+2
 
-    With --group the group's members share the partitions and each goes on where the group has committed; -o start or
-    end says where to begin when it has committed nothing. What was printed is committed.
+    With --group the group's members share the partitions and each continues where the group has committed; -o start or
+    end sets where to start when it has committed nothing. What was printed is committed.
 
     \b
     Formats (-f):

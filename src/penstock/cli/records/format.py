@@ -36,7 +36,7 @@ _STRFTIME = re.compile(r"strftime\[(.*)\]", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class PrintableRecord:
-    """What a format can show of a record; None is Kafka's null. `unreadable` says what is missing, and why."""
+    """What a format can show of a record; None is Kafka's null. `unreadable` is what is missing, and why."""
 
     topic: str
     partition: int

@@ -1,4 +1,4 @@
-r"""Reading records from text, the other way round: `-f '%k\t%v\n'` says how `penstock produce` cuts its input.
+r"""Reading records from text, the other way round: `-f '%k\t%v\n'` is how `penstock produce` splits its input.
 
 Verbs stand between literals; each reads up to the literal that follows it. `%k`, `%v`, `%t` and `%p` are known, and
 `{hex}`, `{base64}` and `{json}` decode what was read.

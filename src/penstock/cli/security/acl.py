@@ -23,7 +23,7 @@ COLUMNS = ("principal", "permission", "operation", "resource_type", "resource", 
 
 @click.group(cls=StyledGroup)
 def command() -> None:
-    """Say who may do what. What nobody is allowed is refused, and what is denied is refused whoever allows it."""
+    """Manage access lists. What no entry allows is refused, and what one denies is refused even if others allow it."""
 
 
 def resource_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -71,7 +71,7 @@ class People(NamedTuple):
 def people_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say who, from where, and what; the command receives them as `people`."""
 
-    @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Who; User:* for everybody.")
+    @click.option("--principal", "principals", multiple=True, metavar="User:NAME", help="Who; User:* for all users.")
     @click.option("--allow", is_flag=True, help="Entries that allow.")
     @click.option("--deny", is_flag=True, help="Entries that refuse.")
     @click.option("--operation", "operations", multiple=True, metavar="NAME,…", help="READ, WRITE, DESCRIBE, ALL, …")

@@ -1,4 +1,4 @@
-"""Entries of access lists made from what was asked for, filters that mean them, and both as people read them."""
+"""Entries of access lists made from what was requested, filters that mean them, and both as people read them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def parse_operations(texts: Iterable[str]) -> list[Operation]:
 
 
 def parse_principal(text: str) -> tuple[str, str]:
-    """The type and the name of a principal; raises CommandFailure for what does not name anybody."""
+    """The type and the name of a principal; raises CommandFailure for what is not a principal."""
     kind, separator, name = text.partition(":")
     if not kind or not separator or not name:
         raise CommandFailure(
@@ -109,7 +109,7 @@ def parse_principal(text: str) -> tuple[str, str]:
 
 
 def check_principals(principals: Iterable[str]) -> None:
-    """Raises CommandFailure for what does not name anybody."""
+    """Raises CommandFailure for what is not a principal."""
     for principal in principals:
         parse_principal(principal)
 

@@ -25,14 +25,14 @@ def command() -> None:
 @click.option("--name", default="Penstock", show_default=True, help="What the authority is called in certificates.")
 @click.option("--force", is_flag=True, help="Replace the one that is there.")
 def authority(directory: Path, name: str, force: bool) -> None:
-    """Make an authority below DIRECTORY: ca.pem for everybody, and ca.key for nobody else."""
+    """Make an authority below DIRECTORY: ca.pem for all nodes and clients, and ca.key to keep secret."""
     import datetime
 
     from penstock.cli.security.cert_files import AUTHORITY, AUTHORITY_KEY, create_authority
 
     create_authority(directory, name, datetime.datetime.now(datetime.UTC), force=force)
     click.echo(f"{directory / AUTHORITY}: what nodes and clients trust (ssl.truststore.location, ssl.ca.location)")
-    click.echo(f"{directory / AUTHORITY_KEY}: its key; whoever has it can pass for any node, so keep it off the nodes")
+    click.echo(f"{directory / AUTHORITY_KEY}: its key; with it anyone can pass for any node, so keep it off the nodes")
     click.echo(f"next: penstock security cert issue {directory} NAME --host HOST")
 
 

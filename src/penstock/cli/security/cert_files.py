@@ -17,7 +17,7 @@ from penstock.runtime.security.certificates import CertificateFacts, KeyPair, is
 AUTHORITY, AUTHORITY_KEY = "ca.pem", "ca.key"
 SECRET_MODE, PUBLIC_MODE = 0o600, 0o644
 SECRET_DIRECTORY_MODE = 0o700
-# Long enough before its end that somebody can still do something about it.
+# Long enough before its end that an operator can still replace it.
 SOON = datetime.timedelta(days=30)
 
 
@@ -36,7 +36,7 @@ def _days(span: datetime.timedelta) -> str:
 
 
 def write_file(path: Path, text: str, mode: int = SECRET_MODE) -> None:
-    """Put a file in its place as a whole, so that whoever reads it meanwhile finds the old one or the new one."""
+    """Put a file in its place as a whole, so that a concurrent reader finds the old one or the new one."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -96,7 +96,7 @@ def issue_certificate(
     if path.exists() and not force:
         raise CommandFailure(
             f"{path} is there already",
-            "somebody may be using its key",
+            "its key may be in use",
             "choose another name; --force replaces it, and nodes that use it take it up within seconds",
         )
     authority = read_authority(directory)

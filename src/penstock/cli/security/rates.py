@@ -44,7 +44,7 @@ BY_KEY = {quota.key: quota for quota in (*QUOTAS, *LIMITS)}
 
 
 def parse_rate(quota: Quota, text: str) -> float:
-    """A quota's number; raises CommandFailure that says how one is written."""
+    """A quota's number; raises CommandFailure with how one is written."""
     has_unit = quota.unit in (BYTES, SIZE)
     matched = PATTERNS[quota.unit].fullmatch(text.strip())
     unit = matched[2].upper() if matched is not None and has_unit else ""

@@ -1,4 +1,4 @@
-"""`penstock security token …`: delegation tokens (KIP-48), with which programs sign in on somebody's behalf."""
+"""`penstock security token …`: delegation tokens (KIP-48), with which programs sign in on a user's behalf."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--owner", metavar="User:NAME", help="Whose token it is. Default: whoever asks.")
+@click.option("--owner", metavar="User:NAME", help="Whose token it is. Default: the requester.")
 @click.option("--renewer", "renewers", multiple=True, metavar="User:NAME", help="Who else may renew and expire it.")
 @click.option("--days", type=click.FloatRange(0, min_open=True), help="Its longest life. Default: what brokers allow.")
 @query_options

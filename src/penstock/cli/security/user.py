@@ -50,9 +50,9 @@ def command() -> None:
 def add(
     name: str, mechanism: str, password_stdin: bool, password: str | None, iterations: int, connection: Connection
 ) -> None:
-    """Add a user, or give one a new password. The password is asked for; only what proves it reaches the brokers.
+    """Add a user, or give one a new password. The password is prompted for; only what proves it reaches the brokers.
 
-    Connections that are open stay open; connections.max.reauth.ms on the brokers says how long at most.
+    Connections that are open stay open; connections.max.reauth.ms on the brokers limits for how long.
     """
     import secrets
 
@@ -73,7 +73,7 @@ def add(
 @command.command("list")
 @query_options
 def list_users(connection: Connection, as_json: bool) -> None:
-    """List users and the mechanisms that they sign in by. Nobody is told passwords."""
+    """List users and the mechanisms that they sign in by. Passwords are never returned."""
     rows = [
         {"user": user, "mechanism": mechanism, "iterations": iterations}
         for user, mechanism, iterations in sorted(_known(connection))
@@ -109,7 +109,7 @@ def _mechanisms(choice: str) -> tuple[str, ...]:
 
 
 def read_password(given: str | None, *, from_stdin: bool) -> str:
-    """The password as given, from standard input, or asked for."""
+    """The password as given, from standard input, or prompted for."""
     if given is not None and from_stdin:
         raise click.UsageError("Use either --password or --password-stdin.")
     if from_stdin:
@@ -121,7 +121,7 @@ def read_password(given: str | None, *, from_stdin: bool) -> str:
             )
         given = str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
     if not given:
-        raise CommandFailure("the password is empty", "everybody could guess it", "choose a long one")
+        raise CommandFailure("the password is empty", "anyone could guess it", "choose a long one")
     return given
 
 

@@ -185,7 +185,7 @@ def delete(name: str, with_topics: bool, yes: bool, connection: Connection) -> N
             more = "" if len(topics) <= TOPICS_NAMED_MAX else f" and {len(topics) - TOPICS_NAMED_MAX} more"
             raise CommandFailure(
                 f"tenant {name} has {plural(len(topics), 'topic')}",
-                f"nobody would own {', '.join(topics[:TOPICS_NAMED_MAX])}{more}",
+                f"no tenant would own {', '.join(topics[:TOPICS_NAMED_MAX])}{more}",
                 "add --with-topics to delete them and their records",
             )
         what = (

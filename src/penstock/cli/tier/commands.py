@@ -108,7 +108,7 @@ def verify(
     quick: bool,
     as_json: bool,
 ) -> None:
-    """Compare a cluster's metadata with its objects and their checksums, and find what nobody knows of.
+    """Compare a cluster's metadata with its objects and their checksums, and find objects that nothing refers to.
 
     Ends with code 1 if something is missing or damaged.
     """

@@ -32,7 +32,7 @@ REPORTED_EVERY = 50
 LEFT_TO_DO = (
     "not in the bucket: groups' offsets, the state of share groups, access lists, users, quotas, schemas, and topics "
     "that are not tiered",
-    "groups start where auto.offset.reset says, unless their offsets are set: penstock group offsets GROUP --import "
+    "groups start as auto.offset.reset sets, unless their offsets are set: penstock group offsets GROUP --import "
     "FILE, or penstock group seek GROUP -t TOPIC --to @TIME",
 )
 
@@ -132,7 +132,7 @@ class Restore:
                 if isinstance(error, ApiError) and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
                 if time.monotonic() < deadline:
-                    # A broker that has not heard of the topic yet hears of it soon.
+                    # A broker that does not know the topic yet learns of it soon.
                     time.sleep(PAUSE_S)
                     continue
                 what = f"{plural(len(waiting), 'partition')} did not start in time"

@@ -38,7 +38,7 @@ PIPE_LINE_INTERVAL_S = 2.0
 def run_chaos(cluster: Nodes, duration_s: float | None, look: Callable[[], Iterable[str]] = tuple) -> None:
     """Make trouble until Ctrl-C or the time is up, read to the end, and fail when anything was lost or doubled.
 
-    `look` says what happened to whatever else runs beside the nodes.
+    `look` reports what happened to whatever else runs beside the nodes.
     """
     chaos = Chaos(cluster, random.Random(), look)
     with contextlib.suppress(KeyboardInterrupt):
@@ -98,7 +98,7 @@ class Chaos:
         deadline = time.monotonic() + END_TIMEOUT_S
         while (self.ledger.outstanding() or self.ledger.unread()) and time.monotonic() < deadline:
             self._tick(send=False)
-        # Time for a record that nobody expects any more, a duplicate, to show up.
+        # Time for a record that is not expected any more, a duplicate, to show up.
         until = time.monotonic() + 1
         while time.monotonic() < until:
             self._tick(send=False)
@@ -160,7 +160,7 @@ class Chaos:
             try:
                 self._producer.produce(TOPIC, value, partition=partition, on_delivery=self._note_delivery)
             except (KafkaException, BufferError) as error:
-                raise CommandFailure("the producer cannot go on", str(error)) from error
+                raise CommandFailure("the producer cannot continue", str(error)) from error
 
     def _note_delivery(self, error: Any, message: Any) -> None:
         _, partition, number = message.value().decode().split(":")
@@ -172,7 +172,7 @@ class Chaos:
 
     def _note_read(self, message: Any) -> None:
         if message.error() is not None:
-            # librdkafka goes on by itself after what a dying broker causes; a position that is gone is a loss.
+            # librdkafka recovers by itself from what a dying broker causes; a position that is gone is a loss.
             if message.error().name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
                 self._say(f"the consumer's position is gone: {message.error().str()}")
             return

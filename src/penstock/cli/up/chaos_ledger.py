@@ -63,7 +63,7 @@ class Ledger:
             self.lost += 1
 
     def note_failed(self, partition: int, number: int) -> None:
-        """The producer gave up: nothing was promised, and whether the record is there is nobody's business."""
+        """The producer gave up: nothing was promised, and whether the record is there is not checked."""
         self.failed += 1
         self.books[partition].failed.add(number)
         self.books[partition].missing.discard(number)

@@ -91,7 +91,7 @@ def command(
         secured = _secured(directory) if secure else None
         gateway = None if no_gateway else Gateway(host, http.rest, http.registry, directory / "gateway.log")
         registry = _registry_properties(gateway, secured)
-        # The metrics port asks nobody who is there.
+        # The metrics port does not authenticate clients.
         metrics_host = LOOPBACK if secure else host
         scheme = "https" if secure else "http"
         metrics = [f"{scheme}://{Address(metrics_host, each)}" for each in http.metrics]
@@ -109,7 +109,7 @@ def command(
                 click.echo(click.style("note: ", fg="yellow") + note)
             if check:
                 _check_gateway(gateway)
-                click.echo("it works; stopping, as --check asks")
+                click.echo("it works; stopping, as --check requests")
             elif chaos:
                 from penstock.cli.up.chaos import run_chaos
 
@@ -127,7 +127,7 @@ def _check_chaos(chaos: bool, nodes: int, duration_s: float | None) -> None:
     if chaos and nodes < 3:
         raise click.UsageError("--chaos kills nodes that others stand in for: add --nodes 3.")
     if duration_s is not None and not chaos:
-        raise click.UsageError("--for says how long --chaos lasts: add --chaos.")
+        raise click.UsageError("--for sets how long --chaos lasts: add --chaos.")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""Where `penstock up` keeps its data, and that nobody else uses them meanwhile."""
+"""Where `penstock up` keeps its data, and the lock that keeps other processes off them."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def _check_kind(directory: Path, secure: bool) -> None:
     if is_secured and not secure:
         raise CommandFailure(
             f"{directory} holds the data of a secured cluster",
-            "without --secure anybody could read and change them",
+            "without --secure any client could read and change them",
             "add --secure, or give this cluster data of its own: --data DIR or --ephemeral",
         )
     if secure and not is_secured and _nodes_at(directory):
         raise CommandFailure(
             f"{directory} holds the data of a cluster that is not secured",
             "it has no user who could sign in",
-            "give the secured cluster data of its own: --data DIR; docs/security.md says how an open one is closed",
+            "give the secured cluster data of its own: --data DIR; docs/security.md shows how an open one is closed",
         )
 
 

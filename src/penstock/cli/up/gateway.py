@@ -49,7 +49,7 @@ class HttpPorts:
 def http_ports(
     host: str, nodes: int, *, rest: int | None, registry: int | None, metrics: int | None, any_port: bool, gateway: bool
 ) -> HttpPorts:
-    """Ports for the gateway and for each node's metrics; those that nobody named are the usual ones, or any."""
+    """Ports for the gateway and for each node's metrics; those that were not named are the usual ones, or any."""
     wanted = [("the console", REST_PORT if rest is None else rest)]
     wanted += [("the schema registry", REGISTRY_PORT if registry is None else registry)]
     first = METRICS_PORT if metrics is None else metrics
@@ -128,7 +128,7 @@ class Gateway:
         return f"{self.scheme}://{url_host(self.host)}:{self.registry_port}"
 
     def launch(self, bootstrap_servers: str, client_file: Path | None = None) -> None:
-        """Start it without waiting for it; `client_file` says how it signs in to the brokers."""
+        """Start it without waiting for it; `client_file` has the settings with which it signs in to the brokers."""
         command = [*self.command, "-b", bootstrap_servers, "--host", self.host]
         command += [] if client_file is None else ["--command-config", str(client_file)]
         command += self.tls_options
@@ -184,7 +184,7 @@ class Gateway:
             self.failed_starts += 1
             self.given_up = self.failed_starts >= FAILED_STARTS_MAX
             self.restart_at = time.monotonic() + RESTART_PAUSE_S
-            what = "the brokers go on without it" if self.given_up else "trying again"
+            what = "the brokers continue without it" if self.given_up else "trying again"
             yield f"{error.what}: {what}; its log is {self.log}"
             return
         self.serves = True

@@ -37,7 +37,7 @@ class SupervisedNode:
 
     @property
     def address(self) -> str:
-        """The address that clients are told."""
+        """The address that is advertised to clients."""
         listeners = self.process.listeners
         known = (listeners[name] for name in (LISTENER, SECURE_LISTENER) if name in listeners)
         return next(known, f"{self.place.host}:{self.place.port}")

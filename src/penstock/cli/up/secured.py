@@ -2,7 +2,7 @@
 
 Everything lies in the data directory: the authority, passwords and the secret of delegation tokens are made once and
 kept below `security`; nodes get new certificates at each start. Nodes sign in to each other as a user of their own, so
-that the administrator's password can be changed like anybody's.
+that the administrator's password can be changed like any user's.
 """
 
 from __future__ import annotations

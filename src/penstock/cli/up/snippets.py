@@ -68,8 +68,8 @@ records = (
 records.selectExpr("offset", "CAST(value AS STRING)").show(truncate=False)
 """
 
-# The same for a secured cluster. Settings are read from the files that `up` has written, so that nobody's screen,
-# history or program shows a password.
+# The same for a secured cluster. Settings are read from the files that `up` has written, so that no screen,
+# # history or program shows a password.
 SECURE_PENSTOCK = """\
 import os
 

@@ -41,7 +41,7 @@ LATEST_TIERED = -5
 HIGH_WATERMARK = -1
 DELETE_TIMEOUT_MS = 15_000
 
-# A leader that does not know its partition has not heard of it yet, or it was just deleted.
+# A leader that does not know its partition has not learned of it yet, or it was just deleted.
 PASSING = RETRIABLE | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 T = TypeVar("T")

@@ -71,7 +71,7 @@ class PlainExchange:
         if authorization not in ("", user):
             raise SignInRefused(
                 "Authentication failed: Client requested an authorization id that is different from username",
-                "it wants to act as somebody else",
+                "it wants to act as another user",
                 user,
             )
         expected = self._passwords.get(user, "")

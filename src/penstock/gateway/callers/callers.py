@@ -3,9 +3,9 @@
 Theory of operation. A request presents credentials. If the brokers have accepted the same ones within the last seconds
 (`sign_in_s`), the request goes to the session that they opened. If not, the brokers are asked, once for all requests
 that wait for the same answer. A rejection closes the session that the credentials opened, and is not remembered: the
-next request asks again, as far as the limits on failures let it.
+next request checks again, as far as the limits on failures let it.
 
-Sessions are found by who the caller is, and never by anything else that a request says: by user and password, by the
+Sessions are found by who the caller is, and never by anything else in a request: by user and password, by the
 issuer and subject of a token that the brokers have accepted, by the principal of a certificate. A caller that sends
 nothing for a while loses its session, with its consumers. Sessions with streams that last longer than a sign-in are
 verified meanwhile, so that a deleted user's streams end.
@@ -45,7 +45,7 @@ ENTRY_BYTES = 1_000
 WRONG = "the brokers don't accept this user and password"
 WRONG_TOKEN = "the brokers don't accept this token"
 
-# What tells sessions apart.
+# What distinguishes sessions.
 Key = tuple[str, ...]
 
 
@@ -65,7 +65,7 @@ class Accepted:
 
 
 def claimed_name(presented: Presented) -> str:
-    """Who a request says that it is, by which its failures are counted; never empty."""
+    """The name that a request claims, by which its failures are counted; never empty."""
     if presented.method != BEARER:
         return presented.name
     claims = token_claims(presented.secret)
@@ -88,7 +88,7 @@ class Callers:
         # The address that each session was opened from.
         self._opened_from: dict[Key, str] = {}
         self._tokens: dict[Key, DelegationToken] = {}
-        # The last token of each session of a bearer, which librdkafka asks for.
+        # The last token of each session of a bearer, which librdkafka requests.
         self._bearers: dict[Key, tuple[str, float]] = {}
         self._verifying: dict[bytes, asyncio.Task[Accepted]] = {}
         # Sign-ins that wait for others of their address or user to end.

@@ -1,1 +1,1 @@
-"""What a node tells of itself over HTTP: metrics for Prometheus, and whether it lives and serves."""
+"""What a node reports about itself over HTTP: metrics for Prometheus, and whether it lives and serves."""

@@ -21,7 +21,7 @@ METADATA_LAG_MAX = 1_000
 
 
 class Check(NamedTuple):
-    """One condition. `reason` says why it is not met, and is empty when it is."""
+    """One condition. `reason` is why it is not met, and is empty when it is."""
 
     name: str
     ok: bool
@@ -69,7 +69,7 @@ def quorum_checks(raft: RaftDriver | None) -> Iterable[Check]:
         return
     yield Check("metadata log", not raft.is_failed, "the metadata log failed; see the log" if raft.is_failed else "")
     knows = known_leader(raft) >= 0
-    yield Check("quorum leader", knows, "" if knows else "nobody is known to lead the metadata quorum")
+    yield Check("quorum leader", knows, "" if knows else "the metadata quorum has no known leader")
     behind = raft.quorum.high_watermark - raft.applied_offset
     reason = f"{behind} committed records are yet to be applied" if behind > METADATA_LAG_MAX else ""
     yield Check("metadata", not reason, reason)

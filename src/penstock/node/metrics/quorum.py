@@ -45,7 +45,7 @@ DECISION_SECONDS = histogram(
     "Seconds from asking the controller for any decision to its being committed.",
 )
 QUORUM_STATE = gauge("kafka_server_raftmetrics_current_state", "What this node is in the quorum.", ("current_state",))
-QUORUM_LEADER = gauge("kafka_server_raftmetrics_current_leader", "Who leads the quorum; -1 if nobody does.")
+QUORUM_LEADER = gauge("kafka_server_raftmetrics_current_leader", "The leader of the quorum; -1 if there is none.")
 QUORUM_EPOCH = gauge("kafka_server_raftmetrics_current_epoch", "The quorum's epoch.")
 QUORUM_HIGH_WATERMARK = gauge("kafka_server_raftmetrics_high_watermark", "The metadata log is committed up to here.")
 QUORUM_END = gauge("kafka_server_raftmetrics_log_end_offset", "The metadata log ends here.")

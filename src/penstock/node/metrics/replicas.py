@@ -50,7 +50,7 @@ MAX_LAG = gauge(
 TAKEOVERS = histogram(
     "penstock_leader_takeover_duration_seconds",
     "Seconds from the former leader's last answer to the moment that this broker led, a partition each; "
-    "for so long nobody could write to it.",
+    "for so long no client could write to it.",
 )
 LOG_BYTES = gauge("penstock_log_size_bytes", "Bytes in all logs of this broker.")
 LOG_SEGMENTS = gauge("penstock_log_segments", "Segments in all logs of this broker.")

@@ -1,12 +1,12 @@
 """A broker's membership in its cluster: it registers, sends heartbeats, serves while unfenced, and shuts down.
 
-    registered, fenced ──caught up with the metadata──▶ active ──asks to leave──▶ shutting down ──leads nothing──▶ gone
+    registered, fenced ──caught up with the metadata──▶ active ──wants to stop──▶ shutting down ──leads nothing──▶ gone
            ▲                                              │
             └── no heartbeat reached the controller for broker.session.timeout.ms
 
 A broker registers once per start and keeps the epoch that the controller assigned. Heartbeats continue while it is
 fenced, which is how it is unfenced again. STALE_BROKER_EPOCH means that the controller has registered a newer
-incarnation of this broker: this one says so with every heartbeat, and nobody sends it clients any more.
+incarnation of this broker: this one reports that with every heartbeat, and clients are no longer sent to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger("penstock.runtime")
 
 
 class RegistrationRefused(Exception):
-    """The controller rejects this broker; the message says why and what to do."""
+    """The controller rejects this broker; the message contains the reason and what to do."""
 
 
 class BrokerLifecycle:
@@ -64,7 +64,7 @@ class BrokerLifecycle:
         self._is_released = False
         self.broker_epoch = -1
         self.is_fenced = True
-        # The failed directories that the controller has heard of.
+        # The failed directories that were reported to the controller.
         self.reported_offline: frozenset[Uuid] = frozenset()
 
     async def register(self, request: BrokerRegistrationRequest, timeout_ms: int) -> None:

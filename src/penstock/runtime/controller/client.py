@@ -123,8 +123,8 @@ class ControllerClient:
     def leader_changed(self, leader_id: int) -> None:
         """Stop waiting for answers of earlier leaders: one that hangs would block us.
 
-        The same node may lead again. If its machine was restarted it knows nothing of the request, and nobody closed
-        the connection.
+        The same node may lead again. If its machine was restarted it knows nothing of the request, and the
+        connection was not closed.
         """
         if leader_id < 0:
             return

@@ -61,7 +61,7 @@ Charge = Callable[[int], None]
 
 
 def _free(partitions: int) -> None:
-    """Nobody pays."""
+    """No quota is charged."""
 
 
 class Controller:
@@ -236,7 +236,7 @@ class Controller:
         return self._raft.decide(lambda image: directories.assign_replicas(image, request, self._rules()))
 
     async def alter_partition(self, request: AlterPartitionRequest) -> list[AlterPartitionResponseTopicData]:
-        """Change the in-sync replicas of partitions, as their leader asks."""
+        """Change the in-sync replicas of partitions, as their leader requests."""
         rows: dict[Uuid, list[AlterPartitionResponsePartitionData]] = {}
         for piece in alter_partition.pieces(request, RECORDS_PER_DECISION):
             for topic in await self._raft.decide(partial(self._alter_partition, piece)):

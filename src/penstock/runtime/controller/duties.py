@@ -4,8 +4,9 @@ It starts when this node becomes the active controller and stops when it no long
 start again with every active controller, and whatever an earlier one left unfinished is visible in the image.
 
 The departure of one broker can change every partition of a big cluster. Such work is split into decisions of a bounded
-size, the partitions that lose their leader first, so that other decisions are made in between and nobody waits long.
-The record that fences the broker comes last: until it is written the work continues, on whichever controller is active.
+size, the partitions that lose their leader first, so that other decisions are made in between and no request waits
+long. The record that fences the broker comes last: until it is written the work continues, on whichever controller is
+active.
 """
 
 from __future__ import annotations

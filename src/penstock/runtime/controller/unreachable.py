@@ -1,4 +1,4 @@
-"""Stands in for the quorum when no active controller could be reached: it rejects everything, and says why."""
+"""Stands in for the quorum when no active controller could be reached: it rejects everything, with the reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Asks how far groups have come, so that producers of the topics that name them can be held back.
 
-Off the path of data: a task asks the groups' coordinators, and a produce only looks at what they last said. As long as
-no topic names a group there is nothing to ask, and the cost is one look at an empty table per request.
+Off the path of data: a task queries the groups' coordinators, and a produce only looks at their last answers. As long
+as no topic names a group there is nothing to ask, and the cost is one look at an empty table per request.
 """
 
 from __future__ import annotations

@@ -15,10 +15,11 @@ from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 
-# The markers of one request are answered together: a partition that takes longer is asked again, without the others.
+# The markers of one request are answered together: a partition that takes longer gets another request, without the
+# others.
 COMMIT_TIMEOUT_S = 5.0
 
-# A marker: topic id and partition, leader epoch, producer id and epoch, and what it says.
+# A marker: topic id and partition, leader epoch, producer id and epoch, and commit or abort.
 Key = tuple[Uuid, int, int, int, int, EndMarker]
 # Writes one partition's marker for a producer id and epoch; completes when it is committed, fails with ApiError.
 WriteMarker = Callable[[TopicPartition, int, int, EndMarker], Awaitable[None]]

@@ -9,8 +9,8 @@ A partition answers INVALID_PRODUCER_EPOCH when a later epoch of the producer ha
 after the transaction had ended, so nothing of it is open there.
 
 Transactions of version 1 share their producer's epoch. So that a copy of a marker that comes late does not end the next
-one, a marker says where its transaction began in the partition. Its leader tells, and the marker is sent once more
-(ADR 20).
+one, a marker contains where its transaction began in the partition. The partition's leader reports that, and the marker
+is sent once more (ADR 20).
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ _EXPECTED = frozenset(
 
 @dataclass(slots=True)
 class Delivery:
-    """Markers to deliver. `report` is called with partitions that have theirs, `is_wanted` says whether to go on."""
+    """Markers to deliver. `report` is called with partitions that have theirs, `is_wanted` is whether to continue."""
 
     markers: Markers
     report: Callable[[list[TopicPartition]], None]
     is_wanted: Callable[[], bool]
-    # Where the transaction began, in partitions that told.
+    # Where the transaction began, in partitions that reported it.
     first_offsets: dict[TopicPartition, int] = field(default_factory=dict)
 
     def first_offsets_of(self, topic: str, indexes: Iterable[int]) -> list[int]:
-        """What a marker has to say; nothing where the epoch says it all."""
+        """The first offsets that a marker must contain; none where the epoch suffices."""
         if self.markers.transaction_version >= EPOCH_BUMPS:
             return []
         return [self.first_offsets.get(TopicPartition(topic, index), NO_OFFSET) for index in indexes]

@@ -11,8 +11,8 @@ and then revert it mostly do so within a millisecond, so that by the time of the
 Records are encoded before they are replayed. An event whose records the log would refuse for their size fails alone:
 in a batch with those of others it would fail them all.
 
-An answer that needs no record is not confirmed by other replicas. A broker that was replaced and has not heard of it
-would answer from what it knew then; what makes clients give up is told only by one that surely leads.
+An answer that needs no record is not confirmed by other replicas. A broker that was replaced and has not learned it
+would answer from what it knew then; only one that surely leads returns what makes clients give up.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ logger = logging.getLogger("penstock.coordinator")
 
 
 async def always(_: Partition) -> bool:
-    """For a broker that nobody could replace."""
+    """For a broker that no other could replace."""
     return True
 
 
@@ -505,5 +505,5 @@ def _refuse(replies: list[Reply], error: ApiError) -> None:
         assert isinstance(reply.token, asyncio.Future)
         if not reply.token.done():
             reply.token.set_exception(error)
-            # The caller may have disconnected; nobody needs to retrieve the exception.
+            # The caller may have disconnected; the exception need not be retrieved.
             reply.token.exception()

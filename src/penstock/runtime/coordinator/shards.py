@@ -177,7 +177,7 @@ class Coordinator(Generic[ShardT]):
         return sum(not host.is_loaded for host in self._hosts.values())
 
     def _reload(self, partition: Partition) -> None:
-        """Load a shard again that could not be written; after a pause that doubles while that goes on."""
+        """Load a shard again that could not be written; after a pause that doubles while it fails."""
         index, now_ms = partition.name.partition, self._env.monotonic_ms()
         pause_s, reloaded_ms = self._reloads.get(index, (0.0, 0))
         if now_ms - reloaded_ms > 2_000 * RELOAD_PAUSE_MAX_S:

@@ -1,4 +1,4 @@
-"""Verifies writes in transactions: asks the coordinator whether their partition is part of it (KIP-890).
+"""Verifies writes in transactions: queries the coordinator whether their partition is part of it (KIP-890).
 
 Only the first write to a partition in a transaction has to wait for that.
 """

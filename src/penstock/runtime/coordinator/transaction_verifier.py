@@ -1,6 +1,6 @@
 """Asks transaction coordinators whether partitions are part of a producer's open transaction, before the first write.
 
-A produce that was delayed past its transaction's end would otherwise start one that nobody ever ends. For clients of
+A produce that was delayed past its transaction's end would otherwise start one that is never ended. For clients of
 version 2 this request also adds the partition to the transaction (`adds`). There is one request at a time per broker,
 with all pending questions, each transactional id at most once.
 
@@ -52,7 +52,7 @@ class Question:
     waiting: dict[TopicPartition, asyncio.Future[ErrorCode]] = field(default_factory=dict)
 
     def answer(self, errors: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> None:
-        """Answer everybody who waits."""
+        """Answer all requests that wait."""
         for partition, future in self.waiting.items():
             if not future.done():
                 future.set_result(errors.get(partition, otherwise))
@@ -78,7 +78,7 @@ class TransactionVerifier:
         self._coordinator_of = coordinator_of
         self._retry_ms = retry_ms
         self._retry_max_ms = retry_max_ms
-        # By coordinator, and then by what is asked.
+        # By coordinator, and then by kind of request.
         self._questions: dict[int, dict[tuple[str, ProducerIdentity, bool], Question]] = {}
         # Brokers that have a task asking them.
         self._busy: set[int] = set()
@@ -126,7 +126,7 @@ class TransactionVerifier:
                 else:
                     _answer(questions, response)
                 finally:
-                    # Whatever went wrong, nobody waits for ever.
+                    # Whatever went wrong, no request waits for ever.
                     for question in questions:
                         question.answer({}, ErrorCode.NETWORK_EXCEPTION)
         finally:

@@ -1,1 +1,1 @@
-"""Counts the keys of partitions when somebody asks."""
+"""Counts the keys of partitions on request."""

@@ -1,6 +1,6 @@
 """Counts keys at the end of partitions: what to read is located on the loop, and read and counted in a process.
 
-Nothing is kept and nothing is counted while nobody asks. An answer has a budget of records, bytes and time, which the
+Nothing is kept and nothing is counted without a request. An answer has a budget of records, bytes and time, which the
 partitions of the request share; when it is used up, what was counted until then is the answer.
 """
 

@@ -60,7 +60,7 @@ class CleanerCounters:
 
 
 class Cleaner:
-    """Cleans compacted logs. `uncleanable` says why partitions are skipped until the next start."""
+    """Cleans compacted logs. `uncleanable` has the reasons why partitions are skipped until the next start."""
 
     def __init__(self, env: Env, partitions: Partitions, settings: Callable[[], NodeSettings]) -> None:
         self._env = env

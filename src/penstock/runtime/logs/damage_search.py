@@ -21,7 +21,7 @@ Pace = Callable[[int], Awaitable[None]]
 
 
 async def at_once(_: int) -> None:
-    """The pace of a search that somebody waits for."""
+    """The pace of a search that a request waits for."""
 
 
 async def find_damage(env: Env, log: Log, wanted: SegmentToCheck, pace: Pace) -> CorruptLogError | None:

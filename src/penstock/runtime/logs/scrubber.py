@@ -131,5 +131,5 @@ class Scrubber:
             self._failed(directory, error)
 
     def _failed(self, directory: LogDirectory, error: StorageError) -> None:
-        logger.warning("the search for damage in %s goes on after an error: %s", directory.path, error)
+        logger.warning("the search for damage in %s continues after an error: %s", directory.path, error)
         self._partitions.check_disk(error)

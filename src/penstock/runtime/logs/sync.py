@@ -1,4 +1,4 @@
-"""Group commit: one sync of a log serves everybody who waits for it.
+"""Group commit: one sync of a log serves all requests that wait for it.
 
 At most one sync of a log is in progress. Requests that arrive meanwhile get the next one, which starts as soon as the
 first is done and covers all of them. A failed sync fails the log: after an EIO the kernel may have dropped the very
@@ -267,7 +267,7 @@ class LogSync:
         for future in failing:
             if not future.done():
                 future.set_exception(error)
-                # The caller may have disconnected; nobody needs to retrieve the exception.
+                # The caller may have disconnected; the exception need not be retrieved.
                 future.exception()
 
 

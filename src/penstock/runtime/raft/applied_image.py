@@ -41,7 +41,7 @@ class AppliedImage:
         self._listeners.append(listener)
 
     def reached(self, offset: int) -> asyncio.Future[None]:
-        """Completes when everything before `offset` is in the image, whoever leads."""
+        """Completes when everything before `offset` is in the image, on leader and followers alike."""
         return self._wait(self._followers, offset)
 
     def committed(self, offset: int) -> asyncio.Future[None]:

@@ -70,7 +70,7 @@ class RaftDriver:
     """The metadata log of this node, and the image of its committed records.
 
     `voters` and `addresses` are the static quorum of `controller.quorum.voters`; voters in the log (KIP-853) override
-    them. A node that is not a voter follows as an observer. `bootstrap` are controllers to ask for the leader, for a
+    them. A node that is not a voter follows as an observer. `bootstrap` are controllers to query for the leader, for a
     node that knows no voters yet.
     """
 
@@ -220,7 +220,7 @@ class RaftDriver:
         self._leader_listeners.append(listener)
 
     def applied(self, offset: int) -> asyncio.Future[None]:
-        """A future that completes when everything before `offset` is in the image, whoever leads."""
+        """A future that completes when everything before `offset` is in the image, on leader and followers alike."""
         return self._applied.reached(offset)
 
     def committed(self, offset: int) -> asyncio.Future[None]:
@@ -309,7 +309,7 @@ class RaftDriver:
             effects = Effects(persist=self.quorum.election)
         try:
             if effects.persist is not None and not self._persist(effects.persist):
-                # What cannot be persisted did not happen: to everybody else it is as if a message were lost.
+                # What cannot be persisted did not happen: to all other nodes it is as if a message were lost.
                 self.quorum.restore(before)
                 if isinstance(event, Started):
                     asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._step, event)

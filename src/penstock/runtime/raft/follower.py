@@ -1,8 +1,8 @@
 """Fetches entries from the leader, one request at a time, and appends them to the log.
 
-A fetch tells the leader how far this log is on disk, so the quorum sends none while entries are not synced. A response
-only counts if it belongs to the newest fetch and the log has not changed since. When the leader's log does not reach
-back far enough, its snapshot is fetched in pieces, checked, and replaces the log.
+A fetch reports to the leader how far this log is on disk, so the quorum sends none while entries are not synced. A
+response only counts if it belongs to the newest fetch and the log has not changed since. When the leader's log does not
+reach back far enough, its snapshot is fetched in pieces, checked, and replaces the log.
 """
 
 from __future__ import annotations

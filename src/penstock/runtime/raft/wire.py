@@ -1,7 +1,7 @@
 """Converts the core's messages to and from Kafka's: Vote, Begin- and EndQuorumEpoch, Fetch, FetchSnapshot.
 
 Every message is about one partition, the metadata log's. A response carries the epoch and leader that its sender knows;
-an error beside them only says how the request's epoch compares, and adds nothing for the core.
+an error beside them only states how the request's epoch compares, and adds nothing for the core.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FETCH_BYTES_MAX = 8 * 1024 * 1024
 
 
 class Sender(NamedTuple):
-    """What every request says about its sender."""
+    """What every request contains about its sender."""
 
     node_id: int
     directory_id: Uuid

@@ -47,7 +47,7 @@ class CommitWaiters:
 
 
 def fail_quietly(future: asyncio.Future[Any], error: ApiError) -> None:
-    """Fail a future. The caller may have disconnected; nobody needs to retrieve the exception."""
+    """Fail a future. The caller may have disconnected; the exception need not be retrieved."""
     if not future.done():
         future.set_exception(error)
         future.exception()

@@ -3,14 +3,16 @@
 A read, a compaction, the opening of a log or the scrubber meets damage. The segment is read once more, as a whole; only
 damage that is found again counts. Then, step by step, always by the committed metadata:
 
-1. The controller is told (in the reserved directory LOST, with `kept_records`: the replica can be read). Where enough
-   others are in sync, the replica leaves them, and one of the others leads. Where too few are, it stays in sync, since
-   it has all but what is damaged, and another one leads. Where there is none it keeps leading: it is the last copy.
+1. It is reported to the controller (in the reserved directory LOST, with `kept_records`: the replica can be read).
+   Where enough others are in sync, the replica leaves them, and one of the others leads. Where too few are, it stays in
+   sync, since it has all but what is damaged, and another one leads. Where there is none it keeps leading: it is the
+   last copy.
 2. Once it is neither in sync nor eligible, another one leads, and no later report of it is under way, nothing that was
    acknowledged depends on it any more.
    Its directory is renamed and kept, and it begins with an empty log.
-3. The controller is told of that (the replica's directory, without `kept_records`) and starts a new leader epoch, so
-   that nothing the leader knew of its progress counts. It follows, and is in sync again when it has everything.
+3. That is reported to the controller (the replica's directory, without `kept_records`), which starts a new leader
+   epoch, so that nothing the leader knew of its progress counts. It follows, and is in sync again when it has
+   everything.
 
 A replica that could not be opened because it is damaged is in LOST already, and is treated in the same way from step 2
 on. One that is in LOST and becomes the only one that could be elected is announced in its directory again.
@@ -31,7 +33,7 @@ from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.files import CorruptLogError, StorageError
 
-# How often it is looked what is next for damaged replicas, and how often the controller is asked about one.
+# How often the next step for damaged replicas is checked, and how often the controller is queried about one.
 LOOK_S = 0.5
 REPORT_MS = 10_000
 # How fast a log is read if it is not known where its damage is.

@@ -64,7 +64,7 @@ class DirectoryAssignments:
         self._partitions = partitions
         self._ask = ask_controller
         self._broker_epoch = broker_epoch
-        # What the controller is to be told, and who waits for it.
+        # What the controller is to be sent, and who waits for it.
         self._due: dict[Key, Report] = {}
         self._waiters: dict[Key, asyncio.Future[bool]] = {}
         self._wake = asyncio.Event()
@@ -173,7 +173,7 @@ class DirectoryAssignments:
             self._wake.set()
 
     def _note_failed(self, directory: LogDirectory) -> None:
-        """The controller must take a failed directory's replicas for offline, whatever it was told before."""
+        """The controller must take a failed directory's replicas for offline, whatever was reported before."""
         for name in sorted(directory.partitions):
             partition = self._partitions.get(*name)
             if partition is None:

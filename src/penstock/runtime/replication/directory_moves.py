@@ -1,7 +1,7 @@
 """Moves replicas between the data directories of this broker (KIP-113); `core/replica/directory_move` has the order.
 
 The copying is done by workers, a piece at a time, within replica.alter.log.dirs.io.max.bytes.per.second. Only the last
-piece is copied on the loop, in the turn in which the logs change places. A move that a restart interrupts goes on after
+piece is copied on the loop, in the turn in which the logs change places. A move that a restart interrupts resumes after
 it: the directory that was being filled is still there.
 """
 
@@ -52,7 +52,7 @@ class Move:
         self.is_announced = False
         # The log start offset that the target's checkpoint has; -1 for none yet.
         self.noted_start = -1
-        # Whether the future replica is removed, as nobody wants it any more.
+        # Whether the future replica is removed, as it is no longer wanted.
         self.is_cancelled = False
         self.task: asyncio.Task[None]
 
@@ -398,7 +398,7 @@ class DirectoryMoves:
         return self._assignments.assign(partition, home, kept_records=home.failure is None)
 
     async def _remove(self, move: Move) -> None:
-        """Remove a future replica that nobody wants, after the controller knows that the replica stays."""
+        """Remove a future replica that is not wanted, after the controller knows that the replica stays."""
         partition = move.partition
         move.target.futures.pop(partition.name, None)
         if move.is_announced and self._is_here(partition):

@@ -32,7 +32,7 @@ class Key(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result for one partition. `is_moved` says that what is asked for is only in object storage."""
+    """The result for one partition. `is_moved` is set if what is requested is only in object storage."""
 
     key: Key
     data: PartitionData
@@ -41,12 +41,12 @@ class Found(NamedTuple):
 
 
 def is_follower(request: FetchRequest) -> bool:
-    """Whether a broker fetches; which of the two fields says so depends on the version."""
+    """Whether a broker fetches; which of the two fields shows it depends on the version."""
     return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 
 def wanted_in(request: FetchRequest) -> Iterator[tuple[Key, Wanted]]:
-    """The partitions in a request, and what it asks for each."""
+    """The partitions in a request, and what it requests of each."""
     for topic in request.topics:
         for row in topic.partitions:
             yield (

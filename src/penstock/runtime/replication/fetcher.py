@@ -2,8 +2,8 @@
 
 One request is in flight at a time. In a fetch session (KIP-227) it names only partitions whose offset changed since
 the last one. Every request carries the epoch of the follower's last batch; if the leader's log diverges, the response
-says where to truncate (KIP-595), and the next request continues from there. A partition with an error is left out of
-the session for a backoff that doubles with every failure.
+contains where to truncate (KIP-595), and the next request continues from there. A partition with an error is left out
+of the session for a backoff that doubles with every failure.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class ReplicaFetcher:
 
     def _continue_session(self, response: FetchResponse) -> bool:
         if response.error_code:
-            logger.debug("broker %d asks for a new fetch session: error %d", self._leader_id, response.error_code)
+            logger.debug("broker %d requires a new fetch session: error %d", self._leader_id, response.error_code)
             self._begin_session()
             return False
         if response.session_id:
@@ -350,7 +350,7 @@ class ReplicaFetcher:
         try:
             if row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
                 offset = divergence(partition, EndOffset(*row.diverging_epoch))
-                # Even if no record is truncated, the last epoch is another one, and the leader must be told.
+                # Even if no record is truncated, the last epoch is another one, and the leader must learn it.
                 self._truncate(followed, truncation(partition, offset, now_ms))
                 return
             if row.records:

@@ -68,7 +68,7 @@ class FollowerFetch:
         self._views: dict[int, FollowerView] = {}
         # Parked fetches by follower.
         self._parked: dict[int, dict[LongPoll[FetchResponse], None]] = {}
-        # Completes with the next fetch, if anybody waits for it.
+        # Completes with the next fetch, if a caller waits for it.
         self._next_fetch: asyncio.Future[None] | None = None
 
     def fetch(
@@ -183,7 +183,7 @@ class _FollowerReads:
         self._throttle = throttle
 
     def collect(self, view: FollowerView, request: FetchRequest, api_version: int, *, is_news: bool) -> list[Found]:
-        """What there is for a follower. `is_news` says that its offsets have just arrived, and show progress."""
+        """What there is for a follower. `is_news` is set if its offsets have just arrived, and show progress."""
         now_ms = self._env.monotonic_ms()
         by_id = api_version >= TOPIC_IDS_SINCE
         replica, broker_epoch = _replica(request, api_version)

@@ -123,5 +123,5 @@ class Watch:
         self._view.mark_dirty(self._key, 0)
 
     def changed(self) -> None:
-        """The follower must be told."""
+        """The follower must be notified."""
         self._view.mark_dirty(self._key, EVERYTHING)

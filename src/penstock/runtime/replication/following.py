@@ -67,7 +67,7 @@ def take_watermarks(partition: Partition, high_watermark: int, log_start_offset:
 
 
 def divergence(partition: Partition, leader_end: EndOffset) -> int:
-    """Where to truncate what the leader does not have; `leader_end` says where the logs diverge."""
+    """Where to truncate what the leader does not have; `leader_end` is where the logs diverge."""
     log = partition.log
     local = log.epochs.end_offset_for(leader_end.epoch, log.end_offset)
     return truncation_offset(*leader_end, *local, log.end_offset)

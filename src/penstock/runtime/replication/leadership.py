@@ -1,12 +1,12 @@
 """Whether this broker still leads a partition, for answers that do harm if another one has replaced it unheard.
 
-What is appended needs no such question: in-sync replicas confirm it. What a leader or coordinator answers from memory
-does. Two ways to ask:
+What is appended needs no such check: in-sync replicas confirm it. What a leader or coordinator answers from memory
+does. Two ways to check:
 
-- `is_sure` looks at what was heard of late: the controller said that this broker knows everything, or all brokers that
+- `is_sure` looks at what arrived lately: the controller answered that this broker knows everything, or all brokers that
   could be elected in its place still follow it. One that leads does not. A broker that is cut off notices within a
-  second, which is cheap enough to ask for every fetch.
-- `confirm` asks anew: each of those brokers fetches the partition with a request that it sent after the question.
+  second, which is cheap enough to check for every fetch.
+- `confirm` checks anew: each of those brokers fetches the partition with a request that it sent after the call.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Followers(Protocol):
 
 
 class Leadership:
-    """Answers for this broker. `is_current` says whether the controller was heard of late."""
+    """Answers for this broker. `is_current` returns whether the controller answered lately."""
 
     def __init__(self, env: Env, is_current: Callable[[], bool], followers: Followers) -> None:
         self._env = env
@@ -61,7 +61,7 @@ class Leadership:
         self._asked: dict[Partition, asyncio.Future[bool]] = {}
 
     def is_sure(self, partition: Partition) -> bool:
-        """Whether nobody else can have led this partition for more than a second."""
+        """Whether no other broker can have led this partition for more than a second."""
         leading = partition.leading
         if leading is None or self._is_current():
             return leading is not None

@@ -190,7 +190,7 @@ class Partition:
         return self.state.leader_epoch
 
     def make_leader(self, node_id: int, known: PartitionState, now_ms: int) -> bool:
-        """Lead as the metadata says; returns whether that started a leader epoch.
+        """Lead as the metadata requires; returns whether that started a leader epoch.
 
         Within an epoch only the replicas and the in-sync replicas change. Outdated states are ignored.
         """
@@ -217,7 +217,7 @@ class Partition:
             leaving_replicas=known.removing_replicas,
         )
         self.leading.damaged_replicas = _damaged_in(known)
-        # Followers that ask for the end of an older epoch get this one's start, before it has a batch.
+        # Followers that request the end of an older epoch get this one's start, before it has a batch.
         log.assign_epoch(known.leader_epoch, log.end_offset)
         # Other batches may have been replicated since.
         self._recalled.clear()
@@ -314,7 +314,7 @@ class Partition:
         if leading is not None and not leading.has_enough_in_sync:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(leading.in_sync_replicas)} replicas are in sync, and min.insync.replicas asks for "
+                f"{len(leading.in_sync_replicas)} replicas are in sync, and min.insync.replicas requires "
                 f"{leading.min_in_sync}",
             )
 

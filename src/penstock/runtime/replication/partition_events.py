@@ -53,7 +53,7 @@ class PartitionEvents:
     def on_joinable(self, listener: Listener) -> None:
         """Have `listener` called when the in-sync replicas may have to be proposed again.
 
-        A follower may now be accepted, or the controller must be told that the leader commits without some.
+        A follower may now be accepted, or the controller must learn that the leader commits without some.
         """
         self._on_joinable.append(listener)
 

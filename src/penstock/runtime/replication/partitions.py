@@ -115,7 +115,7 @@ class Partitions(PartitionEvents):
         self._dropping: set[asyncio.Task[None]] = set()
         # Partitions that the metadata changed while their logs were being truncated.
         self._deferred: set[tuple[Uuid, int]] = set()
-        # None where nobody else could lead, or nobody serves followers yet.
+        # None where no other broker could lead, or followers are not served yet.
         self.leadership: Leadership | None = None
         self._opener = ReplicaOpener(env, self._opened)
         # What the metadata changed of partitions that are being opened, also in topics of the same name, by that name.

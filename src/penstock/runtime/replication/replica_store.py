@@ -113,7 +113,7 @@ class ReplicaStore:
         self._preferred[name] = directory.directory_id
 
     def place(self, name: TopicPartition, topic_id: Uuid, wanted: Uuid, settings: LogSettings) -> Placement:
-        """The location of a replica. A new one goes where somebody asked for it, or into the directory with the id
+        """The location of a replica. A new one goes where it was requested, or into the directory with the id
         `wanted`, or where there is the most space.
 
         A cordoned directory gets one only if no other directory works: the controller chose this broker then. Raises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-# More bytes than anybody waits for: every parked fetch must look again.
+# More bytes than any fetch waits for: every parked fetch must look again.
 EVERYTHING = 2**62
 
 

@@ -58,7 +58,7 @@ class SchemaGuard:
             self.watched.pop(partition.name.topic, None)
 
     def check(self, batches: Iterable[Produced]) -> tuple[Refusals, list[Unchecked]]:
-        """What is rejected whatever the registry says, and what it must be asked about."""
+        """What is rejected whatever the registry contains, and what must be checked with it."""
         refusals: dict[RequestedPartition, ApiError] = {}
         unchecked = []
         for place, partition, records in batches:

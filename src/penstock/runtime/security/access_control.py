@@ -37,7 +37,7 @@ Denied = Callable[[Asker, Operation, ResourceType, str], None]
 
 
 class AccessControl:
-    """Decides on requests. Without an authorizer (`None`) everybody may do everything."""
+    """Decides on requests. Without an authorizer (`None`) every client may do everything."""
 
     def __init__(self, authorizer: Authorizer | None = None) -> None:
         self._authorizer = authorizer

@@ -30,7 +30,7 @@ REPEATS_CHECK_S = 2.0
 # What is left is given this long when a node stops.
 FLUSH_S = 2.0
 
-# Denials of these are told by their responses, with all that they were about.
+# Denials of these are recorded from their responses, with all that they were about.
 TOLD_BY_RESPONSES = AUDITED - {ApiKey.OFFSET_COMMIT}
 DENIALS = frozenset(
     {
@@ -63,7 +63,7 @@ class AuditTrail:
     """Collects events from the moment it is created, and writes them once it is started."""
 
     def __init__(self, env: Env, node_id: int, queue_max: int, *, is_on: bool, logs: bool) -> None:
-        """With `logs` events go to the logger; `is_on` says whether anything is collected at all."""
+        """With `logs` events go to the logger; `is_on` is whether anything is collected at all."""
         self.is_on = is_on or logs
         self._env = env
         self._node_id = node_id
@@ -87,7 +87,7 @@ class AuditTrail:
     def changed(self, client: Doer, api_key: int, request: Any, response: Any) -> None:
         """A request that changes the cluster was answered."""
         if client.is_forwarded:
-            # The broker that serves the client tells it.
+            # The broker that serves the client records it.
             return
         changes = changes_of(api_key, request, response)
         who = _who(client)
@@ -112,7 +112,7 @@ class AuditTrail:
             self._add(AuditEvent(EventType.CHANGE, who, APIS[api_key].name, details=details_of(more)))
 
     def denied(self, asker: Any, operation: Operation, kind: ResourceType, name: str) -> None:
-        """Somebody was denied something; a listener of `AccessControl`."""
+        """A client was denied something; a listener of `AccessControl`."""
         api_key = getattr(asker, "api_key", -1)
         if getattr(asker, "is_forwarded", True) or api_key in TOLD_BY_RESPONSES:
             return
@@ -139,7 +139,7 @@ class AuditTrail:
             self._add(event, may_repeat=True)
 
     def sign_in_refused(self, client: Doer, mechanism: str, user: str, reason: str) -> None:
-        """Somebody could not sign in."""
+        """A client could not sign in."""
         event = AuditEvent(
             EventType.SIGN_IN_REFUSED,
             _who(client)._replace(principal=""),

@@ -120,7 +120,7 @@ def validate(token: str, keys: KeySet, rules: TokenRules, now_ms: Callable[[], i
         named = claims.get("aud", ())
         named = [named] if isinstance(named, str) else named
         if not isinstance(named, list) or not set(map(str, named)) & set(rules.audiences):
-            raise InvalidToken("it is meant for somebody else (aud)")
+            raise InvalidToken("it is meant for another audience (aud)")
     subject = claims.get(rules.subject_claim)
     if not isinstance(subject, str) or not subject:
         raise InvalidToken(f"it does not say whose it is ({rules.subject_claim})")

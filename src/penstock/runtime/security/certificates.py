@@ -25,7 +25,7 @@ BACKDATED = datetime.timedelta(minutes=5)
 
 
 class CertificateFacts(NamedTuple):
-    """What a certificate says."""
+    """What a certificate contains."""
 
     subject: str
     issuer: str

@@ -45,7 +45,7 @@ logger = logging.getLogger("penstock.security")
 
 
 class SignInUnusable(Exception):
-    """Settings that don't allow anybody to sign in; the text says what to do."""
+    """Settings that don't allow any client to sign in; the text is what to do."""
 
 
 class SignInSettings(NamedTuple):

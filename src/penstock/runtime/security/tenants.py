@@ -1,6 +1,6 @@
-"""Keeps tenants within their storage: asks the other brokers what they lead, and refuses batches beyond the limit.
+"""Keeps tenants within their storage: queries what the other brokers lead, and refuses batches beyond the limit.
 
-As long as there are no tenants nothing is asked, and a produce costs one look at an empty table.
+As long as there are no tenants no query is sent, and a produce costs one look at an empty table.
 """
 
 from __future__ import annotations

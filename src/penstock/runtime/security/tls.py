@@ -1,7 +1,7 @@
 """TLS from Kafka's settings: contexts for listeners and for connections to other nodes.
 
 Keys and certificates are PEM, in files or in the setting itself, or PKCS12. Java key stores (JKS) are rejected with the
-command that converts them. A context is created from the files' contents at the time; `TlsSettings.fingerprint` says
+command that converts them. A context is created from the files' contents at the time; `TlsSettings.fingerprint` shows
 whether the files have changed since.
 """
 
@@ -41,7 +41,7 @@ Lookup = Callable[[str], str | None]
 
 
 class TlsUnusable(Exception):
-    """Settings that no context can be created from; the text says what to do, and never contains a secret."""
+    """Settings that no context can be created from; the text is what to do, and never contains a secret."""
 
 
 class TlsSettings(NamedTuple):

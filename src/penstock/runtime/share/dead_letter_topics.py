@@ -34,7 +34,7 @@ class DeadLetterDestination(NamedTuple):
 
 
 class DeadLetterTopics:
-    """`take_producer_id` allocates an id that nobody else has."""
+    """`take_producer_id` allocates an id that no other producer has."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """A share-partition that this broker leads: its state machine, the writes that make changes durable, and its locks.
 
-Writes go out one at a time; what changes meanwhile goes with the next one. Whoever waits for records is told when some
-come back or are due.
+Writes go out one at a time; what changes meanwhile goes with the next one. Fetches that wait for records are woken when
+some come back or are due.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class LedSharePartition:
 
     @property
     def is_busy(self) -> bool:
-        """Whether dead letters are on their way, or somebody holds records."""
+        """Whether dead letters are on their way, or a member holds records."""
         return self._letters.is_busy or self.share.is_held
 
     @property
@@ -206,7 +206,7 @@ class LedSharePartition:
     async def acknowledge(
         self, member: str, acknowledgements: Sequence[Acknowledgement], settings: ShareGroupSettings
     ) -> None:
-        """What a member says of its records; ends when that is durable. Raises ApiError when it is not."""
+        """Apply a member's acknowledgements; returns when they are durable. Raises ApiError when they are not."""
         self.share.settings = settings.partition
         self.share.raise_start(self.partition.log.start_offset)
         write = self.share.acknowledge(member, acknowledgements, self._env.monotonic_ms())
@@ -235,12 +235,12 @@ class LedSharePartition:
             await self._store(self.share.release(member, self._env.monotonic_ms()))
 
     async def settled(self) -> None:
-        """Ends when no write is under way: a late one could undo what whoever loads the state next writes."""
+        """Returns when no write is under way: a late one could undo what the next leader writes."""
         if self._writing is not None:
             await asyncio.wait((self._writing,))
 
     def close(self) -> None:
-        """This broker does not lead the share-partition any more; who waits hears of it."""
+        """This broker does not lead the share-partition any more; requests that wait fail."""
         self.is_closed = True
         self._letters.close()
         if self._timer is not None:
@@ -272,7 +272,7 @@ class LedSharePartition:
                     batches = await self._save([write for write, _ in taken])
                 except ApiError as error:
                     failure = error
-                    # The write may have arrived: what it says of dead letters must never be said of others.
+                    # The write may have arrived: the identities in it of dead letters must never be given to others.
                     self._letter_producer = None
                 self.share.saved(is_durable=failure is None)
                 self._written(taken, batches, failure)

@@ -1,7 +1,7 @@
 """Carries the dead letters of one share-partition to the group's topic for them.
 
-A letter is sent with the identity that was stored with it until its partition has it, and only then archived. Whoever
-leads next sends what is not archived with the same identities, so that a letter is neither lost nor written twice
+A letter is sent with the identity that was stored with it until its partition has it, and only then archived. The next
+leader sends what is not archived with the same identities, so that a letter is neither lost nor written twice
 (docs/adr/0016). While the topic cannot be written the letters wait, and count as records in flight.
 """
 
@@ -75,7 +75,7 @@ class DeadLetterWriter:
             self._task = self._env.spawn(self._carry(), f"dead letters of {self._origin.topic}")
 
     def close(self) -> None:
-        """Somebody else leads the share-partition; what is on its way may arrive."""
+        """Another broker leads the share-partition; what is on its way may arrive."""
         self._is_closed = True
 
     async def _carry(self) -> None:

@@ -1,8 +1,8 @@
 """The share-partitions that this broker leads, by group, and the sessions of the members that fetch from them.
 
-A share-partition is loaded from the share coordinator when a member first asks for it, and dropped when this broker no
+A share-partition is loaded from the share coordinator when a member first requests it, and dropped when this broker no
 longer leads the partition, when the stored state turns out to be another's, or when its group has neither sessions nor
-takers here any more, and nobody holds records: whoever asks next finds what was stored.
+sessionless members here any more, and no member holds records: the next request loads what was stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.runtime.share.persister import Persister
 from penstock.runtime.share.settings import ShareGroupSettings, settings_of
 from penstock.runtime.share.tier_window import Tier
 
-# How often share-partitions that takers used are looked at, whether anybody still does.
+# How often it is checked whether share-partitions that sessionless members used are still in use.
 SWEEP_S = 60.0
 # Every fetch looks at its group's settings several times.
 GROUPS_REMEMBERED_MAX = 1_000
@@ -102,7 +102,7 @@ class SharePartitions:
         leadership = self._partitions.leadership
         if leadership is not None and not leadership.is_sure(led.partition):
             why = f"this broker hears neither from the controller nor from all followers of {led.partition.name}"
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{why}, and may lead it no more")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{why}, and may no longer lead it")
 
     async def loaded(self, group: str, place: TopicIdPartition) -> LedSharePartition:
         """The same, once it is loaded."""
@@ -194,12 +194,12 @@ class SharePartitions:
         await self._drop_unused(session.group)
 
     def taker_seen(self, group: str, member: str, owner: str | None) -> None:
-        """A member asks for records without a session; raises ApiError if there are too many."""
+        """A member requests records without a session; raises ApiError if there are too many."""
         self._takers.seen(group, member, self._env.monotonic_ms(), owner)
         self.sweep_later()
 
     def sweep_later(self) -> None:
-        """To be called when a share-partition is used without a session: it is dropped when nobody uses it."""
+        """To be called when a share-partition is used without a session: it is dropped when no member uses it."""
         if self._sweep is None and not self._is_closed:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_unused)
 
@@ -248,7 +248,7 @@ class SharePartitions:
         led.close()
 
     def close(self) -> None:
-        """This broker stops; who waits hears of it."""
+        """This broker stops; requests that wait fail."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()

@@ -1,6 +1,6 @@
-"""Where the state of share-partitions is kept: whoever asks need not know which broker coordinates it.
+"""Where the state of share-partitions is kept: callers need not know which broker coordinates it.
 
-The persister finds a share-partition's coordinator, here or on another broker, and asks it.
+The persister finds a share-partition's coordinator, here or on another broker, and calls it.
 What may pass is tried again until `share.coordinator.write.timeout.ms` is over: a coordinator that moves or is being
 loaded, a connection that breaks. A write that is repeated changes nothing the second time, and one that arrives after
 a later one of the same leader is refused.
@@ -43,7 +43,7 @@ _PASSING = frozenset(
 class StoredState(NamedTuple):
     """What is kept of a share-partition. Without any the epoch is 0 and the start NO_OFFSET.
 
-    Whoever has read it numbers its writes from above `write_number`.
+    The leader that has read it numbers its writes from above `write_number`.
     """
 
     state_epoch: int

@@ -22,13 +22,13 @@ from penstock.wire.records import Record, read_records
 SCAN_BYTES_MAX = 256 * 1024
 # A log is read for delayed records in smaller parts, as it takes long and is not urgent.
 DELAYS_BYTES_MAX = 64 * 1024
-# A look for records passes over so much that nobody may have, then goes on in another turn.
+# A look for records passes over so much that no member may have, then continues in another turn.
 SKIPS_MAX = 4
 # Delayed records are scattered over the log: so many places are read for one answer.
 PIECES_MAX = 64
 # How often a new leader looks whether it may read again what was handed out before.
 RETRY_S = 0.05
-# Whoever needs one record shares what is read from object storage with those who look for others.
+# A read of one record shares what is loaded from object storage with reads of others.
 TRIES_MAX = 8
 
 
@@ -172,7 +172,7 @@ class ShareReader:
         return next((record for record in records if record.offset == offset), None)
 
     async def load(self, start: int, settings: ShareGroupSettings, is_over: Callable[[], bool]) -> None:
-        """Read the log from `start` to the end of what was looked at by somebody, for all delayed records that wait."""
+        """Read the log from `start` to the end of what any member looked at, for all delayed records that wait."""
         self._share.delays.begin_load()
 
         def add(one: Delayed) -> None:

@@ -1,7 +1,7 @@
 """Share groups as handlers see them: the group's coordinator decides, and the persister keeps what it decides about.
 
 The coordinator records first what the persister is about to be asked, and then what came of it. If this broker dies in
-between, or no longer coordinates the group, the next coordinator finds the first record and asks again.
+between, or no longer coordinates the group, the next coordinator finds the first record and calls again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock.wire.messages.describe_share_group_offsets import (
 )
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
-# A group may have thousands of partitions; this many of them are asked for at the same time.
+# A group may have thousands of partitions; this many of them are requested at the same time.
 CALLS_MAX = 64
 
 logger = logging.getLogger("penstock.share")
@@ -77,7 +77,7 @@ class ShareGroups:
         try:
             errors = await self._initialize(group, states)
         except ApiError as error:
-            logger.info("group %s has another coordinator, which goes on: %s", group, error)
+            logger.info("group %s has another coordinator, which continues: %s", group, error)
             return
         if errors:
             logger.warning(

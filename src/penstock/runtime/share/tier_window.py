@@ -1,7 +1,7 @@
 """What a share-partition reads of records that are only in object storage.
 
-Looking for records never waits. What is not in the window is asked for, and whoever looks is told to look again when it
-has arrived, or has failed: the reason is raised once, and the look after that tries again.
+Looking for records never waits. What is not in the window is requested, and the caller is notified to look again when
+it has arrived, or has failed: the reason is raised once, and the look after that tries again.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TierWindow:
         return Part(self._part.data[position:end], self._part.aborted)
 
     async def wait(self) -> None:
-        """Until what was asked for has arrived, or has not."""
+        """Until what was requested has arrived, or has failed."""
         if self._loading is not None:
             await asyncio.wait((self._loading,))
 

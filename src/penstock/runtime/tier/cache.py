@@ -1,6 +1,6 @@
 """A cache of what was read from object storage: in memory what came last, and on disk what is read again and again.
 
-A piece goes to disk if it was loaded before, a while ago, or leaves memory before anybody has used it. What one reader
+A piece goes to disk if it was loaded before, a while ago, or leaves memory before a reader has used it. What one reader
 goes through once, from the beginning to the end, is not written: that would cost more than loading it, and push out
 what others need. Without room in memory every piece goes to disk. Both have limits, and what was used longest ago
 makes room. The cache is emptied when the broker starts, and nothing depends on it: what cannot be written or read is
@@ -26,7 +26,7 @@ DROPPED_KEPT_MAX = 20_000
 
 
 class DiskCache:
-    """Named pieces of bytes, each loaded once however many ask for it."""
+    """Named pieces of bytes, each loaded once however many readers request it."""
 
     def __init__(
         self, env: Env, directory: Path, size_max: Callable[[], int], memory_max: Callable[[], int] = lambda: 0
@@ -81,7 +81,7 @@ class DiskCache:
         return kept
 
     def load_ahead(self, name: str, load: Callable[[], Awaitable[Buffer]]) -> None:
-        """Have a piece loaded that somebody will ask for, and who gets the error if there is one."""
+        """Have a piece loaded that a reader will request; that reader gets the error if there is one."""
         if name not in self._sizes and name not in self._memory:
             self._load_once(name, load)
 
@@ -101,7 +101,7 @@ class DiskCache:
         loading = self._loading.get(name)
         if loading is None:
             loading = self._loading[name] = asyncio.get_running_loop().create_future()
-            # Whoever asked may have given up by the time it fails.
+            # The readers may have given up by the time it fails.
             loading.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._env.spawn(self._load(name, load, loading), f"load {name}")
         return loading

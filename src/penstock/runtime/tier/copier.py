@@ -1,7 +1,7 @@
 """Copies one segment to object storage, and removes segments from there.
 
 The order is Kafka's: a copy is announced in the metadata, then its objects are written, the manifest last, and then it
-is announced as finished. Whatever ends this half-way leaves a segment that nobody reads and that the leader removes:
+is announced as finished. Whatever ends this half-way leaves a segment that no broker reads and that the leader removes:
 this one at once, if it can, or the next one.
 """
 
@@ -57,7 +57,7 @@ class Copier:
         self._metadata = metadata
         self._counters = counters
         self._quota = Throttle(lambda: settings().remote_log_manager_copy_max_bytes_per_second)
-        # Copies that are being made, so that nobody takes them for abandoned ones.
+        # Copies that are being made, so that they are not taken for abandoned ones.
         self.under_way: set[Uuid] = set()
 
     async def copy(self, partition: Partition, place: PartitionLocation, base_offset: int) -> None:
@@ -142,7 +142,7 @@ class Copier:
     async def _send_sealed(
         self, place: PartitionLocation, segment: RemoteSegment, source: TierCopy
     ) -> tuple[dict[str, StoredObject], Seal, Mapping[str, bytes]]:
-        """Send the log compressed or encrypted; returns what the manifest says of it, and its companions alike."""
+        """Send the log compressed or encrypted; returns its entry in the manifest, and its companions alike."""
         sealer, seal = self._seals.begin(segment.segment_id)
         path = self._outgoing / segment.segment_id.hex()
         filesystem = self._env.filesystem

@@ -67,7 +67,7 @@ class _Followed:
 
 
 class RemoteLogMetadata:
-    """What `__remote_log_metadata` says of partitions."""
+    """What `__remote_log_metadata` contains about partitions."""
 
     def __init__(
         self, env: Env, image: Image, creator: TopicCreator, brokers: Brokers, settings: MetadataTopicSettings

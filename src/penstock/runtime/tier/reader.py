@@ -47,7 +47,7 @@ from penstock.wire.kernel import scan_batches
 from penstock.wire.record_types import Buffer
 from penstock.wire.records import HEADER_SIZE, CorruptBatch, UnsupportedMagic, read_header, read_records
 
-# Readers that go on where they were: consumers of old records, each of which reads some partitions.
+# Readers that continue where they were: consumers of old records, each of which reads some partitions.
 ENDS_KEPT_MAX = 10_000
 
 
@@ -137,7 +137,7 @@ class TierReader:
                 break
             end, end_offset = at + batch_size, last_offset + 1
         if not end:
-            reason = scan.problem or "the segment has other epochs than its metadata says"
+            reason = scan.problem or "the segment has other epochs than its metadata"
             raise DamagedPart(f"{place.stem(segment.start_offset, segment.segment_id)} at {position}: {reason}")
         return TierSlice(memoryview(data)[:end], end_offset), position + end
 
@@ -254,7 +254,7 @@ class TierReader:
         """A part of a log that is compressed or encrypted, chunk by chunk."""
         seal = (await self._manifest(place, segment)).seal
         if seal is None:
-            raise StoreError(f"{path} is not sealed, as the metadata says")
+            raise StoreError(f"{path} is not sealed, although its metadata expects it")
         sealer = self._seals.opener(seal, segment.segment_id)
         sizes = seal.objects[LOG].chunks
         first, end = start // seal.chunk_bytes, -(-(start + size) // seal.chunk_bytes)

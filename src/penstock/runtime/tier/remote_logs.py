@@ -74,7 +74,7 @@ class RemoteLogs:
         seals: Seals,
         outgoing: Path,
     ) -> None:
-        """`seals` says how copies are compressed and encrypted, which then lie in `outgoing` until they are sent."""
+        """`seals` compresses and encrypts copies, which then lie in `outgoing` until they are sent."""
         self._env = env
         self._cluster_id = cluster_id
         self._node_id = node_id
@@ -323,7 +323,7 @@ class RemoteLogs:
             now_ms=self._env.now_ms(),
             own_copies=frozenset(self._copier.under_way),
         )
-        # Readers are told first, and find nothing missing.
+        # Readers are notified first, and find nothing missing.
         if log.advance_start_offset(min(plan.start_offset, partition.high_watermark)):
             partition.tell_watchers()
         for segment in plan.delete:

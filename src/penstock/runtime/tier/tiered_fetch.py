@@ -1,7 +1,7 @@
 """Completes a consumer's fetch with what is only in object storage.
 
-A partition whose records don't arrive in time is answered without any; the consumer asks again, and finds in the cache
-what has arrived since. A store that fails is KAFKA_STORAGE_ERROR, which clients retry.
+A partition whose records don't arrive in time is answered without any; the consumer fetches again, and finds in the
+cache what has arrived since. A store that fails is KAFKA_STORAGE_ERROR, which clients retry.
 """
 
 from __future__ import annotations

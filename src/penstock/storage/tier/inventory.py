@@ -159,7 +159,7 @@ def compare(
             problems.append(Problem(one.stem, "has no manifest"))
         elif stored.sizes.get("log") != one.size_bytes and not one.is_sealed:
             size = stored.sizes.get("log", 0)
-            problems.append(Problem(f"{one.stem}.log", f"has {size} bytes, and the metadata says {one.size_bytes}"))
+            problems.append(Problem(f"{one.stem}.log", f"has {size} bytes, and its metadata {one.size_bytes}"))
     unknown = [one for one in inventory.in_order() if one.segment_id not in expected]
     orphans = [Orphan(one.stem, one.paths(), one.modified_ms) for one in unknown]
     gone = [listed for topic_id, listed in inventory.topics.items() if topic_id not in topic_ids]
@@ -175,7 +175,7 @@ async def check_segment(store: ObjectStore, stored: StoredSegment, expected: Exp
         return [Problem(path, str(error))]
     problems = []
     if expected is not None and (manifest.start_offset, manifest.end_offset) != expected[1:3]:
-        problems.append(Problem(path, f"says {manifest.start_offset} to {manifest.end_offset}, the metadata other"))
+        problems.append(Problem(path, f"has {manifest.start_offset} to {manifest.end_offset}, unlike the metadata"))
     for kind, described in manifest.objects.items():
         size = crc = 0
         try:
