@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.security.authorizer import ANSWERS_BYTES_MAX, DENIALS_BYTES_MAX, Authorizer, Entry
+from penstock.core.security.authorizer import ANSWERS_BYTES_MAX, DENIALS_BYTES_MAX, Authorizer, Entry, _Answers
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 
 TOPIC = ResourceType.TOPIC
@@ -204,3 +204,19 @@ def test_permissions_are_remembered_within_a_bound() -> None:
     for number in range(2_000):
         assert allows(lists, Operation.WRITE, f"{number}" + "x" * 30_000)
         assert lists.remembered_bytes <= ANSWERS_BYTES_MAX
+
+
+def test_answers_are_remembered_up_to_their_bound() -> None:
+    questions = [("u", "h", 1, 1, name) for name in "abc"]
+    measured = _Answers(1 << 20)
+    measured.add(questions[0])
+    size = measured.size_bytes
+    answers = _Answers(2 * size)
+    for question, remembered in zip(questions, [questions[:1], questions[:2], questions[2:]], strict=True):
+        answers.add(question)
+        assert answers.questions == {*remembered}
+        assert answers.size_bytes == len(remembered) * size
+    exact, small = _Answers(size), _Answers(size - 1)
+    for one in (exact, small):
+        one.add(questions[0])
+    assert (len(exact.questions), len(small.questions)) == (1, 0)

@@ -13,6 +13,7 @@ from penstock.core.metadata.elections import ElectionType
 from penstock.core.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, TRANSACTION_VERSION
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.controller import controller as controller_shell
 from penstock.runtime.controller import duties as controller_duties
 from penstock.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -251,6 +252,26 @@ def test_a_broker_with_intact_directories_returns_in_bounded_decisions(monkeypat
         assert max(world.quorum.batches) <= 11
         assert not world.image.in_sync_counts[1]
         assert world.image.eligible_counts[1] == 60
+
+    play(scene, settings=CALM)
+
+
+def test_a_broker_with_many_partitions_is_fenced_in_pieces_when_it_wants_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (controller_duties, controller_shell):
+        monkeypatch.setattr(module, "RECORDS_PER_DECISION", 10)
+
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1, 2)
+        for number in range(5):
+            await world.create(f"t{number}", (1, 2), (2, 1), (1, 2))
+        assert not (await world.beat(1)).is_fenced
+        world.quorum.batches.clear()
+        assert not (await world.beat(1, want_fence=True)).is_fenced
+        await world.until(lambda: world.image.brokers[1].fenced)
+        assert max(world.quorum.batches) <= 11
+        assert not world.image.brokers[2].fenced
 
     play(scene, settings=CALM)
 

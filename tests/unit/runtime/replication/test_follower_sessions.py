@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,17 @@ from replication_world import LISTENER, TOPIC, TOPIC_ID, Broker, Cluster, in_clu
 
 from penstock.api.context import Client, RequestContext
 from penstock.core.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
-from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from penstock.model.errors import ErrorCode
+from penstock.runtime.replication.follower_fetch import Found, _is_urgent
+from penstock.wire.messages.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
 
 
 class Follower:
@@ -139,3 +150,24 @@ def test_the_fetches_of_a_session_are_counted(tmp_path: Path) -> None:
         assert watch.fetch_count == 2
 
     in_cluster(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_urgent"),
+    [
+        (PartitionData(0), False),
+        (PartitionData(0, ErrorCode.FENCED_LEADER_EPOCH), True),
+        (PartitionData(0, diverging_epoch=EpochEndOffset(0, 5)), True),
+        (PartitionData(0, high_watermark=4, log_start_offset=2), False),
+        (PartitionData(0, high_watermark=5, log_start_offset=2), True),
+        (PartitionData(0, high_watermark=4, log_start_offset=3), True),
+    ],
+)
+def test_errors_divergence_and_new_bounds_do_not_wait_for_records(data: PartitionData, is_urgent: bool) -> None:
+    key: Any = "orders-0"
+    is_cached = data.high_watermark > 0
+    known = SimpleNamespace(high_watermark=4, log_start_offset=2)
+    session = SimpleNamespace(partitions={key: known} if is_cached else {})
+    for one in [session] if is_cached else [session, None]:
+        fetch: Any = SimpleNamespace(session=one)
+        assert _is_urgent(fetch, [Found(key, data, 0)]) is is_urgent

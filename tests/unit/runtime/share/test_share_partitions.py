@@ -19,7 +19,7 @@ from penstock.core.share.state import NO_OFFSET
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.share.led_partition import LedSharePartition, as_client_error
+from penstock.runtime.share.led_partition import RETRY_MS, LedSharePartition, as_client_error
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.persister import StoredState
 from penstock.storage.files import OsFilesystem
@@ -346,5 +346,22 @@ def test_the_timer_is_set_for_what_is_due_first(
         led.share = cast("Any", SimpleNamespace(next_deadline_ms=None, next_due_ms=None))
         led._set_timer()
         assert led._timer is None
+
+    run(tmp_path, work)
+
+
+def test_locks_that_cannot_be_ended_durably_are_tried_again_after_a_rest(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        led = await world.load()
+        assert world.take(led, "m", 2) == [0, 1]
+        world.failures = [ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "later")]
+        world.env.at_ms += LOCK_MS
+        led._time_is_up()
+        assert led._timer is None
+        async with asyncio.timeout(10):
+            while led._timer is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert led._not_before_ms == world.env.at_ms + RETRY_MS
+        assert world.writes == []
 
     run(tmp_path, work)

@@ -248,6 +248,20 @@ def test_what_nobody_has_used_yet_is_not_lost(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
+def test_the_first_part_of_the_next_segment_is_read_ahead(tmp_path: Path) -> None:
+    async def work(world: World) -> None:
+        world.in_memory(2_000)
+        world.settings.penstock_tier_read_ahead = 2
+        world.add(1, 0, 4)
+        following = world.add(2, 4, 44)
+        await world.offsets(2)
+        await world.written()
+        ahead = [name for name in world.parts._memory if name.startswith(following.segment_id.hex())]
+        assert ahead == [f"{following.segment_id.hex()}.0"]
+
+    run(tmp_path, work)
+
+
 def test_damage_in_the_cache_is_read_again_and_in_the_store_is_an_error(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         world.settings.penstock_tier_read_ahead = 0

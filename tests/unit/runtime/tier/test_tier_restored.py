@@ -26,6 +26,7 @@ from penstock.storage.leader_epochs import LeaderEpochs
 from penstock.storage.producers.snapshot import encode_snapshot
 from penstock.storage.tier.layout import EPOCHS, LOG, SNAPSHOT, Manifest, PartitionLocation, StoredObject
 from penstock.storage.tier.object_store import StoreError
+from penstock.storage.tier.recovery import find_end, list_partition, recoverable
 from penstock.storage.tier.sealing import Seals
 from penstock.wire.messages.metadata_records import ConfigRecord, TopicRecord
 from support.memory_store import MemoryStore
@@ -164,6 +165,9 @@ def test_a_last_segment_without_its_history_is_left_out(tmp_path: Path) -> None:
         world.put(1, 0, 59, (0, 0))
         world.put(2, 60, 119, (0, 0))
         world.store.objects[PLACE.object(60, bytes([2]) * 16, EPOCHS)] = b"9" * 8
+        found = await recoverable(world.store, await list_partition(world.store, PLACE))
+        end = await find_end(world.store, PLACE, found.segments, Seals())
+        assert (end.offset, [problem.path for problem in end.problems]) == (60, [PLACE.stem(60, bytes([2]) * 16)])
         await world.start()
         assert world.partition.log.end_offset == 60
 
