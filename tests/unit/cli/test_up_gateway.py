@@ -74,7 +74,7 @@ def test_one_that_cannot_start_is_given_up_and_its_log_named(gateway: Gateway, t
     gateway.launch("localhost:9092")
     said = list(gateway.wait())
     assert len(said) == FAILED_STARTS_MAX
-    assert "go on without it" in said[-1]
+    assert "continue without it" in said[-1]
     assert "gateway.log" in said[-1]
     assert "this gateway is broken" in (tmp_path / "gateway.log").read_text()
     assert list(gateway.look()) == []
