@@ -24,7 +24,7 @@ Partition = tuple[str, int]
 OnPartitions = Callable[[list[Partition]], None]
 
 REQUEST_TIMEOUT_S = 30.0
-# Who never reached a broker is told after this time; later outages are waited for.
+# A client that never reached a broker gets an error after this time; later outages are waited for.
 CONNECT_TIMEOUT_S = 30.0
 MAX_POLL_RECORDS = 500
 FETCH_BACKOFF_MS = 20
@@ -44,7 +44,7 @@ class ConsumerOptions(TypedDict, total=False):
 def consumer_properties(
     connection: Connection, group: str | None, start: Start, protocol: Protocol, properties: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """librdkafka's properties of a consumer that commits what it is told to, and sees committed records only."""
+    """librdkafka's properties of a consumer that commits what it is given, and sees committed records only."""
     found = connection.librdkafka() | {
         "group.id": group or NO_GROUP,
         "auto.offset.reset": start,

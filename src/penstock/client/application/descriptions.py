@@ -1,4 +1,4 @@
-"""What `Admin` says of topics, groups and clusters."""
+"""What `Admin` returns about topics, groups and clusters."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ADVICE = {
     "INVALID_REPLICATION_FACTOR": "ask for at most as many replicas as there are brokers",
     "INVALID_PARTITIONS": "ask for more partitions than there are; they cannot be removed",
     "MSG_SIZE_TOO_LARGE": "send less, or raise the topic's max.message.bytes with Admin.alter_topic",
-    "NOT_ENOUGH_REPLICAS": "wait until more brokers are back; min.insync.replicas of the topic says how many it takes",
+    "NOT_ENOUGH_REPLICAS": "wait until more brokers are back; min.insync.replicas of the topic is how many it takes",
     "_MSG_TIMED_OUT": "see whether brokers are up and leaders elected: `penstock cluster info`",
     "_QUEUE_FULL": "send more slowly, or raise queue.buffering.max.kbytes with properties=",
     "_MAX_POLL_EXCEEDED": "poll more often, or raise max.poll.interval.ms with properties=",
@@ -96,7 +96,7 @@ class TopicExists(PenstockError):
 
 
 class DeliveryFailed(PenstockError):
-    """Records were not stored. `records` has (topic, key, value, reason) of the first of them, `count` says how many.
+    """Records were not stored. `records` has (topic, key, value, reason) of the first of them, `count` is how many.
 
     >>> DeliveryFailed.of([("orders", b"1", b"tea", "timed out")], 1).what
     '1 record was not stored'
@@ -133,7 +133,7 @@ class TransactionAborted(PenstockError):
 
 
 class ProducerFenced(PenstockError):
-    """A newer instance with the same transactional id took over, or the producer cannot go on: make a new one.
+    """A newer instance with the same transactional id took over, or the producer cannot continue: make a new one.
 
     >>> issubclass(ProducerFenced, PenstockError)
     True

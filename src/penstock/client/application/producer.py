@@ -80,8 +80,8 @@ class Producer(Closing):
             settings["transaction.timeout.ms"] = int(transaction_timeout_s * 1000)
             settings["delivery.timeout.ms"] = int(min(delivery_timeout_s, transaction_timeout_s) * 1000)
         else:
-            # Of a transaction's records, commit says that they failed. Others are reported if they fail, which costs
-            # nothing; reports of all that succeed cost a fifth, and begin with the first that anybody asks for.
+            # Of a transaction's records, commit reports that they failed. Others are reported if they fail, which costs
+            # nothing; reports of all that succeed cost a fifth, and start with the first that a caller requests.
             settings = {ONLY_FAILURES: True, "on_delivery": self._not_delivered} | settings
         settings["error_cb"] = self._error
         self._said = ""
@@ -263,7 +263,7 @@ class Producer(Closing):
         """Everything sent inside counts together, or not at all. Needs a `transactional_id`.
 
         With a `consumer` its position is part of the transaction: exactly once from topic to topic. An exception aborts
-        the transaction and sets the consumer back to its last committed position, so that the loop can go on.
+        the transaction and sets the consumer back to its last committed position, so that the loop can continue.
 
         >>> with Producer(transactional_id="ship-1") as producer:
         ...     with producer.transaction():
@@ -423,7 +423,7 @@ class Producer(Closing):
                     advice = "run it again: none of it counts"
                     raise TransactionAborted("the transaction is aborted", why, advice, code=error.name()) from failure
                 if not error.retriable() or error.fatal() or time.monotonic() > deadline:
-                    raise explained(error, "the transaction cannot go on") from failure
+                    raise explained(error, "the transaction cannot continue") from failure
             time.sleep(RETRY_PAUSE_S)
 
 

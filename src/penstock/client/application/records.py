@@ -110,7 +110,7 @@ class Record(Generic[V_co]):
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was created or appended, as the topic's message.timestamp.type says."""
+        """When it was created or appended, depending on the topic's message.timestamp.type."""
         return self.message.timestamp()[1]
 
     @property

@@ -81,7 +81,7 @@ class Registry:
 
 
 def _message(body: str) -> str:
-    """What a registry says went wrong, out of its JSON."""
+    """The error message in a registry's JSON."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

@@ -159,10 +159,10 @@ class Protobuf(Generic[V]):
 
 
 def _closed(schema: Any) -> Any:
-    """A JSON Schema whose objects have their properties and no others, unless it says so.
+    """A JSON Schema whose objects have their properties and no others, unless it allows them.
 
-    Whoever allows others cannot add one later: somebody may have used its name for something else. So registries refuse
-    that, and Java's serializer closes its schemas too.
+    A schema that allows others cannot add one later: a writer may have used its name for something else. So registries
+    refuse that, and Java's serializer closes its schemas too.
     """
     if isinstance(schema, list):
         return [_closed(each) for each in schema]

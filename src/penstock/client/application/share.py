@@ -38,7 +38,7 @@ class ShareOptions(TypedDict):
 class ShareConsumer(Closing, Generic[V]):
     """Takes records of topics together with any number of other workers, more than there are partitions.
 
-    Every record is locked for one worker until that worker accepts it (done), releases it (again, for anybody), or
+    Every record is locked for one worker until that worker accepts it (done), releases it (again, for any worker), or
     rejects it (never again). What is not acknowledged comes back when its lock ends, and is set aside after the
     group's `share.delivery.count.limit` deliveries: `record.deliveries` counts. There is no order.
 

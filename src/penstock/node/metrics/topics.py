@@ -27,7 +27,7 @@ BYTES_IN = _by_topic(
 BYTES_OUT = _by_topic("kafka_server_brokertopicmetrics_bytesout_total", "Bytes that consumers fetched.")
 MESSAGES_OUT = _by_topic(
     "penstock_messages_out_total",
-    "Records that consumers fetched; told from the bytes and from how large the records in those logs are.",
+    "Records that consumers fetched; estimated from the bytes and the size of the records in those logs.",
 )
 REPLICATION_IN = _by_topic(
     "kafka_server_brokertopicmetrics_replicationbytesin_total", "Bytes that were appended as follower."

@@ -82,7 +82,7 @@ class Producer(AsyncClosing):
         >>> asyncio.run(main())
         """
         if spread != 1:
-            # The first time this asks a broker.
+            # The first time this queries a broker.
             await self._worker.run(self._sync.partition_count, topic)
         try:
             self._sync.send(
