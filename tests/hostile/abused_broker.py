@@ -28,6 +28,7 @@ ADMIN, EVE, OWNER = "admin", "eve", "owner"
 # The owner may do everything with what has a name that begins like this.
 OWN = "own-"
 TOPIC = f"{OWN}topic"
+TOPIC_PARTITIONS = 20
 REPLY_S = 20.0
 # How often a neighbour asks before there is anything to wait for.
 CALM_REQUESTS = 20
@@ -111,7 +112,9 @@ class AbusedBroker:
                 CreatableTopicConfig("compression.zstd.level", "22"),
                 CreatableTopicConfig("max.message.bytes", str(16 * MB)),
             ]
-            made = admin.call(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1, configs=configs)], 10_000), 7)
+            made = admin.call(
+                CreateTopicsRequest([CreatableTopic(TOPIC, TOPIC_PARTITIONS, 1, configs=configs)], 10_000), 7
+            )
             assert made.topics[0].error_code == 0, made
 
             def has_topic() -> bool:

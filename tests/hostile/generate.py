@@ -44,7 +44,7 @@ def all_abuses(prefix: str, apis: Sequence[str] = (), *, all_versions: bool = Fa
         if key in LEFT_OUT or (apis and APIS[key].name not in apis):
             continue
         for version in range(max(first, APIS[key].first_version) if all_versions else last, last + 1):
-            yield from abuses(key, version, prefix, LIMITS.entries_max, LIMITS.bytes_max)
+            yield from abuses(key, version, prefix, LIMITS.entries_of(key), LIMITS.bytes_max, repeated=TOPIC)
 
 
 def slow_batch(size_bytes: int) -> Abuse:

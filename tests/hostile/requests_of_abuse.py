@@ -1,7 +1,8 @@
 """The most expensive requests that an API's definition allows: every field at its largest, every array at its longest.
 
 For each array of a request there is one request in which it has as many elements as a request may have, each with a
-name of its own, and one in which their texts are as long as texts may be, and as many as fit.
+name of its own, one in which their texts are as long as texts may be, and as many as fit, and one in which all of them
+name the same thing, which there is.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LARGEST: dict[str, Any] = {
     "uuid": b"\xff" * 16,
 }
 # Values with which a request is taken further than with the largest, or without which it would wait for something.
-REPORTS_OWN_ERRORS: dict[str, Any] = {
+CHOSEN: dict[str, Any] = {
     "acks": -1,
     "config_operation": 0,
     "coordinator_key_type": 0,
@@ -68,12 +69,23 @@ class Abuse(NamedTuple):
 class _Maker:
     """Makes one request."""
 
-    def __init__(self, definition: schema.Message, module: str, version: int, prefix: str, *, is_long: bool) -> None:
+    def __init__(
+        self,
+        definition: schema.Message,
+        module: str,
+        version: int,
+        prefix: str,
+        *,
+        is_long: bool = False,
+        name: str = "",
+    ) -> None:
         self._definition = definition
         self._module = import_module(module)
         self._version = version
         self._prefix = prefix
         self._is_long = is_long
+        # Of what there is, named by every element.
+        self._name = name
         self._made = 0
         self._target: tuple[str, ...] = ()
         self._count = 0
@@ -91,6 +103,9 @@ class _Maker:
             here = (*path, field.name)
             if self._version not in field.versions:
                 values.append(default)
+            elif field.array and self._name and self._version in field.nullable and here != self._target[: len(here)]:
+                # Everything that there is.
+                values.append(None)
             elif field.array:
                 values.append([self._value(field, here) for _ in range(self._count if here == self._target else 1)])
             else:
@@ -100,11 +115,13 @@ class _Maker:
     def _value(self, field: schema.Field, path: tuple[str, ...]) -> Any:
         if field.struct is not None:
             return self._struct(field.struct, path)
-        if field.name in REPORTS_OWN_ERRORS and not field.array:
-            return REPORTS_OWN_ERRORS[field.name]
+        if field.name in CHOSEN and not field.array:
+            return CHOSEN[field.name]
         if field.type == "records":
             return b""
         if field.type in ("string", "bytes"):
+            if self._name:
+                return self._name if field.type == "string" else self._name.encode()
             self._made += 1
             text = f"{self._prefix}{self._made}"
             if self._is_long:
@@ -137,14 +154,19 @@ def entries_of(cls: type[Any], version: int, data: bytes) -> int:
             return entries
 
 
-def abuses(key: int, version: int, prefix: str, entries_max: int, bytes_max: int) -> Iterator[Abuse]:
-    """The requests for one version of an API, with names that begin with `prefix`."""
+def abuses(
+    key: int, version: int, prefix: str, entries_max: int, bytes_max: int, repeated: str = ""
+) -> Iterator[Abuse]:
+    """The requests for one version of an API, with names that begin with `prefix`.
+
+    With `repeated` also those that name it again and again.
+    """
     cls = request_class(key)
     definition = definition_of(cls)
     paths = list(array_paths(definition.struct, version)) or [()]
     for path in paths:
-        for is_long in (False, True):
-            maker = _Maker(definition, cls.__module__, version, prefix, is_long=is_long)
+        for is_long, name in ((False, ""), (True, ""), (False, repeated)) if repeated else ((False, ""), (True, "")):
+            maker = _Maker(definition, cls.__module__, version, prefix, is_long=is_long, name=name)
             try:
                 one, two = (encode(maker.make(path, count), version) for count in (1, 2))
             except ValueError:
@@ -157,5 +179,6 @@ def abuses(key: int, version: int, prefix: str, entries_max: int, bytes_max: int
                 (bytes_max - len(one) - 1024) // max(1, len(two) - len(one) + 4),
             )
             count = max(1, count) if path else 1
-            shape = f"{'.'.join(path) or 'no array'} x {count}{', long texts' if is_long else ''}"
+            texts = ", long texts" if is_long else ", one name" if name else ""
+            shape = f"{'.'.join(path) or 'no array'} x {count}{texts}"
             yield Abuse(APIS[key].name, version, shape, maker.make(path, count))

@@ -24,6 +24,8 @@ LOOP_S_MAX = 3.0
 # What a process has in memory varies with the allocator.
 MEMORY_BYTES_MAX = 100 * MB
 DISK_BYTES_MAX = 4 * MB
+# A row of the request has a row of the answer, with an error text at most.
+ANSWER_BYTES_MAX = 48 * MB
 QUICK = ("Metadata", "FindCoordinator", "DescribeConfigs", "CreateDelegationToken")
 
 
@@ -54,6 +56,7 @@ def check(
         count += 1
         cost = broker.cost_of(user, abuse.request, abuse.version, 30 if apis else 2, has_neighbour=False)
         assert cost.loop_s < LOOP_S_MAX, (user, abuse._replace(request=None), cost)
+        assert (cost.answer or 0) < ANSWER_BYTES_MAX, (user, abuse._replace(request=None), cost)
     assert broker.memory_bytes() - memory < MEMORY_BYTES_MAX
     assert broker.disk_bytes() - disk < DISK_BYTES_MAX
     assert broker.descriptors() - files < 20

@@ -87,6 +87,18 @@ SMALL_FOR_CLIENTS: Collection[int] = frozenset(LARGE_BETWEEN_NODES) - {
     ApiKey.ADD_PARTITIONS_TO_TXN,
 }
 SMALL_ENTRIES_MAX = 1_000
+# Those that are decided in one step, since a coordinator's or the controller's state must not change meanwhile. They
+# may have so many times fewer elements.
+DECIDED_AT_ONCE: Collection[int] = frozenset(
+    (
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.JOIN_GROUP,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.TXN_OFFSET_COMMIT,
+    )
+)
+DECIDED_AT_ONCE_PART = 3
 # Frequent ones whose responses have few elements where their requests have.
 SHORT_ANSWERS: Collection[int] = frozenset(
     (
@@ -143,6 +155,12 @@ class RequestLimits(NamedTuple):
 
     bytes_max: int = 1024 * 1024
     entries_max: int = 30_000
+
+    def entries_of(self, api_key: int) -> int:
+        """The most elements in the arrays of a client's request of one API."""
+        if api_key in SMALL_FOR_CLIENTS:
+            return min(self.entries_max, SMALL_ENTRIES_MAX)
+        return self.entries_max // DECIDED_AT_ONCE_PART if api_key in DECIDED_AT_ONCE else self.entries_max
 
 
 DEFAULT_LIMITS = RequestLimits()
@@ -429,12 +447,10 @@ class Dispatcher:
             self.counters.api(name),
             None if name in REPORTS_OWN_ERRORS else errors,
             UNLIMITED_BYTES if api_key == ApiKey.PRODUCE else self._limits.bytes_max,
-            self._limits.entries_max,
+            self._limits.entries_of(api_key),
             min(self._limits.entries_max, ROWS_READ_MAX),
             None,
         )
-        if api_key in SMALL_FOR_CLIENTS:
-            route = route._replace(entries_max=min(self._limits.entries_max, SMALL_ENTRIES_MAX))
         if api_key == ApiKey.FETCH:
             counters = self.counters.api(self._followers_fetch)
             followed = route._replace(counters=counters, errors=errors, is_between_brokers=True)

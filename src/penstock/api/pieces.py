@@ -40,20 +40,29 @@ class Pieces(NamedTuple):
     asked_inner: str = ""
     answered_inner: str = ""
     rows_max: int = ROWS_MAX
+    # What a row is about, where its answer may be long: what a request repeats is answered once.
+    subject: Callable[[Any], Hashable] | None = None
+
+
+def _configs_of(row: Any) -> Hashable:
+    keys = row.configuration_keys
+    return row.resource_type, row.resource_name, None if keys is None else tuple(keys)
 
 
 PIECES = {
     ApiKey.LIST_OFFSETS: Pieces("topics", "topics", "partitions", "partitions"),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Pieces("topics", "topics", "partitions", "partitions"),
-    ApiKey.DESCRIBE_PRODUCERS: Pieces("topics", "topics", "partition_indexes", "partitions"),
+    ApiKey.DESCRIBE_PRODUCERS: Pieces(
+        "topics", "topics", "partition_indexes", "partitions", subject=lambda row: row.name
+    ),
     # Each has all settings of a topic or broker.
-    ApiKey.DESCRIBE_CONFIGS: Pieces("resources", "results", rows_max=20),
+    ApiKey.DESCRIBE_CONFIGS: Pieces("resources", "results", rows_max=20, subject=_configs_of),
     ApiKey.FIND_COORDINATOR: Pieces("coordinator_keys", "coordinators", rows_max=GROUPS_MAX),
-    ApiKey.DESCRIBE_GROUPS: Pieces("groups", "groups", rows_max=GROUPS_MAX),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
-    ApiKey.SHARE_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
-    ApiKey.STREAMS_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX),
-    ApiKey.DESCRIBE_TRANSACTIONS: Pieces("transactional_ids", "transaction_states"),
+    ApiKey.DESCRIBE_GROUPS: Pieces("groups", "groups", rows_max=GROUPS_MAX, subject=str),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX, subject=str),
+    ApiKey.SHARE_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX, subject=str),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Pieces("group_ids", "groups", rows_max=GROUPS_MAX, subject=str),
+    ApiKey.DESCRIBE_TRANSACTIONS: Pieces("transactional_ids", "transaction_states", subject=str),
 }
 
 
@@ -165,6 +174,9 @@ def in_pieces(handle: Handler, pieces: Pieces) -> Handler:
 
     def handle_any(request: Any, context: RequestContext) -> Any:
         rows = getattr(request, asked)
+        if pieces.subject is not None and rows:
+            rows = distinct(rows, pieces.subject, inner)
+            request = request._replace(**{asked: rows})
         if not rows or _size(rows, inner) <= rows_max:
             return handle(request, context)
         return handle_pieces(request, context)
@@ -181,6 +193,20 @@ def in_pieces(handle: Handler, pieces: Pieces) -> Handler:
         return whole._replace(**{pieces.answered: answers})
 
     return handle_any
+
+
+def distinct(rows: Iterable[T], subject: Callable[[T], Hashable], inner: str = "") -> list[T]:
+    """The rows without those about the same subject as an earlier one, which gets their elements of the array `inner`.
+
+    A request that names one thing thirty thousand times would have an answer that fits into no memory.
+    """
+    found: dict[Hashable, list[T]] = {}
+    for row in rows:
+        found.setdefault(subject(row), []).append(row)
+    if not inner:
+        return [same[0] for same in found.values()]
+    united = [(same[0], [element for row in same for element in getattr(row, inner)]) for same in found.values()]
+    return [row._replace(**{inner: [*dict.fromkeys(elements)]}) for row, elements in united]  # type: ignore[attr-defined]
 
 
 def _size(rows: Sequence[Any], inner: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.api.access import NOT_ASKED
 from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
-from penstock.api.pieces import ROWS_MAX, in_turns
+from penstock.api.pieces import ROWS_MAX, distinct, in_turns
 from penstock.core.metadata.image import Broker, Image, PartitionState, Topic
 from penstock.core.metadata.topic_names import AUDIT_TOPIC, INTERNAL_TOPICS, check_topic_name
 from penstock.model.access import Operation, ResourceType
@@ -56,7 +56,8 @@ DESCRIBE, TOPIC = Operation.DESCRIBE, ResourceType.TOPIC
 def metadata(
     services: BrokerServices, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    wanted = request.topics
+    # As in Kafka, a topic that is named many times is described once.
+    wanted = request.topics and distinct(request.topics, lambda topic: topic)
     if wanted is None or (not wanted and context.api_version == 0):
         if len(services.image.topics) > ROWS_MAX:
             return _respond_with_all(services, request, context)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from penstock.api.access import check, split_by_right
 from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import caller_of
-from penstock.api.pieces import GROUPS_MAX, in_turns
+from penstock.api.pieces import GROUPS_MAX, distinct, in_turns
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
@@ -58,11 +58,12 @@ async def offset_fetch(
         fetch = _fetch_by_id if context.api_version >= TOPIC_IDS_SINCE else _fetch
         found_groups: list[OffsetFetchResponseGroup] = []
         # Many together: a coordinator that has to find out whether it still leads does so once for all of them.
-        for start in range(0, len(request.groups), TOGETHER_MAX):
+        groups = _without_repeats(request.groups)
+        for start in range(0, len(groups), TOGETHER_MAX):
             async with asyncio.TaskGroup() as tasks:
                 fetches = [
                     tasks.create_task(fetch(services, group, request, context))
-                    async for group in in_turns(request.groups[start : start + TOGETHER_MAX], GROUPS_MAX)
+                    async for group in in_turns(groups[start : start + TOGETHER_MAX], GROUPS_MAX)
                 ]
             found_groups += [one.result() for one in fetches]
         return OffsetFetchResponse(groups=found_groups)
@@ -71,8 +72,27 @@ async def offset_fetch(
         topics = [
             OffsetFetchRequestTopics(topic.name, partition_indexes=topic.partition_indexes) for topic in request.topics
         ]
-    found = await _fetch(services, OffsetFetchRequestGroup(request.group_id, topics=topics), request, context)
+    (group,) = _without_repeats([OffsetFetchRequestGroup(request.group_id, topics=topics)])
+    found = await _fetch(services, group, request, context)
     return _single(found, request, context.api_version)
+
+
+def _without_repeats(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    """Each group and partition once: offsets have metadata of some kilobytes, and a group may have many."""
+    known = set[tuple[str, str, bytes, int]]()
+    found = []
+    for group in distinct(groups, lambda one: one.group_id if one.topics is None else id(one)):
+        topics = None
+        if group.topics is not None:
+            topics = []
+            for topic in group.topics:
+                keys = dict.fromkeys((group.group_id, topic.name, topic.topic_id, at) for at in topic.partition_indexes)
+                left = [key for key in keys if key not in known]
+                known.update(left)
+                if left or not keys:
+                    topics.append(topic._replace(partition_indexes=[key[-1] for key in left]))
+        found.append(group._replace(topics=topics))
+    return found
 
 
 async def _fetch(

@@ -35,7 +35,7 @@ async def describe_lag(
     except ApiError as error:
         return DescribeLagResponse(error_code=error.code)
     return DescribeLagResponse(
-        groups=[await _measure(services, name, context) async for name in in_turns(names, GROUPS_MAX)]
+        groups=[await _measure(services, name, context) async for name in in_turns(dict.fromkeys(names), GROUPS_MAX)]
     )
 
 

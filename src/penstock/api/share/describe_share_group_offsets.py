@@ -6,7 +6,7 @@ from penstock.api.access import check, split_by_right
 from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.groups.group_requests import check_share_protocol
-from penstock.api.pieces import GROUPS_MAX, in_turns
+from penstock.api.pieces import GROUPS_MAX, distinct, in_turns
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.apis import ApiKey
@@ -31,8 +31,9 @@ from penstock.wire.messages.describe_share_group_offsets import (
 async def describe_share_group_offsets(
     services: BrokerServices, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
+    groups = distinct(request.groups, lambda group: group.group_id if group.topics is None else id(group))
     return DescribeShareGroupOffsetsResponse(
-        groups=[await _describe(services, group, context) async for group in in_turns(request.groups, GROUPS_MAX)]
+        groups=[await _describe(services, group, context) async for group in in_turns(groups, GROUPS_MAX)]
     )
 
 
