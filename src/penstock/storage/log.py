@@ -265,7 +265,6 @@ class Log:
             self._home.await_sync(active.name, active.file)
         self._history.rolled(active.size, base_offset, self._segments[0].base_offset, is_tiered=self.settings.tiered)
         segment = Segment.create(self._home, base_offset, now_ms, self.settings)
-        segment.next_offset = base_offset
         self._segments.append(segment)
         self._active = segment
         self.has_unsynced_segment = True

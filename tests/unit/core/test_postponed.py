@@ -104,3 +104,9 @@ def test_names_that_no_topic_has_are_not_kept() -> None:
     for length in (249, 250):
         postponed.note(("t" * length, ZERO_UUID, 0), batch(5), unknown, 0)
     assert len(postponed) == 1
+
+
+def test_the_first_producer_id_is_one_like_others() -> None:
+    postponed, producers = PostponedBatches(), ProducerState()
+    postponed.note(PLACE, batch(5, producer=0), ALONE, 0)
+    assert told(postponed, batch(6, producer=0), producers) == "NOT_ENOUGH_REPLICAS"

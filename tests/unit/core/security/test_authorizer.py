@@ -220,3 +220,12 @@ def test_answers_are_remembered_up_to_their_bound() -> None:
     for one in (exact, small):
         one.add(questions[0])
     assert (len(exact.questions), len(small.questions)) == (1, 0)
+
+
+def test_lengths_of_prefixes_are_forgotten_with_their_last_entry() -> None:
+    entries = [entry("ord", prefixed=True), entry("abc", prefixed=True), entry("orders-", prefixed=True)]
+    lists = authorizer(*entries)
+    assert lists._prefix_lengths == {TOPIC: {3: 2, 7: 1}}
+    for number in (0, 2):
+        lists.remove(bytes([number] * 16))
+    assert lists._prefix_lengths == {TOPIC: {3: 1}}

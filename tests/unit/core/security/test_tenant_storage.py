@@ -57,3 +57,10 @@ def test_without_a_limit_bytes_are_only_counted() -> None:
     assert meter.admit(1 << 60)
     assert not meter.is_full
     assert meter.used_bytes == 1 << 60
+
+
+def test_a_meter_that_has_just_begun_holds_what_was_reported() -> None:
+    meter = StorageMeter(100)
+    assert (meter.used_bytes, meter.refused_batches) == (0, 0)
+    assert meter.end_round([Led(1, 60)], 1)
+    assert meter.used_bytes == 60

@@ -308,3 +308,13 @@ def test_records_that_are_due_do_not_wait_for_others_before_them_in_the_log() ->
         share.admit_due(6)
     assert taken == [10, 50, 90]
     assert share.next_offset() == 7
+
+
+def test_nothing_becomes_due_while_as_much_is_in_flight_as_may_be() -> None:
+    share = SharePartition(0, [], ShareSettings(lock_ms=1_000, in_flight_max=2))
+    assert share.next_due_ms is None
+    share.delays.add(Delayed(70, 5))
+    assert share.next_due_ms == 70
+    share.acquire("m", [(0, 1)], 2, 0)
+    assert share.next_due_ms is None
+    share.release("m", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from unittest.mock import Mock, patch
 
 from controller_world import QUICK, ControllerWorld, play
 
@@ -18,13 +19,15 @@ def duties_of(world: ControllerWorld) -> Duties:
 
 def test_the_session_of_the_broker_that_is_due_first_is_watched() -> None:
     async def scene(world: ControllerWorld) -> None:
-        await world.start(1)
-        duties = duties_of(world)
-        first = duties._timer
-        assert first is not None
-        await world.start(2)
-        # That of the first broker ends earlier still.
-        assert duties._timer is first
+        now_ms = world.env.monotonic_ms()
+        with patch.object(world.env, "monotonic_ms", lambda: now_ms):
+            await world.start(1)
+            duties = duties_of(world)
+            first = duties._timer
+            assert first is not None
+            await world.start(2)
+            # That of the first broker ends as early.
+            assert duties._timer is first
         duties.connection_lost(2)
         assert duties._timer is not first
         assert first.cancelled()
@@ -51,5 +54,18 @@ def test_nothing_is_watched_after_the_leadership_was_lost() -> None:
         assert duties._timer is None
         await asyncio.sleep(2 * QUICK.session_timeout_ms / 1000)
         assert not any(broker.fenced for broker in world.image.brokers.values())
+
+    play(scene)
+
+
+def test_a_broker_that_is_fenced_has_no_session_to_watch() -> None:
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1)
+        duties = duties_of(world)
+        with patch.object(duties, "fence", Mock(wraps=duties.fence)) as fence:
+            await world.until(lambda: world.image.brokers[1].fenced)
+            await world.until(lambda: not duties.heartbeats.going() and duties.heartbeats.next_check_ms() is None)
+        fence.assert_called_once_with(1)
+        assert duties.heartbeats.stale_brokers(duties._env.monotonic_ms()) == []
 
     play(scene)

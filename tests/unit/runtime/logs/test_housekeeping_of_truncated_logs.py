@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from penstock.model.errors import ApiError
 from penstock.runtime.logs.housekeeping import Housekeeping
 from penstock.runtime.replication.partition import Partition
-from penstock.wire.messages.metadata_records import RemoveTopicRecord
+from penstock.wire.messages.metadata_records import PartitionChangeRecord, RemoveTopicRecord
 from penstock.wire.records import Record, build_batch
 from support.worlds.transaction_shell import DATA, TransactionShell, play
 
@@ -94,5 +95,29 @@ def test_the_high_watermark_is_not_past_the_end_of_a_log_that_is_truncated(tmp_p
         assert seen
         assert all(high_watermark == end_offset for high_watermark, end_offset in seen)
         assert partition.high_watermark == 3
+
+    play(tmp_path, story)
+
+
+def test_requests_for_a_new_leader_wait_until_its_truncation_has_ended(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        partition = fill(shell)
+        partitions, topic_id = shell.partitions, partition.topic_id
+
+        def elect(broker_id: int) -> None:
+            change = PartitionChangeRecord(partition_id=DATA.partition, topic_id=topic_id, leader=broker_id)
+            shell.image.replay(change)
+            partitions.follow([change])
+
+        elect(2)
+        assert not partition.is_leader
+        work = partitions.carry_out(partition, partition.log.truncation(3, OLD_MS))
+        elect(1)
+        waiting = partitions.opening(DATA.topic, topic_id, DATA.partition, by_id=True)
+        assert waiting is not None
+        await asyncio.sleep(0)
+        assert (waiting.done(), partition.is_leader) == (False, False)
+        await work
+        assert (waiting.done(), partition.is_leader) == (True, True)
 
     play(tmp_path, story)

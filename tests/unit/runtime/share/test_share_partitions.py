@@ -14,6 +14,7 @@ from penstock.config.broker import node_settings
 from penstock.config.offset_reset import EARLIEST, OffsetReset
 from penstock.core.metadata.image import Image
 from penstock.core.share.acknowledgements import Acknowledgement, AckType
+from penstock.core.share.runs import NO_DELAYS, Delays
 from penstock.core.share.sessions import INITIAL_EPOCH, TopicIdPartition
 from penstock.core.share.state import NO_OFFSET
 from penstock.model.errors import ApiError, ErrorCode
@@ -22,6 +23,7 @@ from penstock.runtime.env import SystemEnv
 from penstock.runtime.share.led_partition import RETRY_MS, LedSharePartition, as_client_error
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.persister import StoredState
+from penstock.runtime.share.reading import ShareReader
 from penstock.storage.files import OsFilesystem
 from penstock.storage.log import Log
 from penstock.storage.settings import LogSettings
@@ -364,4 +366,21 @@ def test_locks_that_cannot_be_ended_durably_are_tried_again_after_a_rest(tmp_pat
         assert led._not_before_ms == world.env.at_ms + RETRY_MS
         assert world.writes == []
 
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize(("delays", "start"), [(NO_DELAYS, 3), (NO_DELAYS._replace(start=1), 1)])
+def test_delayed_records_are_searched_for_from_where_the_first_one_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delays: Delays, start: int
+) -> None:
+    async def load(_: ShareReader, from_offset: int, *__: object) -> None:
+        loads.append(from_offset)
+
+    async def work(world: World) -> None:
+        world.stored = StoredState(1, 3, delays=delays)
+        await world.load()
+        assert loads == [start]
+
+    loads: list[int] = []
+    monkeypatch.setattr(ShareReader, "load", load)
     run(tmp_path, work)

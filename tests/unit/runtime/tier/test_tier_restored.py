@@ -174,6 +174,19 @@ def test_a_last_segment_without_its_history_is_left_out(tmp_path: Path) -> None:
     run(check)
 
 
+def test_a_manifest_without_epochs_is_a_problem(tmp_path: Path) -> None:
+    async def check() -> None:
+        world = World(tmp_path, 60)
+        world.put(1, 0, 59, (0, 0))
+        world.put(2, 60, 119)
+        found = await recoverable(world.store, await list_partition(world.store, PLACE))
+        assert [segment.end_offset for segment in found.segments] == [59]
+        (problem,) = found.problems
+        assert problem.path == PLACE.manifest(60, bytes([2]) * 16)
+
+    run(check)
+
+
 def test_what_has_expired_meanwhile_leaves_its_offsets_taken(tmp_path: Path) -> None:
     async def check() -> None:
         world = World(tmp_path, 120)
