@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from penstock.client.address import Address
 from penstock.client.closing import Closing
 from penstock.client.connection import Connection
-from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed, Unreachable
+from penstock.client.failures import NoAnswer, NotServed, all_failed
 from penstock.client.operations import configs, offsets
 from penstock.client.operations import topics as topic_operations
 from penstock.client.operations.offsets import Position
@@ -27,6 +27,7 @@ from penstock.client.operations.routing import (
     ToBroker,
     at_coordinator,
     find_leaders,
+    patience_over,
 )
 from penstock.client.settings import ConnectionSettings
 from penstock.model.errors import ErrorCode
@@ -73,11 +74,7 @@ class ClusterClient(Closing):
             else:
                 self.cluster.learn(response)
                 return response
-        permanent = [each for each in reasons if isinstance(each, NotServed | AuthenticationFailed)]
-        if permanent:
-            raise permanent[-1]
-        kind = Unreachable if all(isinstance(each, Unreachable) for each in reasons) else NoAnswer
-        raise kind("; ".join(dict.fromkeys(map(str, reasons))))
+        raise all_failed(reasons)
 
     def ask_coordinator(self, group: str, request: Any) -> Any:
         """Ask the broker that coordinates a group. Raises TryAgain while there is none, NoAnswer, or ApiError."""
@@ -138,10 +135,7 @@ class ClusterClient(Closing):
 
     def _pause(self, step: Pause, deadline: float) -> None:
         if time.monotonic() + step.seconds > deadline:
-            addresses = ", ".join(map(str, self._settings.bootstrap))
-            raise TimeoutError(
-                f"the cluster at {addresses} did not answer within {self._patience_s:.0f} s: {step.problem}"
-            ) from step.problem
+            raise patience_over(self._settings.bootstrap, self._patience_s, step) from step.problem
         time.sleep(step.seconds)
 
     def topics(self) -> list[str]:

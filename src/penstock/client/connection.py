@@ -5,24 +5,21 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.address import Address
 from penstock.client.closing import Closing
 from penstock.client.failures import NoAnswer, Unreachable, reason_of
-from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED, Call, Protocol
+from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED, VERSIONS_MAX, Call, Protocol
 from penstock.client.settings import ConnectionSettings
-from penstock.wire.apis import ApiKey
 from penstock.wire.primitives import MalformedMessage
 
 if TYPE_CHECKING:
     import ssl
 
 FRAME_BYTES_FIRST = 32 * 1024 * 1024
-# The newest versions that identify topics by name.
-VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12, ApiKey.OFFSET_FETCH: 9, ApiKey.OFFSET_COMMIT: 9}
 
 _SIZE = struct.Struct(">i")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
 
 class NoAnswer(ConnectionError):
@@ -27,6 +28,15 @@ class CredentialsRejected(AuthenticationFailed):
 
 class MechanismMissing(AuthenticationFailed):
     """The broker's listener does not have the mechanism."""
+
+
+def all_failed(failures: Sequence[NoAnswer]) -> NoAnswer:
+    """The failure of a request that several brokers did not answer: a permanent one of them, or all reasons."""
+    permanent = [each for each in failures if isinstance(each, NotServed | AuthenticationFailed)]
+    if permanent:
+        return permanent[-1]
+    kind = Unreachable if all(isinstance(each, Unreachable) for each in failures) else NoAnswer
+    return kind("; ".join(dict.fromkeys(map(str, failures))))
 
 
 def reason_of(error: Exception) -> str:

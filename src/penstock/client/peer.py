@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -63,6 +63,7 @@ class Peer:
         connect: Connect,
         spawn: Spawn,
         credentials: Credentials | None = None,
+        versions_max: Mapping[int, int] | None = None,
     ) -> None:
         self.on_lost: Callable[[], None] | None = None
         self._address = address
@@ -72,6 +73,7 @@ class Peer:
         self._spawn = spawn
         self._credentials = credentials
         self._loop = asyncio.get_running_loop()
+        self._versions_max = versions_max
         self._protocol = Protocol("a peer without an address", client_id)
         self._stream: FrameStream | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -130,7 +132,7 @@ class Peer:
             self._opening = None
             self._disconnect("its address is unknown")
             return
-        self._protocol = Protocol(str(Address(*address)), self._client_id)
+        self._protocol = Protocol(str(Address(*address)), self._client_id, self._versions_max)
         stream = FrameStream(self._received, self._disconnect)
         try:
             await self._fetch_token()

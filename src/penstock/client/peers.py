@@ -1,46 +1,94 @@
-"""A client of a cluster for an event loop: requests to any broker, or to a given one."""
+"""A client of a cluster for an event loop: requests to any broker, to a given one, and operations."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.client.address import Address
-from penstock.client.failures import NoAnswer
+from penstock.client.failures import NoAnswer, all_failed
+from penstock.client.operations.routing import Cluster, Operation, Pause, Step, ToAny, ToBroker, patience_over
 from penstock.client.peer import Peer
+from penstock.client.protocol import VERSIONS_MAX
 from penstock.client.settings import ConnectionSettings
 from penstock.client.tls import tls_context
 
 ANSWER_TIMEOUT_MS = 3_000
+# How long an operation is retried.
+PATIENCE_S = 15.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Peers:
     """Peers of one cluster, opened on demand and kept. They belong to the loop that first uses them."""
 
-    def __init__(self, settings: ConnectionSettings) -> None:
+    def __init__(self, settings: ConnectionSettings, *, patience_s: float = PATIENCE_S) -> None:
+        self.cluster = Cluster()
+        # Brokers delay this client's requests until this moment of the monotonic clock.
+        self.throttled_until = 0.0
         self._settings = settings
-        self._known: list[Address] = []
+        self._patience_s = patience_s
         self._peers: dict[Address, Peer] = {}
 
-    def remember_addresses(self, addresses: Iterable[Address]) -> None:
-        """Remember the brokers' addresses, for when the bootstrap servers are down."""
-        self._known = [address for address in dict.fromkeys(addresses) if address not in self._settings.bootstrap]
-        wanted = {*self._settings.bootstrap, *self._known}
-        for address in [address for address in self._peers if address not in wanted]:
-            self._peers.pop(address).close()
+    async def run(
+        self,
+        operation: Callable[Concatenate[Cluster, P], Operation[T]],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Perform an operation. Raises what it raises, and TimeoutError when it was retried for too long."""
+        deadline = time.monotonic() + self._patience_s
+        steps = operation(self.cluster, *arguments, **named)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    result = await self._perform(step, deadline)
+                except NoAnswer as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(result)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+    async def _perform(self, step: Step, deadline: float) -> Any:
+        if isinstance(step, Pause):
+            if time.monotonic() + step.seconds > deadline:
+                raise patience_over(self._settings.bootstrap, self._patience_s, step) from step.problem
+            return await asyncio.sleep(step.seconds)
+        if isinstance(step, ToAny):
+            return await self.ask(step.request, timeout_ms=_timeout_ms(step.request))
+        if isinstance(step, ToBroker):
+            return await self.ask_at(step.address, step.request, timeout_ms=_timeout_ms(step.request))
+        asked = [self._answer_of(address, request) for address, request in step.requests.items()]
+        return dict(zip(step.requests, await asyncio.gather(*asked), strict=True))
+
+    async def _answer_of(self, address: Address, request: Any) -> Any:
+        try:
+            return await self.ask_at(address, request, timeout_ms=_timeout_ms(request))
+        except NoAnswer as error:
+            return error
 
     async def ask(self, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
-        """Ask any broker that answers. Raises NoAnswer, with the reasons of all, if none does."""
-        reasons: dict[str, None] = {}
+        """Ask any broker that answers. Raises NoAnswer with the reasons of all, or with a permanent one."""
+        reasons: list[NoAnswer] = []
+        known = dict.fromkeys((*self._settings.bootstrap, *self.cluster.brokers.values()))
         # Open connections first, so that a broker that is down costs no time.
-        addresses = sorted([*self._settings.bootstrap, *self._known], key=lambda address: not self._is_open(address))
-        for address in addresses:
+        for address in sorted(known, key=lambda address: not self._is_open(address)):
             try:
-                return await self.ask_at(address, request, timeout_ms=timeout_ms)
+                response = await self.ask_at(address, request, timeout_ms=timeout_ms)
             except NoAnswer as error:
-                reasons[str(error)] = None
-        raise NoAnswer("; ".join(reasons))
+                reasons.append(error)
+            else:
+                self.cluster.learn(response)
+                return response
+        raise all_failed(reasons)
 
     async def ask_at(self, address: Address, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
         """Ask one broker. Raises NoAnswer."""
@@ -48,9 +96,19 @@ class Peers:
         if peer is None:
             settings = self._settings
             peer = self._peers[address] = Peer(
-                lambda: address, settings.client_id, ANSWER_TIMEOUT_MS, self._connect, _spawn, settings.credentials
+                lambda: address,
+                settings.client_id,
+                ANSWER_TIMEOUT_MS,
+                self._connect,
+                _spawn,
+                settings.credentials,
+                VERSIONS_MAX,
             )
-        return await peer.send(request, timeout_ms=timeout_ms)
+        response = await peer.send(request, timeout_ms=timeout_ms)
+        throttle_ms: int = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self.throttled_until = max(self.throttled_until, time.monotonic() + throttle_ms / 1_000)
+        return response
 
     async def ask_each(
         self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
@@ -86,6 +144,11 @@ class Peers:
     def _is_open(self, address: Address) -> bool:
         peer = self._peers.get(address)
         return peer is not None and peer.is_open
+
+
+def _timeout_ms(request: Any) -> int:
+    """How long a response may take: some requests say how long the broker may wait."""
+    return ANSWER_TIMEOUT_MS + int(getattr(request, "timeout_ms", 0))
 
 
 def _spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -32,6 +32,9 @@ SOFTWARE_NAME = "penstock"
 
 Introduction = Generator[Any, Any, None]
 
+# The newest versions that identify topics by name.
+VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12, ApiKey.OFFSET_FETCH: 9, ApiKey.OFFSET_COMMIT: 9}
+
 # By name: importing the classes themselves would load all of them.
 _KEYS = {f"{api.name}Request": key for key, api in APIS.items()}
 # All recent brokers support this version, and list in it what else they support.

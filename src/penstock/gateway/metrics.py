@@ -15,13 +15,12 @@ from time import perf_counter
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
-from confluent_kafka import KafkaException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.core.metrics.histogram import Histogram
 from penstock.core.metrics.sheet import OPENMETRICS_TYPE, TEXT_TYPE, Metric, Sheet
 from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.groups import Groups
+from penstock.gateway.kafka.groups import Groups, is_consumer_group
 from penstock.gateway.web.application import plain_error
 from penstock.gateway.web.problem import Problem
 from penstock.runtime.process_metrics import ProcessCollector
@@ -68,7 +67,7 @@ LAG_SUM = Metric(
 )
 
 Answer = tuple[int, str, bytes]
-DetailsFor = Callable[[Scope], Awaitable[tuple[Admin, Groups]]]
+DetailsFor = Callable[[Scope], Awaitable[Groups]]
 
 
 class Gauges(NamedTuple):
@@ -98,7 +97,7 @@ class GatewayMetrics:
     """All counters of a gateway, and its monitoring endpoints."""
 
     def __init__(self, cluster_id: str, admin: Admin, details_for: DetailsFor) -> None:
-        """`details_for` returns the clients that read details from the brokers; it raises Problem without a sign-in."""
+        """`details_for` returns what reads details from the brokers; it raises Problem without a sign-in."""
         self._cluster_id = cluster_id
         self._admin = admin
         self._details_for = details_for
@@ -148,7 +147,7 @@ class GatewayMetrics:
     async def _check_brokers(self) -> Answer:
         try:
             await asyncio.wait_for(self._admin.names(), READY_TIMEOUT_S)
-        except (Problem, KafkaException, TimeoutError) as error:
+        except (Problem, TimeoutError) as error:
             return _health({"brokers": f"no broker can be reached: {str(error) or 'they did not answer in time'}"})
         return _health({"brokers": ""})
 
@@ -173,14 +172,14 @@ class GatewayMetrics:
         for name, value in self.gauges.in_use.items():
             sheet.add(IN_USE, value(), name)
         if details or only_details:
-            await self._lags(sheet, *await self._details_for(scope))
+            await self._lags(sheet, await self._details_for(scope))
         for _ in self._process(sheet):
             pass
         accept = dict(scope["headers"]).get(b"accept", b"")
         openmetrics = b"application/openmetrics-text" in accept
         return 200, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, b"".join(sheet.render(openmetrics=openmetrics))
 
-    async def _lags(self, sheet: Sheet, admin: Admin, groups: Groups) -> None:
+    async def _lags(self, sheet: Sheet, groups: Groups) -> None:
         """The lag of every group, as far as the brokers answer in time."""
         room = asyncio.Semaphore(GROUPS_AT_ONCE)
 
@@ -188,7 +187,7 @@ class GatewayMetrics:
             async with room:
                 try:
                     rows = await groups.lags(name)
-                except (Problem, KafkaException):
+                except Problem:
                     return
             sums: Counter[str] = Counter()
             for row in rows:
@@ -200,11 +199,10 @@ class GatewayMetrics:
 
         try:
             async with asyncio.timeout(GROUPS_TIMEOUT_S):
-                client = admin.client
-                listed = await asyncio.wrap_future(client.list_consumer_groups(request_timeout=GROUPS_TIMEOUT_S))
-                names = sorted(group.group_id for group in listed.valid)[:GROUPS_MAX]
-                await asyncio.gather(*map(one, names))
-        except (TimeoutError, KafkaException):
+                listed, _ = await groups.listed()
+                names = [group.group_id for group in listed if is_consumer_group(group)]
+                await asyncio.gather(*map(one, names[:GROUPS_MAX]))
+        except (TimeoutError, Problem):
             # Report what arrived in time; a failed scrape would hide everything else, too.
             return
 

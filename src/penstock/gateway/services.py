@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from confluent_kafka.admin import AdminClient
-
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.consumer_instances import CheckRead, ConsumerInstances
@@ -65,8 +63,9 @@ async def open_services(
     owner: str = "",
 ) -> RestServices:
     """The parts of one caller, with its settings; each is stopped when the stack is left."""
-    client = AdminClient(settings.client())
-    admin = Admin(client)
+    # Apart from other requests, which they would delay: brokers respond in order.
+    brokers = wire.branch()
+    admin = Admin(brokers)
     publisher = Publisher(settings, admin)
     stack.push_async_callback(publisher.stop)
     readers = Readers(settings, parts.readers, CALLER_READERS_IDLE_MAX if owner else None)
@@ -84,7 +83,7 @@ async def open_services(
         admin=admin,
         publisher=publisher,
         readers=readers,
-        groups=Groups(client),
+        groups=Groups(brokers),
         instances=instances,
         share_members=share_members,
         tails=tails,

@@ -46,9 +46,6 @@ class Brokers:
     async def prune(self, branch: Brokers) -> None:
         assert branch is self
 
-    def remember_addresses(self, _: object) -> None:
-        return
-
     async def ask(self, request: Any) -> Any:
         if isinstance(request, metadata.MetadataRequest):
             row = metadata.MetadataResponsePartition(0, 0, 1)

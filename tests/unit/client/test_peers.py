@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,10 +12,26 @@ import uvloop
 
 from penstock.client.address import Address
 from penstock.client.failures import AuthenticationFailed, NoAnswer
+from penstock.client.operations import offsets, topics
+from penstock.client.operations.routing import Refused
 from penstock.client.peers import Peers
 from penstock.client.settings import read_settings
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
 from penstock.wire.apis import ApiKey
-from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.wire.messages.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from penstock.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from support.certificates import Authority
 from support.scripted_broker import ScriptedBroker
 
@@ -98,10 +115,11 @@ def test_a_wrong_password_is_said_as_the_broker_says_it() -> None:
 
 def test_the_next_broker_is_asked_when_one_is_gone_and_those_that_are_known_last() -> None:
     with answering("one") as one, answering("two") as two:
+        brokers = [MetadataResponseBroker(2, "127.0.0.1", two.port)]
+        one.answers[ApiKey.METADATA] = lambda _: MetadataResponse(brokers=brokers, cluster_id="one")
 
         async def check(peers: Peers) -> list[Any]:
             answers = [await ask(peers)]
-            peers.remember_addresses([Address("127.0.0.1", two.port)])
             one.answers.clear()
             one.hang_up()
             answers.append(await ask(peers))
@@ -114,3 +132,41 @@ def test_the_next_broker_is_asked_when_one_is_gone_and_those_that_are_known_last
 def test_nobody_answers_is_said_with_the_reason_of_each() -> None:
     with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:1 is lost: cannot connect: nothing listens.*; 127\.0\.0\.1:2 is"):
         asked("127.0.0.1:1,127.0.0.1:2", ask)
+
+
+def test_operations_are_retried_until_they_succeed_or_the_patience_is_over() -> None:
+    codes = [ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.TOPIC_ALREADY_EXISTS]
+
+    def answer(_: CreateTopicsRequest) -> CreateTopicsResponse:
+        code = codes.pop(0) if len(codes) > 1 else codes[0]
+        return CreateTopicsResponse(throttle_time_ms=60_000, topics=[CreatableTopicResult("t", error_code=code)])
+
+    async def check(peers: Peers) -> None:
+        with pytest.raises(Refused) as caught:
+            await peers.run(topics.create_topic, "t")
+        assert caught.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert peers.throttled_until > time.monotonic() + 50
+        codes[:] = [ErrorCode.LEADER_NOT_AVAILABLE]
+        peers._patience_s = 0.1
+        with pytest.raises(TimeoutError, match="did not answer within 0 s: t: LEADER_NOT_AVAILABLE"):
+            await peers.run(topics.create_topic, "t")
+
+    with answering("one") as one:
+        one.answers[ApiKey.CREATE_TOPICS] = answer
+        asked(one.address, check)
+
+
+def test_positions_of_leaders_that_do_not_answer_are_left_out() -> None:
+    with answering("one") as one:
+        brokers = [MetadataResponseBroker(1, "127.0.0.1", one.port), MetadataResponseBroker(2, "127.0.0.1", 1)]
+        rows = [MetadataResponsePartition(0, number, leader) for number, leader in enumerate((-1, 1, 2))]
+        metadata = MetadataResponse(brokers=brokers, topics=[MetadataResponseTopic(name="t", partitions=rows)])
+        one.answers[ApiKey.METADATA] = lambda _: metadata
+        found = ListOffsetsTopicResponse("t", [ListOffsetsPartitionResponse(1, 0, offset=7)])
+        one.answers[ApiKey.LIST_OFFSETS] = lambda _: ListOffsetsResponse(topics=[found])
+        wanted = {TopicPartition("t", number): offsets.LATEST for number in (0, 1, 2)}
+
+        async def check(peers: Peers) -> Any:
+            return await peers.run(offsets.reachable_positions, wanted)
+
+        assert {name.partition: each.offset for name, each in asked(one.address, check).items()} == {1: 7}

@@ -11,7 +11,7 @@ from typing import Concatenate, Literal, ParamSpec, TypeVar, get_args
 from penstock.client.application.errors import PenstockError
 from penstock.client.closing import Closing
 from penstock.client.operations import access
-from penstock.client.operations.access import Entry
+from penstock.client.operations.access import Entry, EntryFilter
 from penstock.client.operations.routing import Cluster
 from penstock.client.operations.routing import Operation as ClusterOperation
 from penstock.core.security.scram import MECHANISMS
@@ -96,7 +96,7 @@ class AccessAdmin(Closing):
         ...     admin.access_rules("User:pack")[0].name
         'packed.'
         """
-        found = self._run("access rules cannot be read", access.list_entries, principal)
+        found = self._run("access rules cannot be read", access.list_entries, EntryFilter(principal=principal))
         return [
             AccessRule(
                 each.principal,
@@ -120,7 +120,8 @@ class AccessAdmin(Closing):
         ...     admin.revoke(rule)
         1
         """
-        return self._run("access rules cannot be removed", access.remove_entries, [_entry(rule) for rule in rules])
+        entries = [_entry(rule) for rule in rules]
+        return len(self._run("access rules cannot be removed", access.remove_entries, entries))
 
     def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
         """Let a user sign in with a password, who is created if there is none of that name.

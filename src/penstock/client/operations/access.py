@@ -39,6 +39,18 @@ class Entry(NamedTuple):
     permission: int
 
 
+class EntryFilter(NamedTuple):
+    """Matches entries; fields that are ANY or None match all."""
+
+    resource_type: int = ResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: int = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = AccessOperation.ANY
+    permission: int = Permission.ANY
+
+
 @retried
 def add_entries(_: Cluster, entries: Sequence[Entry]) -> Operation[None]:
     """Add entries; those that are there already stay."""
@@ -48,12 +60,9 @@ def add_entries(_: Cluster, entries: Sequence[Entry]) -> Operation[None]:
 
 
 @retried
-def list_entries(_: Cluster, principal: str | None = None) -> Operation[list[Entry]]:
-    """All entries, or those of a principal."""
-    request = DescribeAclsRequest(
-        ResourceType.ANY, None, PatternType.ANY, principal, None, AccessOperation.ANY, Permission.ANY
-    )
-    response: DescribeAclsResponse = yield ToAny(request)
+def list_entries(_: Cluster, wanted: EntryFilter) -> Operation[list[Entry]]:
+    """The matching entries."""
+    response: DescribeAclsResponse = yield ToAny(DescribeAclsRequest(*wanted))
     check(response.error_code, "", response.error_message)
     return [
         Entry(*resource[:3], each.principal, each.host, each.operation, each.permission_type)
@@ -63,12 +72,16 @@ def list_entries(_: Cluster, principal: str | None = None) -> Operation[list[Ent
 
 
 @retried
-def remove_entries(_: Cluster, entries: Sequence[Entry]) -> Operation[int]:
-    """Remove entries; returns how many there were."""
-    response: DeleteAclsResponse = yield ToAny(DeleteAclsRequest([DeleteAclsFilter(*entry) for entry in entries]))
-    for entry, result in zip(entries, response.filter_results, strict=True):
-        check(result.error_code, entry.resource_name, result.error_message, NOT_MADE)
-    return sum(len(result.matching_acls) for result in response.filter_results)
+def remove_entries(_: Cluster, filters: Sequence[Entry | EntryFilter]) -> Operation[list[Entry]]:
+    """Remove the entries that match any of these; returns those that there were."""
+    response: DeleteAclsResponse = yield ToAny(DeleteAclsRequest([DeleteAclsFilter(*each) for each in filters]))
+    removed: list[Entry] = []
+    for wanted, result in zip(filters, response.filter_results, strict=True):
+        check(result.error_code, wanted.resource_name or "", result.error_message, NOT_MADE)
+        for each in result.matching_acls:
+            check(each.error_code, each.resource_name, each.error_message, NOT_MADE)
+            removed.append(Entry(*each[2:]))
+    return removed
 
 
 def set_password(cluster: Cluster, user: str, mechanism: str, password: str, salt: bytes) -> Operation[None]:

@@ -16,6 +16,7 @@ from penstock.client.operations.routing import (
     Refused,
     ToAny,
     ToEach,
+    TryAgain,
     at_coordinator,
     by_topic,
     check,
@@ -85,6 +86,8 @@ class Group:
     assignor: str = ""
     coordinator: BrokerView | None = None
     members: tuple[Member, ...] = ()
+    # Whether it has offsets and never had a member.
+    is_simple: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +115,33 @@ def list_groups(cluster: Cluster) -> Operation[list[Group]]:
 
     Classic groups of other protocols than consumers', such as Kafka Connect's, are left out.
     """
+    found, problems = yield from list_reachable_groups(cluster)
+    for problem in problems:
+        raise problem
+    return found
+
+
+def list_reachable_groups(cluster: Cluster) -> Operation[tuple[list[Group], list[Exception]]]:
+    """The groups that brokers list now, and why groups of other brokers are missing: NoAnswer, TryAgain or Refused."""
     yield ToAny(MetadataRequest([]))
+    answers: Mapping[Any, ListGroupsResponse | NoAnswer]
     answers = yield ToEach(dict.fromkeys(cluster.brokers.values(), ListGroupsRequest()))
     found: list[Group] = []
+    problems: list[Exception] = []
     for answer in answers.values():
-        response: ListGroupsResponse = _answered(answer)
-        check(response.error_code, "", None, TRANSIENT)
+        if isinstance(answer, NoAnswer):
+            problems.append(answer)
+            continue
+        try:
+            check(answer.error_code, "", None, TRANSIENT)
+        except (TryAgain, Refused) as error:
+            problems.append(error)
         found += [
             Group(row.group_id, row.group_type.lower() or None, row.group_state or None)
-            for row in response.groups
+            for row in answer.groups
             if row.protocol_type in CONSUMER_PROTOCOLS or row.group_type.lower() in (SHARE, STREAMS)
         ]
-    return sorted(found, key=lambda group: group.group_id)
+    return sorted(found, key=lambda group: group.group_id), problems
 
 
 @retried
@@ -297,7 +315,9 @@ def _described(row: Any, kind: _Kind, coordinator: BrokerView) -> Group | Refuse
         for member in row.members
     ]
     members.sort(key=lambda member: (member.client_id, member.member_id))
-    return Group(row.group_id, kind.name, row.group_state, kind.assignor_of(row), coordinator, tuple(members))
+    is_simple = getattr(row, "protocol_type", None) == ""
+    assignor = kind.assignor_of(row)
+    return Group(row.group_id, kind.name, row.group_state, assignor, coordinator, tuple(members), is_simple)
 
 
 def _classic_assignments(group: Any) -> Callable[[Any], Iterable[tuple[str, int]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.client.failures import NoAnswer
@@ -15,7 +16,7 @@ from penstock.client.operations.routing import (
     ToEach,
     TryAgain,
     check,
-    find_leaders,
+    locate,
     retried,
 )
 from penstock.model.errors import ErrorCode
@@ -65,21 +66,8 @@ def read_positions(
     `EARLIEST`, `LATEST`, `MAX_TIMESTAMP` and `LATEST_TIERED` stand for special offsets; with `read_committed` the end
     of a log is its last stable offset.
     """
-
-    def request_for(partitions: Iterable[TopicPartition]) -> ListOffsetsRequest:
-        topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
-        for each in partitions:
-            topics[each.topic].append(ListOffsetsPartition(each.partition, timestamp=timestamps[each]))
-        wanted = [ListOffsetsTopic(*each) for each in topics.items()]
-        return ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=wanted)
-
-    def rows(response: ListOffsetsResponse) -> Iterator[Row[Position]]:
-        for topic in response.topics:
-            for each in topic.partitions:
-                position = Position(each.offset, each.leader_epoch, each.timestamp)
-                yield TopicPartition(topic.name, each.partition_index), each.error_code, position
-
-    return (yield from _from_leaders(cluster, timestamps, request_for, rows))
+    request_for = partial(_positions_request, timestamps, read_committed=read_committed)
+    return (yield from _from_leaders(cluster, timestamps, request_for, _position_rows))
 
 
 def positions(
@@ -90,6 +78,25 @@ def positions(
     for each in found.values():
         if isinstance(each, Refused):
             raise each
+    return {name: each for name, each in found.items() if not isinstance(each, Refused)}
+
+
+def reachable_positions(
+    cluster: Cluster, timestamps: Mapping[TopicPartition, int]
+) -> Operation[dict[TopicPartition, Position]]:
+    """As `read_positions`, without waiting for leaders: partitions that none answers for now are left out."""
+    found: dict[TopicPartition, Position | Refused] = {}
+    # Known leaders may be out of date; those that are looked up are not.
+    for _ in range(2):
+        try:
+            problem = yield from _ask_leaders(
+                cluster, timestamps, partial(_positions_request, timestamps), _position_rows, found
+            )
+        except (NoAnswer, TryAgain) as error:
+            problem = error
+        if problem is None:
+            break
+        cluster.leaders.clear()
     return {name: each for name, each in found.items() if not isinstance(each, Refused)}
 
 
@@ -123,26 +130,54 @@ def _from_leaders(
 
     @retried
     def attempt(cluster: Cluster) -> Operation[None]:
-        missing = [each for each in partitions if each not in found]
-        led, refused = yield from find_leaders(cluster, missing)
-        found.update(refused)
-        answers = yield ToEach({address: request_for(some) for address, some in led.items()})
-        problem: NoAnswer | TryAgain | None = None
-        for answer in answers.values():
-            if isinstance(answer, NoAnswer):
-                problem = answer
-                continue
-            for name, code, value in rows(answer):
-                try:
-                    check(code, str(name), None, PASSING)
-                except TryAgain as error:
-                    problem = error
-                except Refused as error:
-                    found[name] = error
-                else:
-                    found[name] = value
+        problem = yield from _ask_leaders(cluster, partitions, request_for, rows, found)
         if problem is not None:
             raise problem
 
     yield from attempt(cluster)
     return found
+
+
+def _ask_leaders(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    request_for: Callable[[Iterable[TopicPartition]], Any],
+    rows: Callable[[Any], Iterable[Row[T]]],
+    found: dict[TopicPartition, T | Refused],
+) -> Operation[NoAnswer | TryAgain | None]:
+    """Ask once for what is not found yet; adds it to `found`, and returns why something is still missing."""
+    problem: NoAnswer | TryAgain | None
+    led, refused, problem = yield from locate(cluster, [each for each in partitions if each not in found])
+    found.update(refused)
+    answers = yield ToEach({address: request_for(some) for address, some in led.items()})
+    for answer in answers.values():
+        if isinstance(answer, NoAnswer):
+            problem = answer
+            continue
+        for name, code, value in rows(answer):
+            try:
+                check(code, str(name), None, PASSING)
+            except TryAgain as error:
+                problem = error
+            except Refused as error:
+                found[name] = error
+            else:
+                found[name] = value
+    return problem
+
+
+def _positions_request(
+    timestamps: Mapping[TopicPartition, int], partitions: Iterable[TopicPartition], *, read_committed: bool = False
+) -> ListOffsetsRequest:
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for each in partitions:
+        topics[each.topic].append(ListOffsetsPartition(each.partition, timestamp=timestamps[each]))
+    wanted = [ListOffsetsTopic(*each) for each in topics.items()]
+    return ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=wanted)
+
+
+def _position_rows(response: ListOffsetsResponse) -> Iterator[Row[Position]]:
+    for topic in response.topics:
+        for each in topic.partitions:
+            position = Position(each.offset, each.leader_epoch, each.timestamp)
+            yield TopicPartition(topic.name, each.partition_index), each.error_code, position

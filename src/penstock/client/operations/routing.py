@@ -26,6 +26,8 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 # The pauses between attempts.
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
+# Leaders that are remembered, of topics that may have been deleted since.
+LEADERS_MAX = 100_000
 # What FindCoordinator calls a group's name.
 GROUP_KEY = 0
 
@@ -117,6 +119,14 @@ class Refused(ApiError):
         self.reason = f"{message or 'Broker: ' + error_name(code).replace('_', ' ').capitalize()} ({self.name})"
 
 
+class Located(NamedTuple):
+    """Partitions by their leaders' addresses, those of topics that brokers refuse, and why others are missing."""
+
+    led: Mapping[Address, Sequence[TopicPartition]]
+    refused: Mapping[TopicPartition, Refused]
+    problem: TryAgain | None
+
+
 def check(
     code: int, subject: str = "", message: str | None = None, transient: frozenset[ErrorCode] = RETRIABLE
 ) -> None:
@@ -145,6 +155,8 @@ class Cluster:
         elif isinstance(response, MetadataResponse):
             self.brokers = {each.node_id: Address(each.host, each.port) for each in response.brokers}
             self.controller = response.controller_id
+            if len(self.leaders) > LEADERS_MAX:
+                self.leaders.clear()
             for topic in response.topics:
                 for each in topic.partitions:
                     partition = TopicPartition(topic.name or "", each.partition_index)
@@ -175,6 +187,12 @@ def retried(
     return repeat
 
 
+def patience_over(bootstrap: Iterable[Address], patience_s: float, pause: Pause) -> TimeoutError:
+    """What a driver raises instead of a pause that would take longer than the caller waits."""
+    addresses = ", ".join(map(str, bootstrap))
+    return TimeoutError(f"the cluster at {addresses} did not answer within {patience_s:.0f} s: {pause.problem}")
+
+
 def to_controller(cluster: Cluster, request: Any, is_refused: Callable[[Any], bool]) -> Operation[Any]:
     """Send a request to any broker, as brokers forward; where one does not, to the controller."""
     response = yield ToAny(request)
@@ -193,8 +211,16 @@ def metadata_of(topics: Iterable[str]) -> MetadataRequest:
 
 def find_leaders(
     cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> Operation[tuple[dict[Address, list[TopicPartition]], dict[TopicPartition, Refused]]]:
+) -> Operation[tuple[Mapping[Address, Sequence[TopicPartition]], Mapping[TopicPartition, Refused]]]:
     """The partitions by their leaders' addresses, and those of topics that brokers refuse. Raises TryAgain."""
+    led, refused, problem = yield from locate(cluster, partitions)
+    if problem is not None:
+        raise problem
+    return led, refused
+
+
+def locate(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Operation[Located]:
+    """As `find_leaders`, and why other partitions have no leader now."""
     wanted = list(partitions)
     unknown = {each.topic for each in wanted if each not in cluster.leaders}
     refused: dict[str, Refused] = {}
@@ -206,14 +232,16 @@ def find_leaders(
             except Refused as error:
                 refused[topic.name or ""] = error
     led: dict[Address, list[TopicPartition]] = defaultdict(list)
+    problem: TryAgain | None = None
     for each in wanted:
         if each.topic in refused:
             continue
         address = cluster.brokers.get(cluster.leaders.get(each, -1))
         if address is None:
-            raise TryAgain(f"{each} has no leader now")
-        led[address].append(each)
-    return dict(led), {each: refused[each.topic] for each in wanted if each.topic in refused}
+            problem = TryAgain(f"{each} has no leader now")
+        else:
+            led[address].append(each)
+    return Located(led, {each: refused[each.topic] for each in wanted if each.topic in refused}, problem)
 
 
 def find_coordinators(

@@ -18,6 +18,7 @@ from penstock.client.operations.routing import (
     to_controller,
 )
 from penstock.client.view import BrokerView
+from penstock.model.access import Operation as AccessOperation
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid, format_uuid
 from penstock.wire.messages.create_partitions import (
@@ -57,6 +58,8 @@ class Topic:
     partitions: tuple[Partition, ...]
     internal: bool
     topic_id: str = ""
+    # What the client may do with it; None unless this was asked for.
+    operations: tuple[AccessOperation, ...] | None = None
 
     @property
     def is_hidden(self) -> bool:
@@ -96,9 +99,12 @@ def list_topics(_: Cluster) -> Operation[list[Topic]]:
 
 
 @retried
-def describe_topics(_: Cluster, names: Iterable[str]) -> Operation[dict[str, Topic | Refused]]:
+def describe_topics(
+    _: Cluster, names: Iterable[str], *, with_operations: bool = False
+) -> Operation[dict[str, Topic | Refused]]:
     """These topics by name, or why one cannot be described; creates none."""
-    response: MetadataResponse = yield ToAny(metadata_of(names))
+    request = metadata_of(names)._replace(include_topic_authorized_operations=with_operations)
+    response: MetadataResponse = yield ToAny(request)
     found: dict[str, Topic | Refused] = {}
     for each in response.topics:
         try:
@@ -211,4 +217,10 @@ def _topic(topic: MetadataResponseTopic) -> Topic:
         for each in sorted(topic.partitions, key=lambda each: each.partition_index)
     )
     name = topic.name or ""
-    return Topic(name, partitions, topic.is_internal, format_uuid(topic.topic_id))
+    return Topic(
+        name, partitions, topic.is_internal, format_uuid(topic.topic_id), _operations(topic.topic_authorized_operations)
+    )
+
+
+def _operations(bits: int) -> tuple[AccessOperation, ...] | None:
+    return None if bits < 0 else tuple(each for each in AccessOperation if bits >> each & 1)

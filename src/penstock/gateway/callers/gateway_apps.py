@@ -19,7 +19,6 @@ from penstock.gateway.callers.console_sessions import ConsoleSessions
 from penstock.gateway.callers.credentials import Presented, presented
 from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.callers.session import CallerSession
-from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.publisher import Publisher
 from penstock.gateway.registry.api.application import public_registry, registry_error
@@ -42,7 +41,7 @@ class GatewayApps:
     rest: ASGIApp
     registry: ASGIApp
     publisher_of: PublisherOf
-    details_for: Callable[[Scope], Awaitable[tuple[Admin, Groups]]]
+    details_for: Callable[[Scope], Awaitable[Groups]]
     end_streams: Callable[[], None]
     callers_count: Callable[[], int]
 
@@ -127,9 +126,9 @@ def _make_apps(
     verify, sessions = console or (None, ConsoleSessions(1, 1, 1))
     sign_in = sign_in_operations(verify, sessions, settings.sign_in_methods)
 
-    async def details_for(scope: Scope) -> tuple[Admin, Groups]:
+    async def details_for(scope: Scope) -> Groups:
         found = await (await authenticator.session(scope)).open()
-        return found.admin, found.groups
+        return found.groups
 
     return GatewayApps(
         rest=PortApp(authenticator, CallerSession.rest, public_application(services, sign_in), rates, plain_error),

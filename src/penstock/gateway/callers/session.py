@@ -119,11 +119,11 @@ class CallerSession:
     @property
     def is_throttled(self) -> bool:
         """Whether brokers throttle this caller now."""
-        return time.monotonic() < self._throttled_until
+        return self._throttled_for_s() > 0
 
     def wait_s(self) -> float:
         """How long a request must wait because brokers throttle this caller; 429 if that is too long."""
-        left_s = self._throttled_until - time.monotonic()
+        left_s = self._throttled_for_s()
         if left_s > THROTTLE_WAIT_S:
             seconds = math.ceil(left_s)
             raise Problem(
@@ -132,7 +132,10 @@ class CallerSession:
                 f"try again in {seconds} s",
                 headers={"Retry-After": str(seconds)},
             )
-        return max(0.0, left_s)
+        return left_s
+
+    def _throttled_for_s(self) -> float:
+        return max(0.0, max(self._throttled_until, self._wire.throttled_until) - time.monotonic())
 
     async def renew(self, credentials: Credentials) -> None:
         """Use newer credentials of the same caller for sign-ins from now on."""

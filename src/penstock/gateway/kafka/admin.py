@@ -1,49 +1,24 @@
-"""Admin calls from an event loop, and a cache of topics' partition counts."""
+"""The cluster's topics, and a cache of their partition counts."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka._model import TopicPartitionInfo
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._topic import TopicDescription
-from confluent_kafka.cimpl import NewTopic
-
-from penstock.gateway.kafka.errors import ARGUMENT_ERRORS, checked_call, problem_of
+from penstock.client.operations import topics
+from penstock.client.operations.routing import Refused
+from penstock.client.operations.topics import Partition, Topic
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.kafka.errors import problem_of
 from penstock.gateway.web.problem import Problem
 
-REQUEST_TIMEOUT_S = 15.0
 REMEMBER_S = 5.0
 ASK_AHEAD_S = 1.0
 SHOWN_S = 5.0
 LOOK_AGAIN_S = 0.05
 REMEMBERED_MAX = 50_000
-
-
-async def result_of(future: Future[Any]) -> Any:
-    """The result of an admin call; raises Problem if it failed."""
-    try:
-        return await asyncio.wrap_future(future)
-    except (KafkaException, *ARGUMENT_ERRORS) as error:
-        raise problem_of(error) from None
-
-
-async def ask(
-    call: Callable[..., Any], *arguments: Any, request_timeout: float = REQUEST_TIMEOUT_S, **named: Any
-) -> Any:
-    """The result of an admin call on a single thing, be it the cluster, a topic or a group; raises Problem if it fails.
-
-    Calls that could be on several things have a future for each.
-    """
-    future = checked_call(call, *arguments, request_timeout=request_timeout, **named)
-    if isinstance(future, dict):
-        [future] = future.values()
-    return await result_of(future)
 
 
 def no_partition(topic: str, number: int) -> Problem:
@@ -59,39 +34,35 @@ class TopicPartitions(NamedTuple):
 
 
 class Admin:
-    """The cluster's topics. `client` is for calls that only one resource needs."""
+    """The cluster's topics. `brokers` is for operations that only one resource needs."""
 
-    def __init__(self, client: AdminClient) -> None:
-        self.client = client
+    def __init__(self, brokers: BrokerWire) -> None:
+        self.brokers = brokers
         self._partitions: dict[str, tuple[float, TopicPartitions]] = {}
         self._asking: dict[str, asyncio.Task[TopicPartitions]] = {}
 
-    async def describe(self, topic: str) -> TopicDescription:
+    async def describe(self, topic: str) -> Topic:
         """Describe a topic; raises Problem (404) if it does not exist."""
         return (await self.describe_all([topic]))[topic]
 
-    async def describe_all(self, topics: list[str], *, operations: bool = False) -> dict[str, TopicDescription]:
-        """Describe several topics, by name; with `operations` also the authorized operations."""
-        futures = checked_call(
-            self.client.describe_topics,
-            checked_call(TopicCollection, topics),
-            include_authorized_operations=operations,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        return {name: await result_of(future) for name, future in futures.items()}
+    async def describe_all(self, names: Sequence[str], *, with_operations: bool = False) -> dict[str, Topic]:
+        """Describe several topics, by name; with `with_operations` also the authorized operations."""
+        described = await self.brokers.run(topics.describe_topics, names, with_operations=with_operations)
+        found: dict[str, Topic] = {}
+        for name, topic in described.items():
+            if isinstance(topic, Refused):
+                raise problem_of(topic)
+            found[name] = topic
+        return found
 
     async def names(self) -> list[str]:
         """The names of all topics, sorted."""
-        try:
-            metadata = await asyncio.to_thread(self.client.list_topics, timeout=REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            raise problem_of(error) from None
-        return sorted(metadata.topics)
+        return [topic.name for topic in await self.brokers.run(topics.list_topics)]
 
-    async def partition(self, topic: str, number: int) -> TopicPartitionInfo:
+    async def partition(self, topic: str, number: int) -> Partition:
         """Describe a partition; raises Problem (404) if it does not exist."""
         for each in (await self.describe(topic)).partitions:
-            if each.id == number:
+            if each.partition == number:
                 return each
         raise no_partition(topic, number)
 
@@ -138,7 +109,7 @@ class Admin:
 
     async def _look_up(self, topic: str) -> TopicPartitions:
         described = (await self.describe(topic)).partitions
-        led = [each.id for each in described if each.leader is not None]
+        led = [each.partition for each in described if each.leader >= 0]
         found = TopicPartitions(len(described), led or range(len(described)))
         # The result of a lookup that began before a change must not be cached after it.
         if self._asking.get(topic) is asyncio.current_task():
@@ -154,19 +125,20 @@ class Admin:
 
     async def create(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str], *, validate: bool = False
-    ) -> TopicDescription | None:
+    ) -> Topic | None:
         """Create a topic; -1 stands for the cluster's defaults. Returns when brokers know it, or after a while."""
-        topic = checked_call(NewTopic, name, partitions, replication_factor, config=dict(configs))
-        await ask(self.client.create_topics, [topic], validate_only=validate)
+        await self.brokers.run(
+            topics.create_topic, name, partitions, replication_factor, configs, validate_only=validate
+        )
         self.forget(name)
         return None if validate else await self.shown(name, lambda topic: topic is not None)
 
-    async def shown(self, name: str, is_shown: Callable[[TopicDescription | None], bool]) -> TopicDescription | None:
+    async def shown(self, name: str, is_shown: Callable[[Topic | None], bool]) -> Topic | None:
         """Wait until the brokers' metadata reflects a change of a topic; returns the last description."""
         deadline = time.monotonic() + SHOWN_S
         while True:
             try:
-                topic: TopicDescription | None = await self.describe(name)
+                topic: Topic | None = await self.describe(name)
             except Problem as problem:
                 if problem.status != 404:
                     raise
@@ -175,10 +147,8 @@ class Admin:
                 return topic
             await asyncio.sleep(LOOK_AGAIN_S)
 
-    async def delete(self, names: Iterable[str]) -> None:
-        """Delete topics and their records."""
-        futures = checked_call(self.client.delete_topics, list(names), request_timeout=REQUEST_TIMEOUT_S)
-        for name, future in futures.items():
-            self.forget(name)
-            await result_of(future)
-            await self.shown(name, lambda topic: topic is None)
+    async def delete(self, name: str) -> None:
+        """Delete a topic and its records."""
+        await self.brokers.run(topics.delete_topic, name)
+        self.forget(name)
+        await self.shown(name, lambda topic: topic is None)

@@ -1,26 +1,30 @@
-"""Requests to brokers that librdkafka has no call for, sent with Penstock's own client; failures become Problems.
+"""Requests to brokers and operations on the cluster, with Penstock's own client; failures become Problems.
 
-It supports PLAIN and SCRAM. If the gateway is configured with a mechanism that only librdkafka supports, `BrokerWire`
-is not usable, and figures that depend on it are left out of responses.
+It supports PLAIN, SCRAM and OAUTHBEARER. If the gateway is configured with a mechanism that only librdkafka supports,
+`BrokerWire` is not usable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.failures import NoAnswer
+from penstock.client.operations.routing import Cluster, Operation, Refused
 from penstock.client.peers import ANSWER_TIMEOUT_MS, Peers
 from penstock.client.settings import ConnectionSettings, Credentials, read_settings
-from penstock.gateway.kafka.errors import not_allowed
+from penstock.gateway.kafka.errors import not_allowed, problem_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import error_name
 
 RETRY_AFTER = {"Retry-After": "1"}
 NOT_NOW = {"NOT_CONTROLLER", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def connection_settings(settings: GatewaySettings, credentials: Credentials | None = None) -> ConnectionSettings:
@@ -73,10 +77,24 @@ class BrokerWire:
         """Whether requests can be sent at all."""
         return self._peers is not None
 
-    def remember_addresses(self, addresses: Iterable[Address]) -> None:
-        """Remember the brokers' addresses, for when the bootstrap servers are down."""
-        if self._peers is not None:
-            self._peers.remember_addresses(addresses)
+    @property
+    def throttled_until(self) -> float:
+        """Until when brokers delay requests, on the monotonic clock."""
+        own = self._peers.throttled_until if self._peers is not None else 0.0
+        return max(own, *(branch.throttled_until for branch in self._branches), 0.0)
+
+    async def run(
+        self,
+        operation: Callable[Concatenate[Cluster, P], Operation[T]],
+        /,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Perform an operation on the cluster; raises Problem if it fails."""
+        try:
+            return await self._usable_peers().run(operation, *arguments, **named)
+        except (Refused, NoAnswer, TimeoutError, ValueError) as error:
+            raise problem_of(error) from None
 
     async def ask(self, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
         """Send a request to any broker that responds; raises Problem if none does."""

@@ -1,4 +1,4 @@
-"""HTTP status, error code and fix for Kafka's errors."""
+"""HTTP status, error code and fix for Kafka's errors, those of librdkafka and those of Penstock's own client."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from penstock.client.failures import AuthenticationFailed, NotServed
+from penstock.client.operations.routing import Refused
 from penstock.gateway.web.problem import Problem
 
 NOT_FOUND = {
@@ -44,6 +46,8 @@ TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 NOT_SERVED = {"UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "SECURITY_DISABLED"}
 RETRY_AFTER_S = 1
 NOT_ALLOWED = 40301
+# Failures of Penstock's own client, by librdkafka's names.
+OWN_NAMES = {NotServed: "_UNSUPPORTED_FEATURE", AuthenticationFailed: "_AUTHENTICATION"}
 # What confluent_kafka raises for invalid arguments, before anything is sent.
 ARGUMENT_ERRORS = (ValueError, TypeError, OverflowError)
 
@@ -90,10 +94,14 @@ def problem_of(error: KafkaError | KafkaException | BaseException, what: str = "
         error = error.args[0]
     if isinstance(error, ARGUMENT_ERRORS):
         return Problem(40003, f"{what}{error}", "see /openapi.json for valid values")
-    if not isinstance(error, KafkaError):
-        return Problem(50301, f"{what}{error}", "try again", headers={"Retry-After": str(RETRY_AFTER_S)})
-    name = error.name()
-    message = f"{what}{error.str()} ({name})"
+    if isinstance(error, KafkaError):
+        name, reason = error.name(), f"{error.str()} ({error.name()})"
+    elif isinstance(error, Refused):
+        name, reason = error.name, error.reason
+    else:
+        name = next((each for kind, each in OWN_NAMES.items() if isinstance(error, kind)), "")
+        reason = str(error)
+    message = what + reason
     if name in NOT_FOUND:
         code, fix = NOT_FOUND[name]
         return KafkaProblem(name, code, message, fix)

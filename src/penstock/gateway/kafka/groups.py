@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from penstock.client.operations import groups, offsets
+from penstock.client.operations.groups import CLASSIC, CONSUMER, Group, Member, ShareOffset
+from penstock.client.operations.offsets import LATEST
+from penstock.client.operations.routing import Refused
+from penstock.gateway.kafka.broker_requests import BrokerWire
+from penstock.gateway.kafka.errors import problem_of
+from penstock.gateway.web.problem import Problem
+from penstock.model.ids import TopicPartition
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, ask
-from penstock.gateway.kafka.errors import checked_call, problem_of
+# The kinds of groups that have committed offsets; older brokers don't name kinds.
+KINDS = (CLASSIC, CONSUMER, None)
+# librdkafka's names of states where they are not Kafka's.
+STATE_NAMES = {"PreparingRebalance": "PREPARING_REBALANCING", "CompletingRebalance": "COMPLETING_REBALANCING"}
 
 
 class CommittedOffset(NamedTuple):
@@ -30,51 +35,74 @@ class CommittedOffset(NamedTuple):
 
 
 class Groups:
-    """Calls about groups that need no membership."""
+    """Consumer groups, as far as that needs no membership."""
 
-    def __init__(self, client: AdminClient) -> None:
-        self._client = client
+    def __init__(self, brokers: BrokerWire) -> None:
+        self._brokers = brokers
 
-    async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    async def listed(self) -> tuple[list[Group], list[Problem]]:
+        """The groups of all kinds by name, without members, and why those of some brokers are missing."""
+        found, problems = await self._brokers.run(groups.list_reachable_groups)
+        return found, [problem_of(each) for each in problems]
+
+    async def describe(self, names: Sequence[str]) -> dict[str, Group]:
+        """Groups of any kind with their members; those that do not exist are left out."""
+        found: dict[str, Group] = {}
+        for name, group in (await self._brokers.run(groups.describe_groups, names)).items():
+            if isinstance(group, Refused):
+                raise problem_of(group)
+            found[name] = group
+        return found
+
+    async def commit(self, group: str, targets: Mapping[TopicPartition, int]) -> None:
         """Commit a group's offsets in one request. Groups with members commit themselves: 409."""
-        places = [checked_call(TopicPartition, *place, offset) for place, offset in sorted(offsets.items())]
-        wanted = checked_call(ConsumerGroupTopicPartitions, group, places)
-        answer = await ask(self._client.alter_consumer_group_offsets, [wanted])
-        for each in answer.topic_partitions or []:
-            if each.error is not None:
-                raise problem_of(each.error)
+        wanted = {place: groups.CommittedOffset(offset) for place, offset in sorted(targets.items())}
+        _check((await self._brokers.run(groups.commit_offsets, group, wanted)).values())
 
-    async def committed(self, group: str) -> dict[tuple[str, int], int]:
+    async def delete(self, group: str) -> None:
+        """Delete a group without members, with its offsets."""
+        _check((await self._brokers.run(groups.delete_groups, [group])).values())
+
+    async def committed(self, group: str) -> dict[TopicPartition, int]:
         """A group's committed offsets by topic and partition; empty if there is no such group."""
-        place = checked_call(ConsumerGroupTopicPartitions, group)
-        answer = await ask(self._client.list_consumer_group_offsets, [place])
-        return {
-            (each.topic, each.partition): each.offset
-            for each in answer.topic_partitions or []
-            if each.offset is not None and each.offset >= 0
-        }
+        found = (await self._brokers.run(groups.committed_offsets, [group]))[group]
+        if isinstance(found, Refused):
+            raise problem_of(found)
+        return {place: each.offset for place, each in found.items()}
+
+    async def share_offsets(self, shared: Iterable[Group]) -> dict[str, dict[TopicPartition, ShareOffset]]:
+        """Where share groups, which were described, are in their partitions."""
+        return await self._brokers.run(groups.share_offsets, shared)
 
     async def lags(self, group: str) -> list[CommittedOffset]:
         """A group's lag by partition."""
         committed = await self.committed(group)
-        ends = await self.offsets(list(committed), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        return [
-            CommittedOffset(topic, partition, offset, ends.get((topic, partition), offset))
-            for (topic, partition), offset in sorted(committed.items())
-        ]
+        ends = await self.offsets(committed, LATEST)
+        return [CommittedOffset(*place, offset, ends.get(place, offset)) for place, offset in committed.items()]
 
-    async def offsets(self, partitions: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+    async def offsets(self, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
         """Offsets of partitions by timestamp, beginning or end; partitions whose leader did not answer are left out."""
-        if not partitions:
-            return {}
-        wanted = {TopicPartition(topic, partition): spec for topic, partition in partitions}
-        futures: dict[TopicPartition, Future[Any]] = checked_call(
-            self._client.list_offsets, wanted, request_timeout=REQUEST_TIMEOUT_S
-        )
-        found = {}
-        for place, future in futures.items():
-            try:
-                found[place.topic, place.partition] = int((await asyncio.wrap_future(future)).offset)
-            except KafkaException:
-                continue
-        return found
+        found = await self._brokers.run(offsets.reachable_positions, dict.fromkeys(partitions, timestamp))
+        return {place: position.offset for place, position in found.items()}
+
+
+def is_consumer_group(group: Group) -> bool:
+    """Whether a group commits offsets; share groups and Kafka Streams' new groups are of other kinds."""
+    return group.type in KINDS
+
+
+def state_name(group: Group) -> str:
+    """The state that a group is in, by librdkafka's names."""
+    state = group.state or "UNKNOWN"
+    return STATE_NAMES.get(state, state.upper())
+
+
+def owners_of(group: Group) -> dict[TopicPartition, Member]:
+    """The member that each partition is assigned to."""
+    return {place: member for member in group.members for place in member.assignment}
+
+
+def _check(results: Iterable[Refused | None]) -> None:
+    for refused in results:
+        if refused is not None:
+            raise problem_of(refused)

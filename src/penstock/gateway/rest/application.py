@@ -70,10 +70,10 @@ def _proxy_operations(services: RestServices) -> list[Operation]:
         *v3_topic_operations(admin, v3),
         *v3_partition_operations(admin, readers, v3),
         *v3_config_operations(admin, v3),
-        *v3_cluster_config_operations(services.wire, v3),
+        *v3_cluster_config_operations(admin, v3),
         *v3_acl_operations(admin, v3),
         *v3_reassignment_operations(admin, services.wire, v3),
-        *v3_group_operations(admin, services.groups, v3),
+        *v3_group_operations(services.groups, v3),
     ]
     roles, budgets = services.settings.roles, services.settings.budgets
     topics = v2_topic_operations(admin, readers, codec)

@@ -78,7 +78,6 @@ class ShareRoutes:
             raise Problem(40401, f"there is no topic {name}", "GET /topics lists the topics; POST /topics creates one")
         check(row.error_code, None, f"topic {name}")
         brokers = {broker.node_id: Address(broker.host, broker.port) for broker in response.brokers}
-        self._wire.remember_addresses(brokers.values())
         leaders = {
             one.partition_index: brokers[one.leader_id]
             for one in sorted(row.partitions, key=lambda one: one.partition_index)

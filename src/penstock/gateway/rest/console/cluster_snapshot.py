@@ -6,14 +6,11 @@ import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from confluent_kafka import KafkaException
-
+from penstock.client.operations.topics import Partition, describe_cluster, list_topics
 from penstock.client.view import BrokerView, PartitionView, brokers_of
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.broker_requests import BrokerWire
-from penstock.gateway.kafka.errors import problem_of
 from penstock.gateway.rest.console.quorum import describe_quorum
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.api_versions import ApiVersionsRequest
@@ -99,30 +96,15 @@ class ClusterSnapshots:
             self._refreshing = None
 
     async def _take(self) -> ClusterSnapshot:
-        registration = asyncio.ensure_future(self._registered())
-        leader = asyncio.ensure_future(self._quorum_leader())
+        parts = asyncio.gather(self._admin.brokers.run(list_topics), self._registered(), self._quorum_leader())
         try:
-            metadata = await asyncio.to_thread(self._admin.client.list_topics, timeout=METADATA_TIMEOUT_S)
-        except KafkaException as error:
-            registration.cancel()
-            leader.cancel()
-            raise problem_of(error) from None
-        brokers = {each.id: BrokerView(each.id, str(each.host), int(each.port)) for each in metadata.brokers.values()}
-        named, registered, notes = await registration
-        controller = await leader
-        if controller is None and (named if named is not None else metadata.controller_id) < 0:
+            listed, (named, brokers, notes), controller = await asyncio.wait_for(parts, METADATA_TIMEOUT_S)
+        except TimeoutError:
+            raise Problem(50301, "no broker answered in time", "check that the brokers are running") from None
+        if controller is None and named < 0:
             controller = -1
-        # librdkafka's metadata may be stale; the cluster's own list of fenced brokers takes precedence.
-        brokers = {**brokers, **registered} if registered else brokers
-        self._wire.remember_addresses(broker.address for broker in brokers.values())
-        topics = {name: _partitions(topic) for name, topic in sorted(metadata.topics.items())}
-        return ClusterSnapshot(
-            time.time_ns() // 1_000_000,
-            controller,
-            dict(sorted(brokers.items())),
-            topics,
-            notes,
-        )
+        topics = {topic.name: tuple(map(_partition, topic.partitions)) for topic in listed}
+        return ClusterSnapshot(time.time_ns() // 1_000_000, controller, brokers, topics, notes)
 
     async def _find_silent(self) -> frozenset[int]:
         if self._last is None or not self._wire.is_usable:
@@ -131,13 +113,15 @@ class ClusterSnapshots:
         answers = await self._wire.ask_each(node_ids, ApiVersionsRequest(), timeout_ms=PROBE_TIMEOUT_MS)
         return frozenset(number for address, number in node_ids.items() if address not in answers)
 
-    async def _registered(self) -> tuple[int | None, dict[int, BrokerView], tuple[str, ...]]:
-        """The controller that brokers name, and all brokers; neither, with the reason, if no broker responds."""
+    async def _registered(self) -> tuple[int, dict[int, BrokerView], tuple[str, ...]]:
+        """The controller that brokers name, and all brokers; only those that are up, with the reason, if it must be."""
         request = DescribeClusterRequest(include_fenced_brokers=True)
         try:
             response: DescribeClusterResponse = await self._wire.ask(request)
         except Problem as problem:
-            return None, {}, (problem.message,)
+            up = await self._admin.brokers.run(describe_cluster)
+            controller = -1 if up.controller is None else up.controller
+            return controller, {broker.node_id: broker for broker in up.brokers}, (problem.message,)
         return response.controller_id, brokers_of(response), ()
 
     async def _quorum_leader(self) -> int | None:
@@ -148,9 +132,5 @@ class ClusterSnapshots:
         return quorum.leader
 
 
-def _partitions(topic: Any) -> tuple[PartitionView, ...]:
-    found = topic.partitions
-    return tuple(
-        PartitionView(found[number].leader, tuple(found[number].replicas), tuple(found[number].isrs))
-        for number in sorted(found)
-    )
+def _partition(partition: Partition) -> PartitionView:
+    return PartitionView(partition.leader, partition.replicas, partition.in_sync_replicas)

@@ -8,18 +8,16 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from confluent_kafka.admin._listoffsets import OffsetSpec
-
+from penstock.client.operations.groups import Group
+from penstock.client.operations.offsets import EARLIEST, LATEST
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.web.problem import Problem
+from penstock.model.ids import TopicPartition
 
 POINTS_MAX = 450
 GROUPS_MAX = 200
 INTERVAL_MS = 1_500
-
-
-PartitionKey = tuple[str, int]
 
 
 class PartitionLag(NamedTuple):
@@ -33,28 +31,38 @@ class PartitionLag(NamedTuple):
 
 
 async def group_lags(
-    admin: Admin, groups: Groups, name: str, assigned: Iterable[PartitionKey] = ()
+    admin: Admin, groups: Groups, name: str, assigned: Iterable[TopicPartition] = ()
 ) -> list[PartitionLag]:
     """All partitions of the topics in which a group has committed offsets or members have partitions.
 
     Without a committed offset, all records of the partition count as lag.
     """
     committed = await groups.committed(name)
-    topics = sorted({topic for topic, _ in (*committed, *assigned)})
+    topics = sorted({place.topic for place in (*committed, *assigned)})
     counts = await asyncio.gather(*(_partition_count(admin, topic) for topic in topics))
-    partitions = {(topic, number) for topic, count in zip(topics, counts, strict=True) for number in range(count)}
+    partitions = {
+        TopicPartition(topic, number) for topic, count in zip(topics, counts, strict=True) for number in range(count)
+    }
     partitions |= {*committed, *assigned}
     ends, starts = await asyncio.gather(
-        groups.offsets(sorted(partitions), OffsetSpec.latest()),  # type: ignore[no-untyped-call]
-        groups.offsets(sorted(partitions - committed.keys()), OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+        groups.offsets(partitions, LATEST),
+        groups.offsets(partitions - committed.keys(), EARLIEST),
     )
     found = []
-    for topic, partition in sorted(partitions):
-        offset, end = committed.get((topic, partition)), ends.get((topic, partition))
-        start = starts.get((topic, partition)) if offset is None else offset
+    for place in sorted(partitions):
+        offset, end = committed.get(place), ends.get(place)
+        start = starts.get(place) if offset is None else offset
         lag = max(0, end - start) if end is not None and start is not None else None
-        found.append(PartitionLag(topic, partition, offset, end, lag))
+        found.append(PartitionLag(*place, offset, end, lag))
     return found
+
+
+async def share_lags(groups: Groups, shared: Iterable[Group]) -> dict[str, list[PartitionLag]]:
+    """Where share groups start in their partitions, and how many records they have to finish from there on."""
+    return {
+        name: [PartitionLag(*place, each.start_offset, None, each.lag) for place, each in sorted(rows.items())]
+        for name, rows in (await groups.share_offsets(shared)).items()
+    }
 
 
 async def _partition_count(admin: Admin, topic: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response, StreamingResponse
 
 from penstock.gateway.kafka.admin import Admin
@@ -21,6 +20,7 @@ from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.web.operations import JSON_TYPE, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
+from penstock.model.ids import TopicPartition
 
 TAG = "Messages (v1)"
 LIMIT_MAX = 500
@@ -133,9 +133,8 @@ class _Finder:
         if call["from"] == "time":
             if call["time"] is None:
                 raise Problem(40001, "from=time needs a time", "add time=… in milliseconds since 1970")
-            spec = OffsetSpec.for_timestamp(call["time"])
-            found = await self._groups.offsets([(topic, each) for each in partitions], spec)
-            return {partition: offset for (_, partition), offset in found.items()}
+            found = await self._groups.offsets([TopicPartition(topic, each) for each in partitions], call["time"])
+            return {place.partition: offset for place, offset in found.items()}
         return {}
 
     async def _read(self, topic: str, partition: int, start: int | None, count: int) -> list[ReadRecord]:

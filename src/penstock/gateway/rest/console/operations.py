@@ -16,7 +16,6 @@ from penstock.gateway.rest.console.hot_keys import hot_key_operations
 from penstock.gateway.rest.console.messages import message_operations
 from penstock.gateway.rest.console.moves import move_operations, transaction_operations
 from penstock.gateway.rest.console.pipelines import pipeline_operations
-from penstock.gateway.rest.console.share_groups import ShareGroups
 from penstock.gateway.rest.console.tenants import tenant_operations
 from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.rest.console.topics import topic_operations
@@ -35,7 +34,7 @@ def console_operations(services: RestServices) -> list[Operation]:
         *topic_operations(snapshots, groups, wire),
         *hot_key_operations(snapshots, wire),
         *message_operations(admin, readers, groups, services.tails, services.console_codec),
-        *group_operations(admin, groups, ShareGroups(groups, snapshots, wire)),
+        *group_operations(admin, groups),
         *reset_operations(admin, groups),
         *move_operations(wire),
         *transaction_operations(snapshots, wire),

@@ -11,8 +11,8 @@ from penstock.client.address import Address
 from penstock.client.operations.offsets import LATEST
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
-from penstock.gateway.rest.console.lags import PartitionKey
 from penstock.gateway.rest.console.topics import is_internal
+from penstock.model.ids import TopicPartition
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -40,7 +40,7 @@ class Throughput:
     def __init__(self, snapshots: ClusterSnapshots, wire: BrokerWire) -> None:
         self._snapshots = snapshots
         self._wire = wire
-        self._ends: dict[PartitionKey, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
         self._sampled = 0.0
         self._lock = asyncio.Lock()
         self.points: deque[RatePoint] = deque(maxlen=POINTS_MAX)
@@ -60,7 +60,7 @@ class Throughput:
             self._ends |= ends
             self._sampled = time.monotonic()
 
-    async def ends(self, snapshot: ClusterSnapshot) -> dict[PartitionKey, int]:
+    async def ends(self, snapshot: ClusterSnapshot) -> dict[TopicPartition, int]:
         """The end offsets of all partitions whose leaders answer."""
         wanted: dict[Address, dict[str, list[int]]] = {}
         count = 0
@@ -74,7 +74,7 @@ class Throughput:
         answers = await asyncio.gather(*(self._ask(address, topics) for address, topics in wanted.items()))
         return {partition: end for answer in answers for partition, end in answer.items()}
 
-    async def _ask(self, address: Address, topics: dict[str, list[int]]) -> dict[PartitionKey, int]:
+    async def _ask(self, address: Address, topics: dict[str, list[int]]) -> dict[TopicPartition, int]:
         request = ListOffsetsRequest(
             replica_id=CONSUMER,
             topics=[
@@ -84,14 +84,14 @@ class Throughput:
         )
         answers: dict[Address, ListOffsetsResponse] = await self._wire.ask_each([address], request)
         return {
-            (topic.name, each.partition_index): each.offset
+            TopicPartition(topic.name, each.partition_index): each.offset
             for response in answers.values()
             for topic in response.topics
             for each in topic.partitions
             if not each.error_code and each.offset >= 0
         }
 
-    def _note(self, ends: dict[PartitionKey, int], elapsed_s: float) -> None:
+    def _note(self, ends: dict[TopicPartition, int], elapsed_s: float) -> None:
         by_topic: dict[str, int] = {}
         for partition, end in ends.items():
             if is_internal(partition[0]):

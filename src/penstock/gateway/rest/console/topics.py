@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from confluent_kafka.admin._listoffsets import OffsetSpec
 from starlette.responses import Response
 
+from penstock.client.operations.offsets import EARLIEST, LATEST
 from penstock.client.view import PartitionView, sizes_of
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.groups import Groups
@@ -17,6 +17,7 @@ from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import flag, number, query
 from penstock.gateway.web.problem import Problem
+from penstock.model.ids import TopicPartition
 from penstock.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
@@ -75,10 +76,10 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
             partitions = snapshot.topics.get(name)
         if partitions is None:
             raise Problem(40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
-        keys = [(name, index) for index in range(len(partitions))]
+        keys = [TopicPartition(name, index) for index in range(len(partitions))]
         starts, ends, sizes = await asyncio.gather(
-            _offsets(groups, keys, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
-            _offsets(groups, keys, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+            _offsets(groups, keys, EARLIEST),
+            _offsets(groups, keys, LATEST),
             _sizes(snapshot, wire, name, len(partitions)),
         )
         rows = [
@@ -87,8 +88,8 @@ def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWi
                 "leader": partition.leader,
                 "replicas": partition.replicas,
                 "in_sync": partition.in_sync_replicas,
-                "beginning": starts.get((name, index)),
-                "end": ends.get((name, index)),
+                "beginning": starts.get(TopicPartition(name, index)),
+                "end": ends.get(TopicPartition(name, index)),
                 "size_bytes": sizes.get((index, partition.leader)),
             }
             for index, partition in enumerate(partitions)
@@ -141,28 +142,28 @@ def _sorted(names: list[str], sort: str, snapshot: ClusterSnapshot) -> list[str]
 async def counts(groups: Groups, snapshot: ClusterSnapshot, names: list[str]) -> dict[str, dict[str, int]]:
     """The number of records now and ever, by topic; topics whose leaders do not answer are left out."""
     keys = [
-        (name, index)
+        TopicPartition(name, index)
         for name in names
         for index, partition in enumerate(snapshot.topics[name])
         if partition.leader >= 0
     ]
     starts, ends = await asyncio.gather(
-        _offsets(groups, keys, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
-        _offsets(groups, keys, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+        _offsets(groups, keys, EARLIEST),
+        _offsets(groups, keys, LATEST),
     )
     found: dict[str, dict[str, int]] = {}
     for key, end in ends.items():
         if key in starts:
-            row = found.setdefault(key[0], {"records": 0, "written": 0})
+            row = found.setdefault(key.topic, {"records": 0, "written": 0})
             row["records"] += end - starts[key]
             row["written"] += end
     return found
 
 
-async def _offsets(groups: Groups, keys: list[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+async def _offsets(groups: Groups, keys: list[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
     """Offsets; empty if a leader is too slow, because the page is still useful without them."""
     try:
-        return await asyncio.wait_for(groups.offsets(keys, spec), OFFSETS_TIMEOUT_S)
+        return await asyncio.wait_for(groups.offsets(keys, timestamp), OFFSETS_TIMEOUT_S)
     except TimeoutError:
         return {}
 

@@ -38,6 +38,7 @@ from penstock.gateway.rest.shapes import (
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
 from penstock.gateway.web.parameters import header, number, query
+from penstock.model.ids import TopicPartition
 
 TAG = "Messages (v1)"
 LIMIT_MAX = 10_000
@@ -96,12 +97,12 @@ def plain_message_operations(
         answers={200: MESSAGES_SHAPE},
     )
     async def read(call: Call) -> Response:
-        topic, partition = call["topic"], call["partition"]
+        topic, partition = place = TopicPartition(call["topic"], call["partition"])
         await admin.check_partition(topic, partition)
         start = call["offset"]
         if start is None and call["X-Consumer-Group"]:
             committed = await groups.committed(call["X-Consumer-Group"])
-            start = str(committed[topic, partition]) if (topic, partition) in committed else "earliest"
+            start = str(committed[place]) if place in committed else "earliest"
         offset = offset_number(start if start is not None else "earliest")
         records = await readers.read(
             topic, partition, offset, call["limit"], timeout_ms=call["timeout"], caller=call.caller
@@ -122,7 +123,7 @@ def plain_message_operations(
     async def commit(call: Call) -> Response:
         topic, partition, offset = call.body["topic"], call.body["partition"], call.body["offset"]
         await admin.check_partition(topic, partition)
-        await groups.commit(call["group"], {(topic, partition): offset})
+        await groups.commit(call["group"], {TopicPartition(topic, partition): offset})
         return json_response({"committed": True})
 
     return routes

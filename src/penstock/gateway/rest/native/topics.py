@@ -66,7 +66,7 @@ def simple_topic_operations(admin: Admin) -> list[Operation]:
 
     @routes.on("DELETE /{topic}", "Delete a topic and its records.")
     async def delete(call: Call) -> Response:
-        await admin.delete([call["topic"]])
+        await admin.delete(call["topic"])
         return json_response({"name": call["topic"], "deleted": True})
 
     return routes

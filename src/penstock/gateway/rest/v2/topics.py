@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin._config import ConfigResource
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask
-from penstock.gateway.kafka.errors import problem_of
+from penstock.client.operations import configs
+from penstock.client.operations.topics import Partition, describe_cluster
+from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.rest.shapes import PARTITION, TIMEOUT, TOPIC
 from penstock.gateway.rest.v2.media import V2_TYPE, accepted_format, answer
@@ -28,11 +26,8 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
 
     @routes.on("GET /brokers", "List the brokers.")
     async def brokers(_: Call) -> Response:
-        try:
-            metadata = await asyncio.to_thread(admin.client.list_topics, "_schemas", REQUEST_TIMEOUT_S)
-        except KafkaException as error:
-            raise problem_of(error) from None
-        return answer({"brokers": sorted(metadata.brokers)})
+        cluster = await admin.brokers.run(describe_cluster)
+        return answer({"brokers": [broker.node_id for broker in cluster.brokers]})
 
     @routes.on("GET /topics", "List the topics.")
     async def topics(_: Call) -> Response:
@@ -40,13 +35,12 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
 
     @routes.on("GET /topics/{topic}", "Show a topic.")
     async def topic(call: Call) -> Response:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, call["topic"])
         described = await admin.describe(call["topic"])
-        configs = await ask(admin.client.describe_configs, [resource])
+        settings = await admin.brokers.run(configs.read_configs, configs.TOPIC, call["topic"])
         return answer(
             {
                 "name": call["topic"],
-                "configs": {name: entry.value for name, entry in configs.items()},
+                "configs": {entry.name: entry.value for entry in settings},
                 "partitions": [show_partition(each) for each in described.partitions],
             }
         )
@@ -90,15 +84,13 @@ def v2_topic_operations(admin: Admin, readers: Readers, codec: SchemaCodec) -> l
     return routes
 
 
-def show_partition(partition: Any) -> dict[str, Any]:
+def show_partition(partition: Partition) -> dict[str, Any]:
     """A partition in v2's form."""
-    leader = partition.leader.id if partition.leader is not None else -1
-    in_sync = {node.id for node in partition.isr}
     return {
-        "partition": partition.id,
-        "leader": leader,
+        "partition": partition.partition,
+        "leader": partition.leader,
         "replicas": [
-            {"broker": node.id, "leader": node.id == leader, "in_sync": node.id in in_sync}
-            for node in partition.replicas
+            {"broker": each, "leader": each == partition.leader, "in_sync": each in partition.in_sync_replicas}
+            for each in partition.replicas
         ],
     }

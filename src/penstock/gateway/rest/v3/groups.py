@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import REQUEST_TIMEOUT_S, Admin, ask, result_of
-from penstock.gateway.kafka.errors import KafkaProblem, checked_call, problem_of
-from penstock.gateway.kafka.groups import CommittedOffset, Groups
+from penstock.client.operations.groups import Group, Member
+from penstock.gateway.kafka.groups import CommittedOffset, Groups, is_consumer_group, owners_of, state_name
 from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
 from penstock.gateway.web.application import json_response
 from penstock.gateway.web.operations import Call, Operation
 from penstock.gateway.web.problem import Problem
+from penstock.model.ids import TopicPartition
 
 TAG = "REST Proxy v3: groups"
 
 
-def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]:
+def v3_group_operations(groups: Groups, v3: V3) -> list[Operation]:
     """Operations on consumer groups."""
     routes = v3.routes(TAG, "/consumer-groups")
 
-    async def describe(call: Call) -> Any:
+    async def describe(call: Call) -> Group:
         name = call["consumer_group_id"]
-        group = await ask(admin.client.describe_consumer_groups, [name])
-        if group.state.name in ("DEAD", "UNKNOWN") and not group.members and not await groups.committed(name):
+        group = (await groups.describe([name])).get(name)
+        if group is None or not is_consumer_group(group):
             raise Problem(40405, f"no consumer group {name[:100]!r}", "list the groups to see their names")
         return group
 
-    def show(call: Call, group: Any) -> dict[str, Any]:
+    def show(call: Call, group: Group) -> dict[str, Any]:
         words = ("consumer-groups", group.group_id)
-        coordinator = group.coordinator.id if group.coordinator is not None else None
+        coordinator = group.coordinator.node_id if group.coordinator is not None else None
         return v3.resource(
             call,
             "KafkaConsumerGroup",
             words,
             consumer_group_id=group.group_id,
-            is_simple=bool(group.is_simple_consumer_group),
-            partition_assignor=group.partition_assignor or "",
-            state=group.state.name,
-            type=getattr(getattr(group, "type", None), "name", "UNKNOWN"),
+            is_simple=group.is_simple,
+            partition_assignor=group.assignor,
+            state=state_name(group),
+            type=(group.type or "unknown").upper(),
             coordinator=v3.related(call, "brokers", coordinator) if coordinator is not None else None,
             consumers=v3.related(call, *words, "consumers"),
             lag_summary=v3.related(call, *words, "lag-summary"),
@@ -47,29 +48,20 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
 
     @routes.on("GET", "List the groups.", answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
-        found = await ask(admin.client.list_consumer_groups)
-        if found.errors:
+        found, problems = await groups.listed()
+        for problem in problems:
             # A response of this kind cannot be marked as incomplete.
-            raise problem_of(found.errors[0], "the groups of some brokers cannot be listed: ")
-        names = sorted(each.group_id for each in found.valid)
-        futures = {}
-        if names:
-            futures = checked_call(admin.client.describe_consumer_groups, names, request_timeout=REQUEST_TIMEOUT_S)
-        data = []
-        for future in futures.values():
-            try:
-                data.append(show(call, await result_of(future)))
-            except KafkaProblem as problem:
-                # One that was deleted meanwhile is not listed.
-                if problem.kafka_error != "GROUP_ID_NOT_FOUND":
-                    raise
+            why = f"the groups of some brokers cannot be listed: {problem.message}"
+            raise Problem(problem.code, why, problem.fix, headers=problem.headers)
+        described = await groups.describe([group.group_id for group in found if is_consumer_group(group)])
+        data = [show(call, described[name]) for name in sorted(described)]
         return v3.listed(call, "KafkaConsumerGroupList", ("consumer-groups",), data)
 
     @routes.on("GET /{consumer_group_id}", "Show a group.")
     async def one(call: Call) -> Response:
         return json_response(show(call, await describe(call)))
 
-    def show_member(call: Call, member: Any) -> dict[str, Any]:
+    def show_member(call: Call, member: Member) -> dict[str, Any]:
         group = call["consumer_group_id"]
         words = ("consumer-groups", group, "consumers", member.member_id)
         return v3.resource(
@@ -78,7 +70,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
             words,
             consumer_group_id=group,
             consumer_id=member.member_id,
-            instance_id=member.group_instance_id,
+            instance_id=member.instance_id,
             client_id=member.client_id,
             assignments=v3.related(call, *words, "assignments"),
         )
@@ -89,7 +81,7 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
         data = [show_member(call, member) for member in group.members]
         return v3.listed(call, "KafkaConsumerList", ("consumer-groups", group.group_id, "consumers"), data)
 
-    async def find_member(call: Call) -> Any:
+    async def find_member(call: Call) -> Member:
         for member in (await describe(call)).members:
             if member.member_id == call["consumer_id"]:
                 return member
@@ -106,7 +98,6 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
         found = await find_member(call)
         group, consumer = call["consumer_group_id"], found.member_id
         base = ("consumer-groups", group, "consumers", consumer, "assignments")
-        partitions = [(each.topic, each.partition) for each in found.assignment.topic_partitions]
         data = [
             v3.resource(
                 call,
@@ -119,25 +110,21 @@ def v3_group_operations(admin: Admin, groups: Groups, v3: V3) -> list[Operation]
                 partition=v3.related(call, "topics", topic, "partitions", partition),
                 lag=v3.related(call, "consumer-groups", group, "lags", topic, "partitions", partition),
             )
-            for topic, partition in sorted(partitions)
+            for topic, partition in found.assignment
         ]
         return v3.listed(call, "KafkaConsumerAssignmentList", base, data)
 
     return [*routes, *_lag_operations(groups, v3, describe)]
 
 
-def _lag_operations(groups: Groups, v3: V3, describe: Any) -> list[Operation]:
+def _lag_operations(groups: Groups, v3: V3, describe: Callable[[Call], Awaitable[Group]]) -> list[Operation]:
     """Operations on a group's lag."""
     routes = v3.routes(TAG, "/consumer-groups/{consumer_group_id}")
 
-    async def owners(call: Call) -> dict[tuple[str, int], Any]:
-        return {
-            (each.topic, each.partition): member
-            for member in (await describe(call)).members
-            for each in member.assignment.topic_partitions
-        }
+    async def owners(call: Call) -> dict[TopicPartition, Member]:
+        return owners_of(await describe(call))
 
-    def show(call: Call, lag: CommittedOffset, member: Any) -> dict[str, Any]:
+    def show(call: Call, lag: CommittedOffset, member: Member | None) -> dict[str, Any]:
         group = call["consumer_group_id"]
         return v3.resource(
             call,
@@ -147,7 +134,7 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any) -> list[Operation]:
             topic_name=lag.topic,
             partition_id=lag.partition,
             consumer_id=member.member_id if member is not None else "",
-            instance_id=member.group_instance_id if member is not None else None,
+            instance_id=member.instance_id if member is not None else None,
             client_id=member.client_id if member is not None else "",
             current_offset=lag.offset,
             log_end_offset=lag.end,
@@ -159,13 +146,13 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any) -> list[Operation]:
         owner = await owners(call)
         group = call["consumer_group_id"]
         found = await groups.lags(group)
-        data = [show(call, each, owner.get((each.topic, each.partition))) for each in found]
+        data = [show(call, each, owner.get(TopicPartition(each.topic, each.partition))) for each in found]
         return v3.listed(call, "KafkaConsumerLagList", ("consumer-groups", group, "lags"), data)
 
     @routes.on("GET /lags/{topic_name}/partitions/{partition_id}", "Show the lag in a partition.")
     async def lag(call: Call) -> Response:
         owner = await owners(call)
-        wanted = (call["topic_name"], call["partition_id"])
+        wanted = TopicPartition(call["topic_name"], call["partition_id"])
         for each in await groups.lags(call["consumer_group_id"]):
             if (each.topic, each.partition) == wanted:
                 return json_response(show(call, each, owner.get(wanted)))
@@ -179,7 +166,7 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any) -> list[Operation]:
         if not found:
             raise Problem(40402, f"group {group} has no committed offsets", "it must read and commit first")
         worst = max(found, key=lambda each: each.lag)
-        member = owner.get((worst.topic, worst.partition))
+        member = owner.get(TopicPartition(worst.topic, worst.partition))
         words = ("consumer-groups", group, "lag-summary")
         return json_response(
             v3.resource(
@@ -189,7 +176,7 @@ def _lag_operations(groups: Groups, v3: V3, describe: Any) -> list[Operation]:
                 f"consumer-groups={group}/lag-summary",
                 consumer_group_id=group,
                 max_lag_consumer_id=member.member_id if member is not None else "",
-                max_lag_instance_id=member.group_instance_id if member is not None else None,
+                max_lag_instance_id=member.instance_id if member is not None else None,
                 max_lag_client_id=member.client_id if member is not None else "",
                 max_lag_topic_name=worst.topic,
                 max_lag_partition_id=worst.partition,

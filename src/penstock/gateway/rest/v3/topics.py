@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka.cimpl import NewPartitions
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import Admin, ask
-from penstock.gateway.kafka.errors import checked_call
+from penstock.client.operations.topics import Partition, Topic, add_partitions
+from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.rest.shapes import REPLICATION_FACTOR_MAX
 from penstock.gateway.rest.v3.clusters import show_replica
@@ -56,19 +55,19 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
     """Topics."""
     routes = v3.routes(TAG, "/topics")
 
-    def show(call: Call, topic: Any, name: str) -> dict[str, Any]:
+    def show(call: Call, topic: Topic | None, name: str) -> dict[str, Any]:
         return v3.resource(
             call,
             "KafkaTopic",
             ("topics", name),
             topic_name=name,
-            is_internal=bool(topic.is_internal) if topic is not None else False,
-            replication_factor=len(topic.partitions[0].replicas) if topic is not None and topic.partitions else 0,
+            is_internal=topic is not None and topic.internal,
+            replication_factor=topic.replication_factor if topic is not None else 0,
             partitions_count=len(topic.partitions) if topic is not None else 0,
             partitions=v3.related(call, "topics", name, "partitions"),
             configs=v3.related(call, "topics", name, "configs"),
             partition_reassignments=v3.related(call, "topics", name, "partitions", "-", "reassignment"),
-            authorized_operations=sorted(each.name for each in getattr(topic, "authorized_operations", None) or ()),
+            authorized_operations=sorted(each.name for each in (topic.operations if topic is not None else None) or ()),
         )
 
     def with_operations(call: Call) -> bool:
@@ -77,7 +76,7 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
     @routes.on("GET", "List the topics.", *PAGE, *OPERATIONS, answers={200: LIST_SHAPE})
     async def listing(call: Call) -> Response:
         names, token = page_of(call, await admin.names())
-        described = await admin.describe_all(names, operations=with_operations(call)) if names else {}
+        described = await admin.describe_all(names, with_operations=with_operations(call)) if names else {}
         return v3.listed(
             call, "KafkaTopicList", ("topics",), [show(call, described[name], name) for name in names], token
         )
@@ -85,7 +84,7 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
     @routes.on("GET /{topic_name}", "Show a topic.", *OPERATIONS, answers={200: ANY_OBJECT})
     async def one(call: Call) -> Response:
         name = call["topic_name"]
-        described = await admin.describe_all([name], operations=with_operations(call))
+        described = await admin.describe_all([name], with_operations=with_operations(call))
         return json_response(show(call, described[name], name))
 
     @routes.on(
@@ -114,14 +113,14 @@ def v3_topic_operations(admin: Admin, v3: V3) -> list[Operation]:
         if count < present:
             raise Problem(40002, f"topic {name} already has {present} partitions", "partitions cannot be removed")
         if count > present:
-            await ask(admin.client.create_partitions, [checked_call(NewPartitions, name, count)])
+            await admin.brokers.run(add_partitions, name, count)
             admin.forget(name)
             await admin.shown(name, lambda topic: topic is not None and len(topic.partitions) >= count)
         return json_response(show(call, await admin.describe(name), name))
 
     @routes.on("DELETE /{topic_name}", "Delete a topic.", answers=NO_CONTENT)
     async def delete(call: Call) -> Response:
-        await admin.delete([call["topic_name"]])
+        await admin.delete(call["topic_name"])
         return Response(status_code=204)
 
     return routes
@@ -131,21 +130,20 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
     """Partitions and replicas of a topic."""
     routes = v3.routes(TAG, "/topics/{topic_name}/partitions")
 
-    def show(call: Call, name: str, partition: Any) -> dict[str, Any]:
-        words = ("topics", name, "partitions", partition.id)
-        leader = partition.leader.id if partition.leader is not None else None
+    def show(call: Call, name: str, partition: Partition) -> dict[str, Any]:
+        words = ("topics", name, "partitions", partition.partition)
         return v3.resource(
             call,
             "KafkaPartition",
             words,
             topic_name=name,
-            partition_id=partition.id,
-            leader=v3.related(call, *words, "replicas", leader) if leader is not None else None,
+            partition_id=partition.partition,
+            leader=v3.related(call, *words, "replicas", partition.leader) if partition.leader >= 0 else None,
             replicas=v3.related(call, *words, "replicas"),
             reassignment=v3.related(call, *words, "reassignment"),
         )
 
-    async def find(call: Call) -> Any:
+    async def find(call: Call) -> Partition:
         return await admin.partition(call["topic_name"], call["partition_id"])
 
     @routes.on("GET", "List partitions.", answers={200: LIST_SHAPE})
@@ -181,19 +179,18 @@ def v3_partition_operations(admin: Admin, readers: Readers, v3: V3) -> list[Oper
     async def replicas(call: Call) -> Response:
         found = await find(call)
         name = call["topic_name"]
-        words = ("topics", name, "partitions", found.id, "replicas")
-        return v3.listed(
-            call, "KafkaReplicaList", words, [show_replica(v3, call, name, found, node) for node in found.replicas]
-        )
+        words = ("topics", name, "partitions", found.partition, "replicas")
+        data = [show_replica(v3, call, name, found, broker) for broker in found.replicas]
+        return v3.listed(call, "KafkaReplicaList", words, data)
 
     @routes.on("GET /{partition_id}/replicas/{broker_id}", "Show a replica.")
     async def replica(call: Call) -> Response:
         found = await find(call)
-        for node in found.replicas:
-            if node.id == call["broker_id"]:
-                return json_response(show_replica(v3, call, call["topic_name"], found, node))
-        raise Problem(
-            40404, f"broker {call['broker_id']} has no replica of it", "list the replicas to see which brokers have one"
-        )
+        broker = call["broker_id"]
+        if broker not in found.replicas:
+            raise Problem(
+                40404, f"broker {broker} has no replica of it", "list the replicas to see which brokers have one"
+            )
+        return json_response(show_replica(v3, call, call["topic_name"], found, broker))
 
     return routes
