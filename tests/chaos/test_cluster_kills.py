@@ -22,7 +22,7 @@ Figure = Callable[[str], None]
 
 
 @pytest.mark.timeout(600)
-def test_fault_01_a_killed_leader_loses_nothing_and_others_go_on(
+def test_fault_01_a_killed_leader_loses_nothing_and_others_continue(
     chaos: ChaosCluster, figure: Figure, is_long: bool
 ) -> None:
     """Once the node that is killed is the active controller too, and once it is not."""

@@ -27,7 +27,7 @@ Figure = Callable[[str], None]
 
 
 @pytest.mark.timeout(300)
-def test_fault_16_without_a_quorum_leaders_serve_and_admin_calls_say_why_they_fail(
+def test_fault_16_without_a_quorum_leaders_serve_and_admin_calls_fail_with_the_reason(
     chaos: ChaosCluster, figure: Figure
 ) -> None:
     topic = chaos.cluster.create_topic(partitions=PARTITIONS)

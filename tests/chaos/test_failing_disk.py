@@ -76,7 +76,7 @@ def test_a_failed_directory_fails_alone(tmp_path: Path) -> None:
         assert client.produce("later", batch_of([b"x"])).error_code == 0
 
 
-def test_a_failed_metadata_log_decides_nothing_and_data_goes_on(tmp_path: Path) -> None:
+def test_a_failed_metadata_log_decides_nothing_and_data_stays_available(tmp_path: Path) -> None:
     disk = FailingDisk()
     settings = {"metadata.log.dir": str(tmp_path / "metadata")}
     with NodeThread(tmp_path / "data", settings, disk) as node, WireClient(node.address) as client:
@@ -122,7 +122,7 @@ def test_a_partition_that_found_no_room_opens_when_there_is(tmp_path: Path) -> N
         assert eventually(lambda: client.produce("early", batch_of([b"x"])).error_code == 0, 10, 0.5)
 
 
-def test_writes_stop_above_the_limit_and_go_on_below_it(tmp_path: Path) -> None:
+def test_writes_stop_above_the_limit_and_resume_below_it(tmp_path: Path) -> None:
     disk = FailingDisk()
     settings = {"penstock.disk.full.percent": "80"}
     with NodeThread(tmp_path / "data", settings, disk) as node, WireClient(node.address) as client:

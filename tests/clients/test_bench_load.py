@@ -71,6 +71,6 @@ def test_a_refusal_ends_the_run(generators: LoadGenerators, broker: KafkaBroker)
         run_load([str(generators.requests), *target])
 
 
-def test_a_broken_load_generator_says_what_is_wrong(generators: LoadGenerators, tmp_path: Path) -> None:
+def test_a_broken_load_generator_reports_what_is_wrong(generators: LoadGenerators, tmp_path: Path) -> None:
     done = subprocess.run([generators.load, "produce", "topic=x"], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, "missing argument: count\n")

@@ -193,7 +193,7 @@ def test_codecs_and_acks(run: Run, topic: str, codec: str, acks: str) -> None:
     ("options", "idempotent"),
     [((), True), (("-X", "enable.idempotence=false"), False), (("-a", "1"), False), (("-X", "acks=1"), False)],
 )
-def test_it_is_idempotent_unless_told_otherwise(
+def test_it_is_idempotent_unless_configured_otherwise(
     run: Run, topic: str, bootstrap: str, options: tuple[str, ...], idempotent: bool
 ) -> None:
     run("produce", topic, "-p", "0", *options, stdin=b"a\nb\n")
@@ -282,7 +282,7 @@ def test_consume_follows_until_the_count_is_reached(bootstrap: str, run: Run, to
         reader.communicate()
 
 
-def test_output_that_nobody_reads_any_more_is_no_error(bootstrap: str, run: Run, topic: str) -> None:
+def test_a_closed_output_is_no_error(bootstrap: str, run: Run, topic: str) -> None:
     run("produce", topic, "-p", "0", stdin=b"x" * 1000 + b"\n" + b"y\n" * 100_000)
     command = f"{sys.executable} -m penstock consume {topic} -b {bootstrap} -e | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=60, check=False)

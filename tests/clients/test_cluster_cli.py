@@ -193,7 +193,7 @@ def test_a_rebalance_levels_replicas_and_leaders(bootstrap: str) -> None:
     assert read(bootstrap, topic, 6, len(values)) == values
 
 
-def test_leadership_goes_back_when_it_is_asked_to(cluster: Cluster, bootstrap: str) -> None:
+def test_leadership_goes_back_on_request(cluster: Cluster, bootstrap: str) -> None:
     topic = create(bootstrap, [[3, 1, 2]] * 3)
     cluster.restart(3)
     eventually(lambda: all(len(row) == 3 for row in in_sync(bootstrap, topic)), "all are in sync again")

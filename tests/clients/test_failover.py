@@ -221,7 +221,9 @@ Read = Callable[[str, str, set[str]], list[str]]
         pytest.param(send_with_java, read_with_confluent, True, id="java", marks=(pytest.mark.java, pytest.mark.slow)),
     ],
 )
-def test_clients_go_on_while_every_node_is_killed_in_turn(cluster: Cluster, send: Send, read: Read, once: bool) -> None:
+def test_clients_continue_while_every_node_is_killed_in_turn(
+    cluster: Cluster, send: Send, read: Read, once: bool
+) -> None:
     topic = cluster.create_topic(partitions=PARTITIONS, replication_factor=3)
     sent = Sent()
     stopped = threading.Event()
@@ -252,7 +254,7 @@ def test_clients_go_on_while_every_node_is_killed_in_turn(cluster: Cluster, send
 
 
 @pytest.mark.slow
-def test_a_group_goes_on_while_its_coordinators_are_killed(cluster: Cluster) -> None:
+def test_a_group_continues_while_its_coordinators_are_killed(cluster: Cluster) -> None:
     """Consumers commit as they go; what they committed is never read again by their successors."""
     topic = cluster.create_topic(partitions=PARTITIONS, replication_factor=3)
     sent = Sent()

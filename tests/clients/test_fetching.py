@@ -173,7 +173,7 @@ def test_plain_records_are_read_at_both_isolation_levels(
     reader.close()
 
 
-def test_a_stale_or_future_leader_epoch_is_told_so(penstock_topic: str, wire: WireClient) -> None:
+def test_a_stale_or_future_leader_epoch_is_an_error(penstock_topic: str, wire: WireClient) -> None:
     wire.produce(penstock_topic, batch_of([b"a"]))
     assert wire.fetch(penstock_topic, 0, current_leader_epoch=0).error_code == 0
     assert wire.fetch(penstock_topic, 0, current_leader_epoch=5).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

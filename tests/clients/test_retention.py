@@ -61,7 +61,7 @@ def test_records_past_their_age_go_and_young_ones_stay(cluster: Cluster, wire: W
     assert wire.fetch(topic, 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_whole_partition_can_expire_and_offsets_go_on(cluster: Cluster, wire: WireClient) -> None:
+def test_a_whole_partition_can_expire_and_offsets_continue(cluster: Cluster, wire: WireClient) -> None:
     topic = cluster.create_topic(configs={**SMALL_SEGMENTS, "retention.ms": "500"})
     fill(wire, topic, 8)
     eventually(lambda: wire.list_offset(topic, EARLIEST).offset == 8)

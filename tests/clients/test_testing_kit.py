@@ -258,7 +258,7 @@ def test_a_second_up_does_not_share_the_data(tmp_path: Path) -> None:
     assert third.returncode == 0, out
 
 
-def test_up_says_why_when_the_node_dies(tmp_path: Path) -> None:
+def test_up_prints_why_the_node_died(tmp_path: Path) -> None:
     process = up("--data", str(tmp_path / "data"), home=tmp_path)
     try:
         text = wait_until_up(process)

@@ -69,6 +69,6 @@ def test_the_trail_is_shown_and_narrowed(audited: GatewayProcess, browser: Any) 
     assert pages.errors == []
 
 
-def test_without_a_trail_the_page_says_how_to_keep_one(pages: Pages) -> None:
+def test_without_a_trail_the_page_shows_how_to_keep_one(pages: Pages) -> None:
     page = pages.open("audit")
     page.locator(".empty", has_text="penstock.audit.enable=true").wait_for()

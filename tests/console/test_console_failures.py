@@ -35,7 +35,7 @@ def rows(page: Any) -> int:
     return int(page.evaluate("document.querySelectorAll('tbody tr[data-row]').length"))
 
 
-def test_every_page_goes_on_while_a_node_is_dead(
+def test_every_page_works_while_a_node_is_dead(
     pages: Pages, rest: httpx.Client, new_topic: Callable[..., str], whole: Cluster
 ) -> None:
     topic = new_topic("survivor")
@@ -62,7 +62,7 @@ def test_every_page_goes_on_while_a_node_is_dead(
     assert page.locator("[data-problem]").count() == 0
 
 
-def test_tail_goes_on_when_the_leader_is_killed(
+def test_tail_continues_when_the_leader_is_killed(
     pages: Pages, rest: httpx.Client, new_topic: Callable[..., str], whole: Cluster
 ) -> None:
     topic = new_topic("tailed", 1)
@@ -75,7 +75,7 @@ def test_tail_goes_on_when_the_leader_is_killed(
     page.wait_for_selector("[data-message]:has-text('after the fall')", timeout=30_000)
 
 
-def test_without_a_majority_pages_keep_their_data_and_say_so(
+def test_without_a_majority_pages_keep_their_data_and_show_that(
     pages: Pages, new_topic: Callable[..., str], whole: Cluster
 ) -> None:
     new_topic("kept")

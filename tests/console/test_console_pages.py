@@ -78,7 +78,7 @@ def test_topic_is_created_filled_and_read(pages: Pages, rest: httpx.Client) -> N
     assert message["key"]["text"] == "first"
 
 
-def test_form_says_why_a_topic_cannot_be_created(pages: Pages, new_topic: Callable[..., str]) -> None:
+def test_form_shows_why_a_topic_cannot_be_created(pages: Pages, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     page = pages.open("topics")
     page.click("[data-new]")

@@ -62,7 +62,7 @@ def test_a_running_pipeline_is_seen_and_its_end_too(
     page.wait_for_selector("section:has-text('shop') .tag:has-text('ended')")
 
 
-def test_a_failure_says_why(settings: ConnectionSettings, rest: httpx.Client, pages: Pages) -> None:
+def test_a_failure_shows_the_reason(settings: ConnectionSettings, rest: httpx.Client, pages: Pages) -> None:
     def fail() -> None:
         with reported(settings, status_of("leak")) as tell:
             wait_for(tell, rest, "leak", "running")

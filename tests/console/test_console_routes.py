@@ -33,7 +33,7 @@ def messages(rest: httpx.Client, topic: str, **query: Any) -> list[dict[str, Any
     return list(answer.json()["messages"])
 
 
-def test_cluster_tells_brokers_links_and_health(rest: httpx.Client) -> None:
+def test_cluster_returns_brokers_links_and_health(rest: httpx.Client) -> None:
     cluster = rest.get("/api/v1/cluster").json()
     assert [broker["id"] for broker in cluster["brokers"]] == [1, 2, 3]
     assert cluster["controller"] in (1, 2, 3)
@@ -64,7 +64,7 @@ def test_internal_topics_are_shown_on_demand(rest: httpx.Client) -> None:
     assert "_schemas" in {topic["name"] for topic in topics_of(rest, internal="true")["topics"]}
 
 
-def test_topic_tells_leaders_replicas_and_offsets(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
+def test_topic_returns_leaders_replicas_and_offsets(rest: httpx.Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
     for number in range(3):
         produce(rest, topic, number, partition_id=1)

@@ -245,7 +245,7 @@ INKED = """() => {
 }"""
 
 
-def test_charts_do_not_draw_what_nobody_sampled(pages: Pages) -> None:
+def test_charts_do_not_draw_missing_samples(pages: Pages) -> None:
     now = int(time.time() * 1000)
     moments = [*range(now - 2 * GAP_MS, now - GAP_MS - 200_000, 2000), *range(now - 200_000, now, 2000)]
     points = [{"at_ms": at, "records_per_s": 500.0} for at in moments]

@@ -45,7 +45,7 @@ def is_served(connection: socket.socket, timeout: float = 5) -> bool:
     return True
 
 
-def test_more_than_max_connections_wait_until_somebody_leaves() -> None:
+def test_connections_over_max_connections_wait_until_others_close() -> None:
     with Cluster({"max.connections": "5"}) as broker, ExitStack() as open_connections:
         connections = [open_connections.enter_context(connect(broker.bootstrap_servers)) for _ in range(5)]
         assert all(is_served(connection) for connection in connections)
@@ -107,7 +107,7 @@ def broker_with_descriptors(directory: Path, limit: int) -> Iterator[tuple[str, 
         process.kill()
 
 
-def test_without_descriptors_accepting_pauses_and_logs_go_on(tmp_path: Path) -> None:
+def test_without_descriptors_accepting_pauses_and_logs_continue(tmp_path: Path) -> None:
     limit = 200
     with broker_with_descriptors(tmp_path, limit) as (address, process), ExitStack() as open_connections:
         honest = open_connections.enter_context(WireClient(address))

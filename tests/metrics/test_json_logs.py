@@ -16,7 +16,7 @@ def rows(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_every_line_of_a_gateway_is_an_object_that_says_whose_it_is(watched: Watched) -> None:
+def test_every_line_of_a_gateway_is_an_object_that_names_its_source(watched: Watched) -> None:
     with GatewayProcess(watched.cluster.bootstrap_servers, "--log-format", "json") as gateway:
         found = rows(gateway.log())
     assert found
@@ -25,7 +25,7 @@ def test_every_line_of_a_gateway_is_an_object_that_says_whose_it_is(watched: Wat
     assert {"time", "level", "logger", "message"} <= found[-1].keys()
 
 
-def test_every_line_of_a_node_says_its_number_and_its_cluster(tmp_path: Path) -> None:
+def test_every_line_of_a_node_contains_its_node_id_and_its_cluster(tmp_path: Path) -> None:
     properties = combined_node_properties(tmp_path / "data", free_port(), free_port())
     write_properties(tmp_path / "server.properties", properties)
     command = [*SERVER_COMMAND, "--log-format", "json"]

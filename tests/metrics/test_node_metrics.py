@@ -32,7 +32,7 @@ def test_records_and_bytes_are_counted_once_in_the_cluster(watched: Watched) -> 
     assert copied == 2 * bytes_in
 
 
-def test_every_broker_tells_what_a_tenant_has_in_the_whole_cluster(watched: Watched) -> None:
+def test_every_broker_reports_what_a_tenant_has_in_the_whole_cluster(watched: Watched) -> None:
     limits = {"tenant_topics": 5.0, "tenant_storage_bytes": 1e9}
     with ClusterClient(read_settings({"bootstrap.servers": watched.cluster.bootstrap_servers})) as client:
         (entry,) = client.ask(tenant_setup.limit("acme", limits)).entries
@@ -113,7 +113,7 @@ def test_a_peer_that_makes_no_sense_is_counted(watched: Watched) -> None:
     assert watched.metrics(1)["penstock_protocol_errors_total"] == before + 1
 
 
-def test_the_lag_of_a_group_is_told_on_demand(watched: Watched) -> None:
+def test_the_lag_of_a_group_is_exposed_on_demand(watched: Watched) -> None:
     topic = watched.cluster.create_topic(partitions=3)
     produce(watched.cluster, topic)
     consume(watched.cluster, topic, f"readers of {topic}")

@@ -36,7 +36,7 @@ SCRIPTS = [
 
 
 @pytest.mark.parametrize(("player", "path"), SCRIPTS)
-def test_what_the_script_says_is_what_happens(player: type[Play], path: Path) -> None:
+def test_a_script_runs_as_written(player: type[Play], path: Path) -> None:
     written = path.read_text()
     played = player().play(written)
     if os.environ.get("PENSTOCK_REWRITE_SCENARIOS"):

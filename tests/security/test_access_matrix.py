@@ -116,7 +116,7 @@ def ask_of_coordinators(matrix: Matrix) -> dict[tuple[str, str], tuple[int, int]
     return found
 
 
-def test_nobody_writes_or_trims_what_coordinators_keep() -> None:
+def test_no_client_writes_or_trims_topics_of_coordinators() -> None:
     refused = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
     with penstock() as matrix:
         found = ask_of_coordinators(matrix)

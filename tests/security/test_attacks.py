@@ -124,7 +124,7 @@ def test_a_recorded_sign_in_cannot_be_replayed(secured: SecureCluster) -> None:
         assert replaying.receive() is None
 
 
-def test_nobody_learns_who_exists(secured: SecureCluster) -> None:
+def test_existing_users_cannot_be_discovered(secured: SecureCluster) -> None:
     answers = []
     for user in (ADMIN, "nobody"):
         client = ScramClient(SHA_256, user, "guess", "nonce")
@@ -138,7 +138,7 @@ def test_nobody_learns_who_exists(secured: SecureCluster) -> None:
 
 
 @pytest.mark.slow
-def test_half_open_and_slow_handshakes_keep_nobody_out_and_end(secured: SecureCluster) -> None:
+def test_half_open_and_slow_handshakes_keep_no_client_out_and_end(secured: SecureCluster) -> None:
     host, _, port = secured.servers("SASL_SSL").rpartition(":")
     outgoing = ssl.MemoryBIO()
     with pytest.raises(ssl.SSLWantReadError):

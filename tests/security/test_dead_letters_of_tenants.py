@@ -75,7 +75,7 @@ def reject_first(client: ClusterClient, group: str, topic: str) -> None:
     assert settled.error_code == 0, settled.error_message
 
 
-def test_letters_go_to_the_tenant_and_to_nobody_else(commands: Commands) -> None:
+def test_dead_letters_go_to_their_tenant_only(commands: Commands) -> None:
     mine, other = with_topics(commands, "mine"), with_topics(commands, "other")
     assert produce(mine.settings, "mine.jobs", 1, size=5) == []
     with ClusterClient(read_settings(mine.settings)) as client:

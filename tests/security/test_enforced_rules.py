@@ -126,7 +126,7 @@ def trail(ruled: SecureCluster) -> Iterator[Trail]:
     reader.close()
 
 
-def test_the_trail_tells_who_did_what(
+def test_the_audit_trail_records_who_did_what(
     ruled: SecureCluster, trail: Trail, run_penstock: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     topic = f"t-{uuid.uuid4().hex[:8]}"
@@ -191,7 +191,7 @@ def test_the_trail_tells_who_did_what(
     assert {event["broker"] for event in trail.events} <= {1, 2}
 
 
-def test_nobody_but_nodes_writes_the_trail(ruled: SecureCluster, trail: Trail) -> None:
+def test_only_nodes_write_the_audit_trail(ruled: SecureCluster, trail: Trail) -> None:
     trail.find(type="change")
     failures: list[KafkaError] = []
     alice = Producer(ruled.librdkafka(*ALICE))

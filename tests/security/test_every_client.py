@@ -239,7 +239,7 @@ def test_another_host_name_is_not_trusted(cluster: SecureCluster, client: str, e
     assert UNTRUSTED[client] in outcome.said
 
 
-def test_a_missing_right_is_told(cluster: SecureCluster, client: str, tmp_path: Path) -> None:
+def test_a_missing_right_is_reported(cluster: SecureCluster, client: str, tmp_path: Path) -> None:
     outcome = CLIENTS[client](caller_of(cluster, "PLAIN", PLAIN_USERS["alice"], "alice"), tmp_path)
     assert not outcome.worked
     assert DENIED[client] in outcome.said

@@ -157,7 +157,7 @@ def ask_everything(world: World, *, is_registry: bool) -> int:
     return asked
 
 
-def test_what_others_have_looks_like_what_nobody_has_and_stays_as_it_is(world: World) -> None:
+def test_resources_of_others_look_absent_and_stay_unchanged(world: World) -> None:
     assert ask_everything(world, is_registry=False) > 90
     assert ask_everything(world, is_registry=True) > 25
     with world.running.superuser() as admin, world.running.superuser(registry=True) as registry:

@@ -58,7 +58,7 @@ def until(call: Callable[[], httpx.Response], status: int) -> httpx.Response:
         time.sleep(0.1)
 
 
-def test_nothing_but_what_everybody_may_see_is_served_without_a_sign_in(secured_gateway: SecuredGateway) -> None:
+def test_only_public_pages_are_served_without_a_sign_in(secured_gateway: SecuredGateway) -> None:
     with secured_gateway.client() as nobody:
         for path in ("/", "/docs", "/openapi.json", "/status/alive", "/health/live", "/metrics", "/console/"):
             assert nobody.get(path).status_code == 200, path
@@ -125,7 +125,7 @@ def test_a_deleted_user_and_a_wrong_password_are_refused(
         assert status in (401, 429)
 
 
-def test_a_bearer_token_is_who_the_provider_says(secured_gateway: SecuredGateway, topic: str) -> None:
+def test_a_bearer_token_has_the_identity_that_the_provider_states(secured_gateway: SecuredGateway, topic: str) -> None:
     name = f"b-{uuid.uuid4().hex[:10]}"
     secured_gateway.allow(name, ["READ", "WRITE"], topic)
     with secured_gateway.client(token=secured_gateway.token(name)) as caller:
@@ -204,7 +204,7 @@ def test_what_a_caller_opened_is_its_own(secured_gateway: SecuredGateway, topic:
         assert acknowledged.status_code == 200
 
 
-def test_names_in_headers_are_nobody(secured_gateway: SecuredGateway) -> None:
+def test_names_in_headers_do_not_authenticate(secured_gateway: SecuredGateway) -> None:
     names = {
         "X-Forwarded-User": ADMIN,
         "X-Remote-User": ADMIN,

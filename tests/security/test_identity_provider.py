@@ -150,9 +150,7 @@ def test_penstocks_own_client_fetches_its_token(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_client_that_the_provider_does_not_know_is_told_so(
-    trusting: SecureCluster, provider: IdentityProvider
-) -> None:
+def test_a_client_unknown_to_the_provider_gets_its_error(trusting: SecureCluster, provider: IdentityProvider) -> None:
     settings = read_settings(
         {
             "bootstrap.servers": trusting.servers(),

@@ -86,7 +86,7 @@ def test_a_flood_is_throttled_however_it_is_sent(matrix: Matrix, flood: str) -> 
         limit_requests(matrix, ALICE, None)
 
 
-def test_nobody_is_held_back_by_what_others_ask_before_they_sign_in(matrix: Matrix) -> None:
+def test_no_client_is_throttled_by_requests_of_others_before_they_sign_in(matrix: Matrix) -> None:
     # For everybody who has no quota of its own, one who has not signed in among them.
     limit_requests(matrix, None, 0.01)
     try:

@@ -82,7 +82,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         stop(process)
 
 
-def test_nobody_else_can_read_secrets_and_none_is_printed(up: Up) -> None:
+def test_only_the_owner_can_read_secrets_and_none_is_printed(up: Up) -> None:
     files = [*(up.directory / name for name in SECRETS), *(up.directory / "security" / name for name in KEPT)]
     for file in files:
         assert os.stat(file).st_mode & 0o777 == 0o600, file
@@ -111,7 +111,7 @@ def test_the_written_settings_sign_in(up: Up) -> None:
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_whoever_differs_is_refused(up: Up, other: dict[str, str]) -> None:
+def test_differing_credentials_are_refused(up: Up, other: dict[str, str]) -> None:
     with pytest.raises(KafkaException):
         AdminClient({**up.settings, **other, "log_level": "0"}).list_topics(timeout=4)
 

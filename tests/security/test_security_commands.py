@@ -117,7 +117,7 @@ def test_javas_properties_are_understood(secured: SecureCluster, run_penstock: R
     assert "cannot read" in run_penstock("topic", "list", "--command-config", str(tmp_path / "none")).stderr
 
 
-def test_without_access_lists_the_advice_says_how_to_turn_them_on(tmp_path: Path) -> None:
+def test_without_access_lists_the_advice_is_how_to_turn_them_on(tmp_path: Path) -> None:
     with SecureCluster(tmp_path) as cluster:
         refused = runner(cluster, tmp_path)("acl", "list")
     assert refused.returncode == 1
@@ -162,7 +162,9 @@ def test_a_producer_and_a_consumer_get_what_kafkas_tool_gives_them(on_guarded: R
     }
 
 
-def test_who_may_not_change_access_lists_is_told_so(guarded: SecureCluster, on_guarded: Run, tmp_path: Path) -> None:
+def test_changing_access_lists_without_the_right_is_an_error(
+    guarded: SecureCluster, on_guarded: Run, tmp_path: Path
+) -> None:
     user = name()
     done(on_guarded("user", "add", user, "--password", "secret of the user"))
     (tmp_path / "other").mkdir()
@@ -256,7 +258,7 @@ def test_certificates_of_an_own_authority_serve_a_client(
         ("ssl.ca.location=probe", "its certificate is not trusted"),
     ],
 )
-def test_the_doctor_says_why_a_client_does_not_get_in(
+def test_the_doctor_reports_why_a_client_cannot_connect(
     secured: SecureCluster, run_penstock: Run, other: str, said: str
 ) -> None:
     # One of librdkafka's two names for it, which -X is to win over.
@@ -270,7 +272,7 @@ def test_the_doctor_says_why_a_client_does_not_get_in(
     assert said in "".join(each["what"] + each["why"] for each in wrong)
 
 
-def test_a_node_that_is_open_to_the_network_says_so(tmp_path: Path) -> None:
+def test_a_node_that_is_open_to_the_network_warns(tmp_path: Path) -> None:
     (place,) = node_layouts(tmp_path, "0.0.0.0", [0], [0])
     write_properties(place, node_properties(place, [place]) | {"advertised.listeners": "PLAINTEXT://127.0.0.1:0"})
     process = BrokerProcess(place.properties, place.log)

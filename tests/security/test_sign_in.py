@@ -172,6 +172,6 @@ def test_penstocks_own_commands_sign_in(secured: SecureCluster, run_penstock: Ca
     assert "wrong" not in refused.stdout + refused.stderr
 
 
-def test_every_user_of_plain_is_somebody_else(secured: SecureCluster) -> None:
+def test_every_user_of_plain_is_a_different_principal(secured: SecureCluster) -> None:
     for user, password in PLAIN_USERS.items():
         round_trip(secured.librdkafka(user, password, "PLAIN"))

@@ -93,7 +93,7 @@ def test_storage_is_refused_at_the_limit_and_given_again_when_there_is_room(comm
     assert produce(tenant.settings, topic, 200, enable_idempotence="false", acks="1") == []
 
 
-def test_a_tenant_sees_itself_and_nobody_else(commands: Commands) -> None:
+def test_a_tenant_sees_itself_and_no_other(commands: Commands) -> None:
     tenant, other = commands.tenant(new_name()), commands.tenant(new_name())
     assert commands.described(tenant.name, who=tenant.settings)["tenant"] == tenant.name
     assert "CLUSTER_AUTHORIZATION_FAILED" in commands.refused("tenant", "describe", other.name, who=tenant.settings)

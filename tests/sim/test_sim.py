@@ -80,7 +80,7 @@ def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_a_seed_tells_the_same_story_in_every_process() -> None:
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
     program = (
         "from sim.schedule import draw, draw_shared, draw_tiered, draw_transactional; "
         "from sim.simulate import simulate; from sim.world import silence_logs; silence_logs(); "

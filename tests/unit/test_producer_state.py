@@ -114,7 +114,7 @@ def test_a_newer_epoch_starts_with_sequence_zero(state: ProducerState) -> None:
     assert refusal(state.check(batch(10, epoch=1))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_sequences_go_on_from_zero_after_the_largest() -> None:
+def test_sequences_continue_from_zero_after_the_largest() -> None:
     state = ProducerState()
     state.update(batch(SEQUENCE_MAX - 2, 2, offset=0))
     crossing = batch(SEQUENCE_MAX, 3, offset=2)

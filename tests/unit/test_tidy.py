@@ -94,7 +94,7 @@ def test_files_of_tests_have_names_of_their_own() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_modules_say_what_they_are_for() -> None:
+def test_modules_have_docstrings() -> None:
     silent = [
         str(path.relative_to(SOURCE))
         for path in modules()

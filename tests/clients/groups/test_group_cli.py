@@ -131,7 +131,7 @@ def test_a_group_reads_on_where_it_stopped(run: Run, topic: str, group: str) -> 
     assert "cannot describe topic not-there" in run("consume", "not-there", "-g", group, code=1).err
 
 
-def test_lists_say_how_far_groups_are_behind(run: Run, broker: tuple[str, str], topic: str, group: str) -> None:
+def test_lists_show_how_far_groups_are_behind(run: Run, broker: tuple[str, str], topic: str, group: str) -> None:
     run("group", "seek", group, "--to", "4", "-t", f"{topic}:0-1")
     run("group", "seek", group + "-done", "--to", "latest", "-t", topic)
     behind, done = run("group", "list", group + "*", "-o", "json").json()
@@ -234,7 +234,7 @@ def test_seek_by_time_between_records(run: Run, topic: str, group: str) -> None:
     assert run("consume", topic, "-g", group, "-e").out == "late\n"
 
 
-def test_seek_says_what_is_wrong(run: Run, topic: str, group: str) -> None:
+def test_seek_reports_what_is_wrong(run: Run, topic: str, group: str) -> None:
     assert "no committed offsets to move" in run("group", "seek", group, "--to", "earliest", code=1).err
     assert "no partition 7" in run("group", "seek", group, "--to", "1", "-t", f"{topic}:7", code=1).err
     assert "cannot describe topic nope" in run("group", "seek", group, "--to", "1", "-t", "nope", code=1).err
@@ -346,7 +346,7 @@ def test_a_topic_that_is_gone_spoils_no_view(run: Run, topic: str, group: str) -
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_member_that_is_told_to_end_commits_and_leaves(run: Run, topic: str, group: str, how: signal.Signals) -> None:
+def test_a_member_that_is_stopped_commits_and_leaves(run: Run, topic: str, group: str, how: signal.Signals) -> None:
     with member(topic, group) as reader:
         assert reader.stdout is not None
         lines = [reader.stdout.readline() for _ in range(15)]
@@ -361,7 +361,7 @@ def test_a_member_that_is_told_to_end_commits_and_leaves(run: Run, topic: str, g
     assert committed(run, group) == {0: 10, 1: 5}
 
 
-def test_output_that_nobody_reads_is_not_committed(run: Run, topic: str, group: str) -> None:
+def test_output_to_a_closed_pipe_is_not_committed(run: Run, topic: str, group: str) -> None:
     reader = subprocess.Popen(
         [*PENSTOCK, "consume", topic, "-g", group, "-e"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -40,7 +40,7 @@ def processed(*runs: tuple[int, int]) -> History:
     return History("a", [Event(0, "processed", (0,), first=first, last=last) for first, last in runs])
 
 
-def test_records_that_nobody_processed() -> None:
+def test_records_that_were_not_processed() -> None:
     assert unprocessed([processed((0, 4)), processed((3, 9))], {0: 10}) == []
     assert unprocessed([processed((0, 4), (6, 9))], {0: 10}) == ["partition 0: nobody processed 5..5"]
     assert unprocessed([processed((0, 4))], {0: 10}) == ["partition 0: nobody processed 5..9"]

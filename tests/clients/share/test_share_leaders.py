@@ -61,7 +61,7 @@ def fetch(client: WireClient, topic_id: bytes, member: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_the_next_leader_goes_on() -> None:
+def test_the_next_leader_continues() -> None:
     with Cluster({"share.coordinator.state.topic.num.partitions": "1"}, nodes=3) as cluster:
         cluster.create_topic(TOPIC)
         with WireClient(cluster.address(1)) as client:

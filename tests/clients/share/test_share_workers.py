@@ -100,7 +100,7 @@ def letters(cluster: Cluster) -> list[str]:
     return found
 
 
-def test_each_job_is_done_or_a_dead_letter_whoever_dies(cluster: Cluster) -> None:
+def test_each_job_is_done_or_a_dead_letter_whatever_process_dies(cluster: Cluster) -> None:
     cluster.create_topic(TOPIC, partitions=PARTITIONS)
     cluster.create_topic(LETTERS, partitions=2, configs={"errors.deadletterqueue.group.enable": "true"})
     dead_letters = f"errors.deadletterqueue.topic.name={LETTERS},errors.deadletterqueue.copy.record.enable=true"

@@ -94,7 +94,7 @@ def test_only_brokers_ask_for_nothing_what_brokers_ask(
     assert bool(asyncio.run(world.throttle_ms())) is is_charged
 
 
-def test_whoever_is_throttled_is_throttled_on_its_next_connection_too() -> None:
+def test_a_throttled_client_is_throttled_on_its_next_connection_too() -> None:
     served = 0
 
     async def handle(_: Any, __: RequestContext) -> ListGroupsResponse:

@@ -99,7 +99,7 @@ def test_they_are_created_as_the_application_wants_them() -> None:
         (ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads"), {"app-c": "nobody leads", "app-r": "nobody leads"}),
     ],
 )
-def test_what_failed_is_told_and_left_alone_for_a_while(answer: Any, failures: dict[str, str]) -> None:
+def test_failures_are_reported_and_not_retried_for_a_while(answer: Any, failures: dict[str, str]) -> None:
     async def story() -> None:
         world = World()
         world.answer = answer

@@ -53,7 +53,7 @@ def test_a_record_that_was_never_promised_may_be_missing() -> None:
     assert ledger.lost == 0
 
 
-def test_an_acknowledged_tail_that_nobody_can_read_is_lost() -> None:
+def test_an_acknowledged_tail_that_cannot_be_read_is_lost() -> None:
     ledger = sent(5)
     for number in range(5):
         ledger.note_acknowledged(0, number, 0.1)

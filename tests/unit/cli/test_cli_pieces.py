@@ -36,7 +36,7 @@ def listening() -> Iterator[socket.socket]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets somebody else listen on a port that is held")
-def test_a_port_that_is_held_is_for_who_was_told_of_it() -> None:
+def test_a_held_port_is_for_the_process_that_was_given_it() -> None:
     held: list[socket.socket] = []
     (port,) = free_ports(1, random=Random(1), held=held)
     assert free_ports(1, random=Random(1)) != [port]
@@ -76,7 +76,7 @@ def test_a_taken_port_names_its_holder(listening: socket.socket) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the system does not show its sockets")
-def test_a_port_that_only_closed_connections_keep_is_not_called_somebodys() -> None:
+def test_a_port_that_only_closed_connections_keep_is_not_reported_as_in_use() -> None:
     port = free_ports(1)[0]
     with socket.socket() as listener:
         # Not as servers do, so that its connections keep the port.

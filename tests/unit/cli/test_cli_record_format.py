@@ -72,7 +72,7 @@ def test_wrong_formats_are_named(template: str, message: str) -> None:
     assert message in caught.value.message
 
 
-def test_json_says_when_bytes_are_no_text() -> None:
+def test_json_marks_bytes_that_are_no_text() -> None:
     document = json.loads(record_as_json(RECORD))
     assert document["key"] == "k1"
     assert "key_encoding" not in document

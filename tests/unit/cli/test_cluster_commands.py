@@ -68,7 +68,7 @@ def test_leaders_shows_imbalance_and_elects(cluster: FakeCluster) -> None:
     assert request.election_type == 0
 
 
-def test_an_unclean_election_asks_first(cluster: FakeCluster) -> None:
+def test_an_unclean_election_prompts_first(cluster: FakeCluster) -> None:
     assert "may miss" in run(cluster, "leaders", "--unclean", "orders:1", code=1).output
     assert cluster.asked("ElectLeaders") == []
     run(cluster, "leaders", "--unclean", "orders:1", "--yes")
@@ -241,7 +241,7 @@ def test_decommission_empties_waits_for_the_stop_and_forgets(cluster: FakeCluste
     assert "there is no broker 3" in run(cluster, "decommission", "3", "--yes", code=1).output
 
 
-def test_decommission_goes_on_where_an_earlier_run_was_stopped(cluster: FakeCluster) -> None:
+def test_decommission_resumes_where_an_earlier_run_was_stopped(cluster: FakeCluster) -> None:
     for name, state in cluster.partitions.items():
         if 3 in state.replicas:
             left = next(replica for replica in state.replicas if replica != 3)
@@ -261,7 +261,7 @@ def test_decommission_refuses_when_replicas_have_nowhere_to_go(cluster: FakeClus
     assert cluster.asked("AlterPartitionReassignments") == []
 
 
-def test_decommission_tells_of_a_controller_and_of_a_broker_that_runs_on(cluster: FakeCluster) -> None:
+def test_decommission_reports_a_controller_and_a_broker_that_keeps_running(cluster: FakeCluster) -> None:
     result = run(cluster, "decommission", "1", "--yes", "--timeout", "0", code=1)
     assert "node 1 is also a controller" in result.output
     assert "broker 1 is still running" in result.output
@@ -345,6 +345,6 @@ def test_no_broker_and_a_sign_in_that_only_librdkafka_can_do_are_said(cluster: F
     assert "sasl.mechanism is GSSAPI: use one of PLAIN" in secured.output
 
 
-def test_the_next_broker_is_asked_when_one_is_gone(cluster: FakeCluster) -> None:
+def test_the_next_broker_is_queried_when_one_is_gone(cluster: FakeCluster) -> None:
     result = CliRunner().invoke(penstock, ["-b", f"127.0.0.1:1,{cluster.bootstrap}", "cluster", "quorum"])
     assert result.exit_code == 0, result.output

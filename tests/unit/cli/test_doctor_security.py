@@ -114,7 +114,7 @@ def test_a_broker_in_plain_text_on_the_network_is_found() -> None:
     assert check_plain_text(Connection("b1.example:9092", {"security.protocol": "ssl"}), 1, "b1.example", 9092) == []
 
 
-def test_a_port_that_speaks_tls_is_told_to_a_client_that_does_not(tmp_path: Path) -> None:
+def test_a_client_without_tls_learns_that_the_port_speaks_tls(tmp_path: Path) -> None:
     context = Authority(tmp_path).server_context()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -136,7 +136,7 @@ def test_a_port_that_speaks_tls_is_told_to_a_client_that_does_not(tmp_path: Path
     assert "speaks TLS" in said.what
 
 
-def test_where_nobody_speaks_tls_there_is_no_certificate() -> None:
+def test_there_is_no_certificate_where_no_tls_is_spoken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -49,14 +49,14 @@ def group(broker: BrokerView, *members: Member) -> Group:
     return Group("g", "classic", "Stable", "range", broker, members)
 
 
-def test_a_penstock_coordinator_tells_everything(client: WireClient) -> None:
+def test_a_penstock_coordinator_returns_everything(client: WireClient) -> None:
     with coordinator(MEASURED) as (view, _):
         lag = LagSource(client).measure([group(view)])["g"]
     assert lag.partitions == [PartitionLag("orders", 0, 3, 10, 7, 1500, "WARN", 99)]
     assert (lag.lag, lag.lag_ms, lag.status) == (7, 1500, "WARN")
 
 
-def test_another_kafka_is_asked_once_and_then_measured_by_offsets(client: WireClient) -> None:
+def test_another_kafka_is_queried_once_and_then_measured_by_offsets(client: WireClient) -> None:
     with coordinator(None) as (view, broker):
         source = LagSource(client)
         for _ in range(3):
@@ -66,7 +66,7 @@ def test_another_kafka_is_asked_once_and_then_measured_by_offsets(client: WireCl
     assert (lag.lag, lag.lag_ms, lag.status) == (8, None, None)
 
 
-def test_a_penstock_that_was_away_is_asked_again(client: WireClient) -> None:
+def test_a_penstock_broker_that_was_away_is_queried_again(client: WireClient) -> None:
     with coordinator(MEASURED) as (view, _):
         source = LagSource(client)
         assert source.measure([group(view)])["g"].status == "WARN"

@@ -61,7 +61,7 @@ def commits_with(cluster: ScriptedCluster, *codes: int) -> list[int]:
     return left
 
 
-def test_a_coordinator_that_loads_is_asked_again(world: World) -> None:
+def test_a_coordinator_that_loads_is_queried_again(world: World) -> None:
     cluster, client = world
     commits_with(cluster, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, 0)
     queries.commit_offsets(client, "billing", PLACE)
@@ -71,7 +71,7 @@ def test_a_coordinator_that_loads_is_asked_again(world: World) -> None:
     assert (topic.name, *topic.partitions[0]) == ("orders", 0, 5, 2, "note")
 
 
-def test_a_broker_that_loads_is_asked_for_its_groups_again(world: World) -> None:
+def test_a_broker_that_loads_is_queried_for_its_groups_again(world: World) -> None:
     cluster, client = world
     answers = [
         ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
@@ -93,7 +93,7 @@ def test_a_broker_that_does_not_list_its_groups_is_named(world: World) -> None:
         queries.list_groups(client)
 
 
-def test_it_is_not_asked_for_ever() -> None:
+def test_it_is_not_queried_for_ever() -> None:
     with scripted_cluster(patience_s=0.1) as (cluster, client):
         commits_with(cluster, ErrorCode.NOT_COORDINATOR)
         with pytest.raises(CommandFailure, match="cannot set the offsets of group billing") as caught:

@@ -21,7 +21,7 @@ def record(message: str, *arguments: object, **more: Any) -> logging.LogRecord:
     return made
 
 
-def test_a_line_of_json_says_when_who_and_what() -> None:
+def test_a_line_of_json_contains_time_source_and_message() -> None:
     formatter = JsonFormatter(lambda: {"node_id": 1, "cluster_id": "abc"})
     assert json.loads(formatter.format(record("%d of %s", 3, "them\nall"))) == {
         "time": "2026-01-01T00:00:00.250Z",

@@ -62,7 +62,7 @@ def test_brokers_that_have_not_heard_of_it_or_do_not_lead_it_are_asked_again() -
     assert waiting(Cluster([unknown(), TimeoutError("no leader"), unknown()])) == ["1 of 1 partition has a leader"]
 
 
-def test_what_does_not_pass_is_told() -> None:
+def test_lasting_failures_are_reported() -> None:
     with pytest.raises(CommandFailure, match="did not start in time"):
         waiting(Cluster([unknown()] * 10), timeout_s=0)
     with pytest.raises(ApiError):

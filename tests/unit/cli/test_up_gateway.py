@@ -50,7 +50,7 @@ def look_until(gateway: Gateway, word: str) -> str:
     raise AssertionError(f"it never said {word!r}")
 
 
-def test_it_says_where_it_serves(gateway: Gateway) -> None:
+def test_it_prints_where_it_serves(gateway: Gateway) -> None:
     gateway.launch("localhost:9092")
     said = list(gateway.wait())
     assert gateway.serves

@@ -71,7 +71,7 @@ def test_several_requests_may_be_under_way() -> None:
             assert [connection.receive().cluster_id for _ in "abc"] == ["a", "b", "c"]
 
 
-def test_what_is_not_served_is_said_and_the_connection_goes_on() -> None:
+def test_an_unsupported_request_fails_and_the_connection_stays_usable() -> None:
     with ScriptedBroker() as broker:
         broker.answers[ApiKey.METADATA] = lambda _: ANSWER
         with connect(broker) as connection:
@@ -91,7 +91,7 @@ def test_a_broker_that_hangs_up_or_is_not_there_is_named() -> None:
         connect(broker)
 
 
-def test_a_broker_that_does_not_say_its_versions_is_not_used() -> None:
+def test_a_broker_that_does_not_report_its_versions_is_not_used() -> None:
     with ScriptedBroker() as broker:
         broker.answers[ApiKey.API_VERSIONS] = lambda _: ApiVersionsResponse(error_code=58)
         with pytest.raises(NoAnswer, match="SASL_AUTHENTICATION_FAILED"):
@@ -124,7 +124,7 @@ def speak(data: bytes) -> socket.socket:
         (b"", "did not answer ApiVersions in time"),
     ],
 )
-def test_what_does_not_speak_the_protocol_is_told_apart(data: bytes, said: str) -> None:
+def test_peers_that_do_not_speak_the_protocol_are_distinguished(data: bytes, said: str) -> None:
     server = speak(data)
     settings = read_settings({"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"})
     with server, pytest.raises(NoAnswer, match=said):
@@ -140,7 +140,7 @@ def test_it_signs_in(mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_wrong_password_is_said_as_the_broker_says_it(mechanism: str) -> None:
+def test_a_wrong_password_is_reported_in_the_brokers_words(mechanism: str) -> None:
     with (
         ScriptedBroker(mechanism=mechanism) as broker,
         pytest.raises(AuthenticationFailed, match=f"{broker.address} rejected ann: wrong name or password"),
@@ -156,13 +156,13 @@ def test_a_mechanism_that_is_not_taken_names_those_that_are() -> None:
         connect(broker, **sign_in("SASL_PLAINTEXT", "PLAIN"))
 
 
-def test_a_broker_without_sign_in_is_told_so() -> None:
+def test_a_broker_without_sign_in_is_reported() -> None:
     with ScriptedBroker() as broker, pytest.raises(AuthenticationFailed, match="does not use SASL"):
         connect(broker, **sign_in("SASL_PLAINTEXT", "PLAIN"))
 
 
 @pytest.mark.parametrize(("impostor", "iterations", "said"), [(True, 4096, "could not prove"), (False, 17, "17 iter")])
-def test_a_broker_that_is_not_what_it_says_gets_nothing_more(impostor: bool, iterations: int, said: str) -> None:
+def test_a_broker_that_cannot_prove_its_identity_gets_nothing_more(impostor: bool, iterations: int, said: str) -> None:
     with ScriptedBroker(mechanism="SCRAM-SHA-256") as broker:
         broker.is_impostor, broker.iterations = impostor, iterations
         with pytest.raises(AuthenticationFailed, match=said):
@@ -184,7 +184,7 @@ def test_tls_and_a_sign_in_over_it(authority: Authority) -> None:
         assert ask(connect(broker, **{**trusting(authority), **sign_in("SASL_SSL", "SCRAM-SHA-512")})) == 7
 
 
-def test_a_certificate_of_nobody_we_know_is_refused(authority: Authority) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(authority: Authority) -> None:
     with ScriptedBroker(authority.server_context()) as broker:
         with pytest.raises(AuthenticationFailed, match=r"not trusted .*set ssl.ca.location"):
             connect(broker, security_protocol="SSL")
@@ -236,7 +236,7 @@ def test_a_locked_key_without_its_password_fails_instead_of_asking(authority: Au
         connect(broker, **trusting(authority, **shown))
 
 
-def test_tls_to_a_plain_listener_says_what_to_check(authority: Authority) -> None:
+def test_tls_to_a_plain_listener_fails_with_advice(authority: Authority) -> None:
     # What is seen of a listener that hangs up depends on how fast it does.
     with ScriptedBroker() as broker, pytest.raises(NoAnswer, match=r"check security.protocol|closed|reset"):
         connect(broker, **trusting(authority))

@@ -92,7 +92,7 @@ def test_offsets_are_asked_of_the_leader_wherever_it_has_gone(pair: Pair) -> Non
         assert client.leader(ORDERS).address == Address("127.0.0.1", pair.brokers[2].port)
 
 
-def test_a_leader_that_has_not_heard_of_a_new_topic_is_asked_again(pair: Pair) -> None:
+def test_a_leader_that_does_not_know_a_new_topic_yet_is_queried_again(pair: Pair) -> None:
     pair.refusals = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
     with client_of(pair.brokers[2].address) as client:
         assert client.offsets({ORDERS: LATEST}) == {ORDERS: 41}

@@ -101,7 +101,7 @@ def test_refusals_have_librdkafkas_names_and_the_brokers_words() -> None:
     )
 
 
-def test_each_leader_is_asked_at_once_and_only_what_is_missing_again() -> None:
+def test_all_leaders_are_queried_at_once_and_again_only_for_what_is_missing() -> None:
     driver = Driver(offsets.positions, dict.fromkeys(ORDERS, LATEST))
     step = driver.answer(METADATA)
     assert {address: len(request.topics[0].partitions) for address, request in step.requests.items()} == {

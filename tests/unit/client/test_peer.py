@@ -137,7 +137,7 @@ def test_answers_of_any_size_arrive_whole(size: int) -> None:
     run(check)
 
 
-def test_whoever_asks_while_a_connection_is_being_opened_waits_for_that_one() -> None:
+def test_requests_made_while_a_connection_is_being_opened_wait_for_it() -> None:
     async def check() -> None:
         async with world() as made:
             made.server.answers[ApiKey.VOTE] = lambda _: VoteResponse()
@@ -169,7 +169,7 @@ def test_silence_fails_everything_that_waits_and_the_next_request_opens_another_
     run(check)
 
 
-def test_a_broken_connection_is_told_at_once_even_when_nobody_waits() -> None:
+def test_a_broken_connection_is_noticed_at_once_even_when_no_request_waits() -> None:
     async def check() -> None:
         async with world() as made:
             made.server.answers[ApiKey.VOTE] = lambda _: VoteResponse()
@@ -248,7 +248,7 @@ def test_nonsense_ends_the_connection(announce: int | None, wrong: bool) -> None
     run(check)
 
 
-def test_an_answer_nobody_wants_any_more_is_dropped_and_the_next_one_still_fits() -> None:
+def test_an_answer_no_longer_wanted_is_dropped_and_the_next_one_still_fits() -> None:
     async def check() -> None:
         async with world() as made:
             made.server.answers[ApiKey.VOTE] = lambda request: VoteResponse(error_code=int(request.cluster_id))

@@ -88,7 +88,7 @@ def test_many_requests_wait_for_one_sign_in() -> None:
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_certificate_of_nobody_we_know_is_refused(authority: Authority, new_loop: Any) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(authority: Authority, new_loop: Any) -> None:
     with (
         answering("safe", context=authority.server_context()) as broker,
         pytest.raises(NoAnswer, match=r"cannot connect: its certificate is not trusted .*ssl\.ca\.location"),
@@ -101,7 +101,7 @@ def test_certificates_that_cannot_be_used_are_named() -> None:
         asked(broker.address, ask, security_protocol="SSL", ssl_ca_location="no.pem")
 
 
-def test_a_wrong_password_is_said_as_the_broker_says_it() -> None:
+def test_a_wrong_password_is_reported_in_the_brokers_words() -> None:
     async def ask_there(peers: Peers) -> Any:
         with pytest.raises(AuthenticationFailed, match="rejected ann: wrong name or password"):
             await peers.ask_at(Address("127.0.0.1", broker.port), REQUEST)
@@ -113,7 +113,7 @@ def test_a_wrong_password_is_said_as_the_broker_says_it() -> None:
             asked(broker.address, ask_there, **properties)
 
 
-def test_the_next_broker_is_asked_when_one_is_gone_and_those_that_are_known_last() -> None:
+def test_the_next_broker_is_queried_when_one_is_gone_and_known_brokers_last() -> None:
     with answering("one") as one, answering("two") as two:
         brokers = [MetadataResponseBroker(2, "127.0.0.1", two.port)]
         one.answers[ApiKey.METADATA] = lambda _: MetadataResponse(brokers=brokers, cluster_id="one")
@@ -129,7 +129,7 @@ def test_the_next_broker_is_asked_when_one_is_gone_and_those_that_are_known_last
         assert asked(f"127.0.0.1:1,{one.address}", check) == ["one", "two", "two"]
 
 
-def test_nobody_answers_is_said_with_the_reason_of_each() -> None:
+def test_without_any_answer_the_error_has_the_reason_of_each_broker() -> None:
     with pytest.raises(NoAnswer, match=r"127\.0\.0\.1:1 is lost: cannot connect: nothing listens.*; 127\.0\.0\.1:2 is"):
         asked("127.0.0.1:1,127.0.0.1:2", ask)
 

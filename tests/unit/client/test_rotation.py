@@ -25,7 +25,7 @@ def test_a_burst_is_spread_batch_by_batch() -> None:
     assert 163 * 100 < BATCH_BYTES <= 164 * 100
 
 
-def test_whoever_sends_slowly_goes_from_partition_to_partition() -> None:
+def test_a_slow_producer_goes_from_partition_to_partition() -> None:
     clock = Clock()
     rotation = PartitionRotation(0.005, clock)
     chosen = []
@@ -58,7 +58,7 @@ def test_several_runs_do_not_all_begin_with_the_same_partition() -> None:
     assert {PartitionRotation(1).choose("t", PARTITIONS, 1) for _ in range(200)} == set(PARTITIONS)
 
 
-def test_a_partitioner_that_was_asked_for_chooses_instead() -> None:
+def test_a_configured_partitioner_chooses_instead() -> None:
     assert rotation_for({}, 5) is not None
     assert rotation_for({"partitioner": "consistent"}, 5) is None
     assert rotation_for({"sticky.partitioning.linger.ms": "0"}, 5) is None

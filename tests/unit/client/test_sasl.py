@@ -15,7 +15,7 @@ NONCE = "rOprNGfwEbeRWgbNEkqO"
 SALT = "W22ZaJ0SNY7soEsUEjb6gQ=="
 
 
-def test_plain_says_everything_at_once() -> None:
+def test_plain_sends_everything_at_once() -> None:
     steps = conversation(Credentials("PLAIN", "ann", "söme"))
     assert next(steps) == b"\0ann\0" + "söme".encode()
     with pytest.raises(StopIteration):

@@ -69,7 +69,7 @@ def test_passwords_are_not_shown() -> None:
         ({"socket.connection.setup.timeout.ms": "0"}, "setup.timeout.ms is '0'"),
     ],
 )
-def test_wrong_settings_say_what_to_write(wrong: dict[str, str], said: str) -> None:
+def test_wrong_settings_are_rejected_with_advice(wrong: dict[str, str], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_settings({"bootstrap.servers": "h:1", **wrong})
 

@@ -91,7 +91,7 @@ def test_a_node_of_a_quorum_of_three() -> None:
     assert settings.controller_quorum_voters[2] == Voter(3, Endpoint("three", 9093))
 
 
-def test_a_broker_that_asks_for_its_controllers() -> None:
+def test_a_broker_that_bootstraps_from_its_controllers() -> None:
     settings, warnings = settings_of(
         process_roles="broker",
         node_id="7",

@@ -101,7 +101,7 @@ def test_a_zookeeper_file_is_refused_with_the_way_out(tmp_path: Path) -> None:
     )
 
 
-def test_messages_say_which_line(tmp_path: Path) -> None:
+def test_messages_contain_the_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_node_settings(write(tmp_path, CONTROLLER + "\n# more\nlog.retention.hour=3\n"))
     sentence = "server.properties:10: log.retention.hour is not a setting; did you mean log.retention.hours?"

@@ -67,7 +67,7 @@ def test_before_its_metadata_version_nothing_is_recorded() -> None:
     assert len(heartbeat(world, [world.directory(1)])) == 1
 
 
-def test_a_record_is_of_the_oldest_version_that_can_say_it() -> None:
+def test_a_record_is_of_the_oldest_version_that_can_represent_it() -> None:
     """Nodes of metadata version 29 read what is written until the cluster is at 30."""
     records = [
         RegisterBrokerRecord(1, end_points=[], features=[]),

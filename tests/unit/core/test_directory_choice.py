@@ -42,5 +42,5 @@ def test_cordoned_and_full_directories_come_last() -> None:
     assert choose_directory([cordoned]) == 0
 
 
-def test_disks_without_known_space_are_told_apart_by_their_replicas() -> None:
+def test_disks_without_known_space_are_ranked_by_their_replicas() -> None:
     assert spread([Candidate(0, 0, 0), Candidate(0, 0, 0)], 4) == [2, 2]

@@ -26,7 +26,7 @@ def test_the_logs_change_places_when_little_is_missing_and_the_controller_knows(
     assert next_step(rest_bytes, is_assigned) is step
 
 
-def test_a_crash_while_copying_leaves_the_replica_and_what_goes_on_to_be_filled() -> None:
+def test_a_crash_while_copying_leaves_the_replica_and_the_future_one() -> None:
     current, future = FoundLog(OLD), FoundLog(NEW, is_future=True)
     for assigned in (OLD, NEW):
         assert settle([future, current], assigned) == (current, future, ())
@@ -50,13 +50,13 @@ def test_of_two_equal_logs_the_one_that_the_controller_knows_is_the_replica() ->
         assert settle(found, OLD) == (old, None, (new,))
 
 
-def test_a_future_replica_alone_counts_only_where_the_controller_was_told() -> None:
+def test_a_future_replica_alone_counts_only_where_the_controller_knows_its_directory() -> None:
     future = FoundLog(NEW, is_future=True)
     assert settle([future], NEW) == (future, None, ())
     assert settle([future], OLD) == (None, None, (future,))
 
 
-def test_one_future_replica_goes_on_and_not_in_the_directory_of_the_replica() -> None:
+def test_one_future_replica_continues_and_not_in_the_directory_of_the_replica() -> None:
     current = FoundLog(OLD)
     here, there, elsewhere = (FoundLog(one, is_future=True) for one in (OLD, NEW, THIRD))
     assert settle([current, here, there, elsewhere], THIRD) == (current, elsewhere, (here, there))

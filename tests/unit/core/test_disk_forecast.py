@@ -20,7 +20,7 @@ def forecast(growths: list[int], used: int = 1_000 * MB) -> tuple[DiskForecast, 
     return made, used
 
 
-def test_it_says_nothing_before_it_has_seen_enough() -> None:
+def test_there_is_no_forecast_before_it_has_seen_enough() -> None:
     made, used = forecast([MB] * (SPAN_MS_MIN // SAMPLE_MS - 1))
     assert made.bytes_per_second() is None
     assert made.full_in_ms(used, 2_000 * MB) is None

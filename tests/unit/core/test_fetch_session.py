@@ -114,7 +114,7 @@ def test_no_slots_means_no_sessions() -> None:
     assert begin(cache(0), "a").session_id == 0
 
 
-def test_only_news_is_told_and_whoever_had_data_goes_last() -> None:
+def test_only_news_is_returned_and_partitions_that_had_data_go_last() -> None:
     session = Session(1, 0)
     session.update([("a", Wanted(0, 1)), ("b", Wanted(0, 1)), ("c", Wanted(0, 1))], [])
     assert session.must_include("a", 5, 0, 0, 0)

@@ -141,7 +141,7 @@ def test_below_the_minimum_in_sync_nothing_is_committed() -> None:
     assert state.high_watermark == 120
 
 
-def test_a_minimum_above_the_number_of_replicas_asks_for_all_of_them() -> None:
+def test_a_minimum_above_the_number_of_replicas_requires_all_of_them() -> None:
     state = LeaderState(1, 5, (1,), (1,), 10, 4, now_ms=0, min_in_sync=3)
     assert state.has_enough_in_sync
     assert state.high_watermark == 10
@@ -188,7 +188,7 @@ def test_a_replica_that_is_taken_away_holds_nothing_back() -> None:
     assert state.low_watermark == -1
 
 
-def test_a_follower_that_shows_all_while_fenced_may_join_when_it_is_let_in() -> None:
+def test_a_follower_that_catches_up_while_fenced_may_join_when_it_is_unfenced() -> None:
     state = LeaderState(1, 5, [1, 2, 3], [1, 3], log_end_offset=7, high_watermark=7, now_ms=0)
     state.fetched(2, 7, 10, broker_epoch=40, is_eligible=False)
     assert state.proposal(20) is None
@@ -198,14 +198,14 @@ def test_a_follower_that_shows_all_while_fenced_may_join_when_it_is_let_in() -> 
     assert state.proposal(30) == {1, 2, 3}
 
 
-def test_a_follower_that_is_let_in_while_it_lags_shows_first_that_it_caught_up() -> None:
+def test_a_follower_unfenced_while_it_lags_must_catch_up_first() -> None:
     state = LeaderState(1, 5, [1, 2], [1], log_end_offset=7, high_watermark=7, now_ms=0)
     state.fetched(2, 6, 10, broker_epoch=40, is_eligible=False)
     assert not state.admitted(2, 40, 20)
     assert state.proposal(20) is None
 
 
-def test_nothing_is_committed_while_somebody_else_is_eligible() -> None:
+def test_nothing_is_committed_while_another_replica_is_eligible() -> None:
     state = LeaderState(1, 5, (1, 2), (1,), 100, 80, now_ms=0, eligible_replicas=(2,))
     assert state.must_confirm, "one is enough, and the controller does not know that this leader is there"
     assert not state.appended(101)
@@ -224,7 +224,7 @@ def test_too_few_in_sync_replicas_confirm_nothing() -> None:
     assert state.proposal(0) == {1}
 
 
-def test_a_leader_that_stays_alone_asks_for_the_others_to_go() -> None:
+def test_a_leader_that_stays_alone_requests_removal_of_the_others() -> None:
     leader = LeaderState(1, 0, (1, 2, 3), (1, 2), 10, 10, 0, leaving_replicas=(2,))
     # Replica 3 stays.
     assert (leader.stays_alone, leader.must_confirm, leader.proposal(0)) == (False, False, None)

@@ -48,7 +48,7 @@ def test_the_same_incarnation_amends_its_registration() -> None:
     assert (broker.epoch, broker.registration.rack, broker.fenced) == (epoch, "a", False)
 
 
-def test_who_cannot_register_is_told_why() -> None:
+def test_a_rejected_registration_has_the_reason() -> None:
     world = ClusterWorld(2)
     assert refusal(world, cluster_id="another").code is ErrorCode.INCONSISTENT_CLUSTER_ID
     assert refusal(world, log_dirs=[]).code is ErrorCode.INVALID_REGISTRATION
@@ -62,7 +62,7 @@ def test_who_cannot_register_is_told_why() -> None:
     assert refusal(world, is_migrating_zk_broker=True).code is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_whoever_holds_the_data_directories_takes_over_at_once() -> None:
+def test_the_broker_that_holds_the_data_directories_takes_over_at_once() -> None:
     """They are locked: their last owner's process is gone, however fresh its session."""
     world = ClusterWorld(1)
     epoch = world.image.brokers[1].epoch
@@ -228,7 +228,7 @@ def test_sessions_end_in_the_order_of_silence() -> None:
     assert not sessions.has_valid_session(1, SESSION_MS + 11)
 
 
-def test_a_lost_connection_leaves_a_short_grace_and_a_standstill_costs_nobody() -> None:
+def test_a_lost_connection_leaves_a_short_grace_and_a_standstill_expires_no_session() -> None:
     sessions = Heartbeats(SESSION_MS, GRACE_MS)
     sessions.register(1, False, 0)
     sessions.connection_lost(1, 100)

@@ -47,7 +47,7 @@ def test_with_a_minimum_of_one_the_last_that_left_stays_eligible_until_the_leade
     assert world.show() == "leader=2@4 isr=2"
 
 
-def test_brokers_that_go_next_lead_only_where_nobody_else_can() -> None:
+def test_brokers_about_to_stop_lead_only_where_no_other_can() -> None:
     world = ClusterWorld(3)
     world.create("t", (1, 2, 3), (1, 2))
     world.apply(brokers.fence(world.image, 1, world.defaults, None, [1, 2]))
@@ -99,7 +99,7 @@ def test_the_last_in_sync_replica_leads_again_after_a_clean_stop() -> None:
     assert world.show() == "leader=1@2 isr=1 elr=2"
 
 
-def test_when_nobody_is_eligible_the_last_leader_returns_and_recovers() -> None:
+def test_without_eligible_replicas_the_last_leader_returns_and_recovers() -> None:
     world = ClusterWorld(3)
     world.create("t", (1, 2, 3))
     world.fence(2, 3)
@@ -126,7 +126,7 @@ def test_the_last_leader_is_not_elected_while_it_is_away() -> None:
     assert world.show() == "leader=-1@1 isr=- last=1"
 
 
-def test_an_unclean_election_takes_whoever_is_up_where_the_topic_allows_it() -> None:
+def test_an_unclean_election_takes_any_live_replica_where_the_topic_allows_it() -> None:
     world = ClusterWorld(3)
     world.create("t", (1, 2, 3), unclean_leader_election_enable="true")
     world.alter_isr([1])

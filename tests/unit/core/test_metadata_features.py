@@ -110,7 +110,7 @@ def test_the_consumer_protocol_stays_off_once_it_was_turned_off() -> None:
 
 
 @pytest.mark.parametrize("current", [0, 1])
-def test_who_votes_is_told_and_not_changed_by_a_level(current: int) -> None:
+def test_the_kraft_version_is_reported_and_not_changed_by_a_level(current: int) -> None:
     world = ClusterWorld(1)
     assert levels_of(world.image, current).get(KRAFT_VERSION, 0) == current
     kind = UpgradeType.SAFE_DOWNGRADE if current else UpgradeType.UPGRADE
@@ -124,7 +124,7 @@ def test_who_votes_is_told_and_not_changed_by_a_level(current: int) -> None:
     assert not unchanged.records
 
 
-def test_eligible_leader_replicas_fix_the_minimum_for_everybody() -> None:
+def test_eligible_leader_replicas_fix_the_minimum_for_all_brokers() -> None:
     world = ClusterWorld(2)
     world.apply([FeatureLevelRecord(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)])
     world.apply([ConfigRecord(ResourceType.BROKER, "", MINIMUM, None)])

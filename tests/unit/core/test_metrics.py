@@ -36,7 +36,7 @@ def test_a_sheet_has_each_family_in_one_place() -> None:
     )
 
 
-def test_openmetrics_declares_counters_without_their_ending_and_says_where_it_ends() -> None:
+def test_openmetrics_declares_counters_without_their_suffix_and_ends_with_eof() -> None:
     sheet = Sheet()
     sheet.add(PLAIN, 1)
     assert text(sheet, openmetrics=True) == "# HELP plain Some.\n# TYPE plain counter\nplain_total 1\n# EOF\n"
@@ -128,7 +128,7 @@ def test_a_window_forgets_what_is_long_ago() -> None:
     assert window.lately(histogram, 160.0) == [0, 0]
 
 
-def test_waiting_is_told_apart_from_working() -> None:
+def test_waiting_is_measured_apart_from_working() -> None:
     counters = ApiCounters("Produce")
     counters.answered(0.001)
     counters.answered_late(0.5, 0.4)

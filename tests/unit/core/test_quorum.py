@@ -324,7 +324,7 @@ def test_a_leader_that_resigns_is_replaced_within_half_a_second() -> None:
     assert world.leader() is not first
 
 
-def test_a_leader_cut_off_from_everybody_resigns() -> None:
+def test_a_leader_cut_off_from_all_others_resigns() -> None:
     world = World(6, 3)
     world.loss = 0.0
     world.run(4_000)
@@ -336,7 +336,7 @@ def test_a_leader_cut_off_from_everybody_resigns() -> None:
     assert world.leader() is not first
 
 
-def test_a_voter_that_comes_back_disturbs_nobody() -> None:
+def test_a_voter_that_comes_back_does_not_disrupt_the_leader() -> None:
     world = World(7, 3)
     world.loss = 0.0
     world.run(4_000)
@@ -378,7 +378,7 @@ def test_a_vote_in_an_epoch_that_was_known_before_is_remembered() -> None:
     assert granted.persist == Election(5, -1, 3), "after a crash it could vote for somebody else"
 
 
-def test_a_fetch_in_an_old_epoch_is_refused_and_told_the_new_one() -> None:
+def test_a_fetch_in_an_old_epoch_is_refused_with_the_new_one() -> None:
     world = World(9, 3)
     world.loss = 0.0
     world.run(4_000)
@@ -459,7 +459,7 @@ def test_a_follower_that_lost_its_leader_encourages_others_to_stand_and_one_that
     assert answer.granted
 
 
-def test_a_leader_that_says_it_leads_no_more_is_given_up_soon() -> None:
+def test_a_leader_that_reports_it_no_longer_leads_is_given_up_soon() -> None:
     quorum = follower()
     quorum.step(Received(2, FetchResponse(5, -1, is_refused=True)), 1_000)
     assert quorum.deadline_ms <= 1_300

@@ -16,7 +16,7 @@ PATIENCE_MS = 600
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_an_observer_that_hears_of_no_leader_asks_again_soon(seed: int) -> None:
+def test_an_observer_that_learns_of_no_leader_queries_again_soon(seed: int) -> None:
     quorum = Quorum(4, VoterSet.of_ids((1, 2, 3)), Election(), FakeLog(), TIMES, Random(seed))
     quorum.step(Started(), 0)
     now_ms = 1_000

@@ -42,7 +42,7 @@ def test_ids_are_found_in_batches_of_every_codec(codec: Compression) -> None:
     assert uses_of(records, VALUES, SIZE_MAX) == {Use(False, 7): 0, Use(False, 70_000): 2}
 
 
-def test_keys_count_where_the_topic_asks_for_them() -> None:
+def test_keys_are_checked_where_the_topic_requires_it() -> None:
     records = batch((with_id(3), b"anything"), (None, None))
     assert uses_of(records, Rules(TOPIC_NAME, None), SIZE_MAX) == {Use(True, 3): 0}
     with pytest.raises(RefusedRecord, match=r"record 0 .* value does not begin with a schema id"):
@@ -71,7 +71,7 @@ def test_subjects_follow_the_strategy() -> None:
         check("orders", VALUES, uses, {1: NOT_REGISTERED})
 
 
-def test_the_first_bad_record_is_told() -> None:
+def test_the_first_bad_record_is_reported() -> None:
     uses = {Use(False, 2): 5, Use(False, 1): 3}
     with pytest.raises(RefusedRecord) as refused:
         check("orders", VALUES, uses, {1: NOT_REGISTERED, 2: NOT_REGISTERED})

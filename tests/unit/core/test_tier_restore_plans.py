@@ -46,6 +46,6 @@ def test_nothing_is_missing_of_nothing() -> None:
     assert holes(readable_partition([]), [], 0) == []
 
 
-def test_the_highest_epoch_says_where_the_log_ended() -> None:
+def test_the_highest_epoch_determines_where_the_log_ended() -> None:
     longer, newer, newest = segment(1, 0, 99), segment(2, 50, 79, (2, 50)), segment(3, 50, 69, (2, 50))
     assert last_segments([longer, newest, newer]) == [newer, newest, longer]

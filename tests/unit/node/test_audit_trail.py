@@ -111,7 +111,7 @@ class Somebody:
     is_forwarded = False
 
 
-def test_what_cannot_be_written_waits_and_what_is_dropped_is_told() -> None:
+def test_events_that_cannot_be_written_wait_and_dropped_ones_are_reported() -> None:
     async def check() -> None:
         env = SystemEnv()
         audit = AuditTrail(env, 1, 3, is_on=True, logs=False)
@@ -149,7 +149,7 @@ def test_what_cannot_be_written_waits_and_what_is_dropped_is_told() -> None:
     asyncio.run(check())
 
 
-def test_what_a_broker_forwarded_is_told_by_that_broker() -> None:
+def test_a_forwarded_request_is_recorded_by_the_broker_that_forwarded_it() -> None:
     audit = AuditTrail(SystemEnv(), 1, 1000, is_on=True, logs=False)
     names = [f"t{number}" for number in range(CHANGES_MAX + 7)]
     request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])

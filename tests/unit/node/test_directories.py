@@ -206,7 +206,7 @@ def test_a_directory_that_the_last_process_could_not_use_is_not_trusted(disks: P
     assert Life(disks).claim == (-1, 9, ["data"])
 
 
-def test_what_is_not_trusted_stays_so_until_somebody_has_registered(disks: Path) -> None:
+def test_an_untrusted_directory_stays_so_until_the_broker_has_registered(disks: Path) -> None:
     life = Life(disks)
     life.serve(9).fail(life.more, 9)
     life.end()

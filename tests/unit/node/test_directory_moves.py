@@ -143,7 +143,7 @@ def test_a_throttled_move_is_described_changed_and_ended(disks: Disks) -> None:
         assert eventually(lambda: not disks.leftovers(), 20)
 
 
-def test_a_move_goes_on_after_a_restart(disks: Disks) -> None:
+def test_a_move_resumes_after_a_restart(disks: Disks) -> None:
     with disks.node() as node, WireClient(node.address) as client:
         create(client)
         written = fill(client)
@@ -182,7 +182,7 @@ def test_what_cannot_be_done_is_refused_as_kafka_does(disks: Disks, tmp_path: Pa
         assert alter(client, disks.home()) is ErrorCode.NONE
 
 
-def test_producers_are_remembered_and_compaction_goes_on(disks: Disks) -> None:
+def test_producers_are_remembered_and_compaction_continues(disks: Disks) -> None:
     """A batch that is sent again after the move is recognised, though retention deleted its producer's first ones."""
     with disks.node() as node, WireClient(node.address) as client:
         create(client)

@@ -15,7 +15,7 @@ from penstock.server.listener import Listener
 from support.node_thread import ONE_NODE
 
 
-def test_a_port_that_somebody_else_began_to_listen_on_after_it_was_bound_is_named() -> None:
+def test_a_port_that_another_process_listens_on_after_it_was_bound_is_named() -> None:
     properties = {**ONE_NODE, "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"}
     endpoints = Endpoints(node_settings(properties)[0], Listener, lambda _: None, lambda *_: None)  # type: ignore[arg-type, return-value]
 

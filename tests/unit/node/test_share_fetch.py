@@ -307,7 +307,7 @@ def test_locks_end_and_are_renewed(node: NodeThread, connections: ExitStack) -> 
     assert two.say(0, 0, ACCEPT) == 0
 
 
-def test_strict_limits_hand_out_no_more_than_was_asked_for(world: World) -> None:
+def test_strict_limits_hand_out_no_more_than_requested(world: World) -> None:
     world.produce(*[b"x"] * 10)
     one, two = Member(world, "one"), Member(world, "two")
     assert one.acquired(max_records=3, share_acquire_mode=1) == [(0, 2, 1)]
@@ -322,7 +322,7 @@ def test_a_group_can_have_strict_limits_for_members_that_do_not_ask(node: NodeTh
     assert two.acquired(max_records=4) == [(3, 6, 1)]
 
 
-def test_a_group_begins_where_it_is_told_to(node: NodeThread, connections: ExitStack) -> None:
+def test_a_group_starts_where_auto_offset_reset_sets(node: NodeThread, connections: ExitStack) -> None:
     for reset, expected in (("earliest", [(0, 1, 1)]), ("latest", []), ("by_duration:PT1H", [(0, 1, 1)])):
         world = World(node, connections, -1, share_auto_offset_reset=reset)
         world.produce(b"a", b"b")
@@ -422,7 +422,9 @@ def test_a_groups_settings_count_from_the_next_request_on(world: World) -> None:
         until(lambda lock_ms=lock_ms: taker.settle(0, 1, RENEW).lock_ms == lock_ms)
 
 
-def test_a_taker_says_where_a_group_begins_that_does_not_say(node: NodeThread, connections: ExitStack) -> None:
+def test_a_sessionless_member_sets_where_a_group_starts_unless_the_group_does(
+    node: NodeThread, connections: ExitStack
+) -> None:
     for own, asked, expected in ((None, "earliest", 0), (None, None, 2), ("latest", "earliest", 2)):
         world = World(node, connections, -1, **({"share_auto_offset_reset": own} if own else {}))
         world.produce(b"a", b"b")
@@ -431,7 +433,7 @@ def test_a_taker_says_where_a_group_begins_that_does_not_say(node: NodeThread, c
         until(lambda world=world, expected=expected: world.summary()[0] == expected)
 
 
-def test_a_share_partition_is_dropped_when_nobody_takes_or_holds_records(
+def test_a_share_partition_is_dropped_when_no_member_takes_or_holds_records(
     tmp_path: Path, connections: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(share_partitions, "SWEEP_S", 0.02)
@@ -491,7 +493,9 @@ def test_the_state_outlives_the_broker(tmp_path: Path, connections: ExitStack) -
         assert sorted(taken) == [(3, 4, 1), (6, 6, 2), (9, 11, 1)]
 
 
-def test_aborted_records_are_for_nobody_who_reads_committed_ones(node: NodeThread, connections: ExitStack) -> None:
+def test_aborted_records_are_not_delivered_to_readers_of_committed_ones(
+    node: NodeThread, connections: ExitStack
+) -> None:
     world = World(node, connections, share_isolation_level="read_committed")
     producer = WireProducer(world.connect(), f"producer-{uuid4().hex[:8]}")
     producer.start()

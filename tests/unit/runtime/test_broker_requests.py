@@ -23,7 +23,7 @@ class Connection:
         return answer
 
 
-def test_a_broker_is_asked_over_one_connection_for_each_lane() -> None:
+def test_a_broker_is_called_over_one_connection_for_each_lane() -> None:
     opened: list[int] = []
 
     def connect(broker_id: int) -> Connection:

@@ -13,7 +13,7 @@ from penstock.runtime.workers import Workers
 DEADLINE_S = 20.0
 
 
-def test_whoever_waits_gets_the_result_or_the_error() -> None:
+def test_a_waiting_caller_gets_the_result_or_the_error() -> None:
     async def scenario() -> None:
         workers = Workers(2, "test")
 
@@ -67,7 +67,7 @@ def test_what_was_accepted_is_done_before_the_end_and_what_was_cancelled_is_not(
     asyncio.run(scenario())
 
 
-def test_threads_end_with_workers_that_nobody_closed() -> None:
+def test_threads_end_with_workers_that_were_not_closed() -> None:
     async def scenario() -> None:
         workers = Workers(1, "forgotten")
         await workers.run(lambda: None)

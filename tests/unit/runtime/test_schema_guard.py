@@ -195,7 +195,7 @@ ANSWERS = {
 }
 
 
-def test_the_client_asks_once_and_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_queries_once_and_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with serving(ANSWERS) as (url, asked):
             client = RegistryClient(SystemEnv(), ["http://127.0.0.1:1", url])
@@ -213,7 +213,7 @@ def test_the_client_asks_once_and_remembers(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("schema_id", [3, 4])
-def test_answers_that_say_nothing_are_no_answers(schema_id: int) -> None:
+def test_answers_without_content_are_no_answers(schema_id: int) -> None:
     async def scenario() -> None:
         async with serving(ANSWERS) as (url, _):
             with pytest.raises(RegistryUnreachable, match=url):
@@ -371,7 +371,7 @@ def test_bodies_arrive_in_any_of_the_ways_of_http(raw: bytes) -> None:
         b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
     ],
 )
-def test_answers_that_are_not_valid_http_are_told_apart(raw: bytes) -> None:
+def test_answers_that_are_not_valid_http_are_distinguished(raw: bytes) -> None:
     async def scenario() -> None:
         async with saying(raw) as url:
             connection = await HttpConnection.open(url, None, None)

@@ -41,7 +41,7 @@ def test_every_sync_is_answered(tmp_path: Path) -> None:
 
 
 @needs_threads
-def test_a_failed_sync_says_why_and_leaves_others_alone() -> None:
+def test_a_failed_sync_reports_the_reason_and_leaves_others_alone() -> None:
     async def run() -> None:
         syncs = SyncThreads(2)
         # A pipe cannot be synced.

@@ -54,7 +54,7 @@ def test_the_kernels_buffers_have_the_sizes_that_are_set() -> None:
     assert left_alone[1] > small[1]
 
 
-def test_raised_limits_let_in_who_waits() -> None:
+def test_raised_limits_admit_waiting_connections() -> None:
     async def check() -> None:
         listener = Listener("PLAINTEXT", "127.0.0.1", 0, ConnectionLimits())
         await listener.bind()
@@ -94,7 +94,7 @@ async def connected(listener: Listener) -> tuple[asyncio.StreamReader, asyncio.S
     return reader, writer
 
 
-def test_who_waits_at_one_listener_is_let_in_when_another_has_room() -> None:
+def test_a_connection_that_waits_at_one_listener_is_admitted_when_another_has_room() -> None:
     async def check() -> None:
         shared = SharedLimits(ConnectionQuotas(rules=ConnectionRules(connections_max=1)))
         first, second = await opened(ConnectionLimits(shared=shared), ConnectionLimits(shared=shared))

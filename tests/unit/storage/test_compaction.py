@@ -176,7 +176,7 @@ def test_an_emptied_batch_keeps_the_producers_last_sequence_after_a_crash(logs: 
     assert (entry.producer_epoch, entry.last_sequence, entry.last_offset) == (1, 5, 5)
 
 
-def test_a_cleaned_segment_says_how_far_it_reaches(logs: LogMaker) -> None:
+def test_a_cleaned_segment_keeps_its_end_offset(logs: LogMaker) -> None:
     log = logs.open()
     put(log, (b"a", b"1"))
     put(log, (b"a", b"2"), (b"a", b"3"))
@@ -274,7 +274,7 @@ def test_what_lies_behind_a_full_map_is_copied_as_it_is(logs: LogMaker) -> None:
     assert [header.delete_horizon for header, _ in batches(log)] == [None, None]
 
 
-def test_a_batch_that_no_map_of_this_size_holds_is_an_error_that_says_what_to_do(logs: LogMaker) -> None:
+def test_a_batch_that_no_map_of_this_size_holds_is_an_error_with_advice(logs: LogMaker) -> None:
     log = logs.open()
     put(log, *[(b"k%d" % number, b"1") for number in range(30)])
     log.roll(NOW_MS)

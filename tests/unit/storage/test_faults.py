@@ -258,7 +258,7 @@ def test_the_epoch_checkpoint_is_written_when_there_is_room_again(logs: LogMaker
     assert (logs.directory / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
 
 
-def test_a_stop_that_cannot_be_clean_says_so(logs: LogMaker, disk: FaultyFilesystem) -> None:
+def test_a_stop_that_cannot_be_clean_is_reported(logs: LogMaker, disk: FaultyFilesystem) -> None:
     log = logs.open()
     append(log, b"a")
     disk.sync_error = errno.EIO

@@ -264,7 +264,7 @@ def test_a_directory_is_closed_after_its_sync(tmp_path: Path, monkeypatch: pytes
         (0, False, False, False),
     ],
 )
-def test_errors_are_told_apart_by_what_cures_them(number: int, full: bool, passing: bool, failed: bool) -> None:
+def test_errors_are_classified_by_what_cures_them(number: int, full: bool, passing: bool, failed: bool) -> None:
     error = StorageError("refused", number)
     assert (error.is_disk_full, error.is_passing, error.is_disk_failure) == (full, passing, failed)
 

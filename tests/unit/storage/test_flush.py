@@ -93,7 +93,7 @@ def test_a_deletion_is_durable_when_it_returns(logs: LogMaker, disk: FaultyFiles
     assert disk.synced == [f"{logs.directory.parent.name}/"]
 
 
-def test_a_ticket_drawn_before_a_truncation_says_nothing_about_what_came_after(logs: LogMaker) -> None:
+def test_a_ticket_drawn_before_a_truncation_does_not_cover_what_came_after(logs: LogMaker) -> None:
     log = logs.open()
     append(log, b"a")
     append(log, b"b")
@@ -136,7 +136,7 @@ def test_a_sync_is_due_by_count(logs: LogMaker) -> None:
     assert not log.is_flush_due
 
 
-def test_a_finished_segment_asks_for_a_sync(logs: LogMaker) -> None:
+def test_a_finished_segment_requests_a_sync(logs: LogMaker) -> None:
     log = logs.open()
     append(log, b"x" * 1500)
     assert not log.has_unsynced_segment

@@ -114,7 +114,7 @@ def test_segments_of_records_without_timestamps_roll_by_the_clock(logs: LogMaker
     assert log.segment_count == 2
 
 
-def test_a_quiet_segment_rolls_when_it_is_asked_about(logs: LogMaker) -> None:
+def test_a_quiet_segment_rolls_after_segment_ms(logs: LogMaker) -> None:
     logs.settings = LogSettings(segment_ms=1000)
     log = logs.open()
     assert not log.roll_if_due(NOW_MS + 5000)

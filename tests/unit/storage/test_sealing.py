@@ -103,7 +103,7 @@ def test_small_and_empty_objects(tmp_path: Path) -> None:
         assert open_bytes(seals.opener(described, SEGMENT), described, INDEX, found.data) == content
 
 
-def test_a_manifest_says_how_its_objects_are_sealed() -> None:
+def test_a_manifest_contains_how_its_objects_are_sealed() -> None:
     seal = Seal("zstd", "k", b"wrapped", 1000, {LOG: SealedObject(5000, (10, 20, 30, 40, 50))})
     manifest = Manifest(
         PartitionLocation("c", "t", b"t" * 16, 0), SEGMENT, 0, 9, 5, ((0, 0),), 1, 2, {LOG: StoredObject(150, 7)}, seal

@@ -186,7 +186,7 @@ def test_an_offset_index_that_cannot_be_right_is_refused(data: bytes) -> None:
         OffsetIndex.from_bytes(data, 7)
 
 
-def test_a_time_index_leaves_out_what_says_nothing_new() -> None:
+def test_a_time_index_leaves_out_redundant_entries() -> None:
     index = TimeIndex()
     index.append(50, 3)
     index.append(50, 9)
@@ -218,7 +218,7 @@ def test_who_owns_a_data_directory(tmp_path: Path) -> None:
         ("version=1\ncluster.id=a\nnode.id=1\ndirectory.id=short\n", "node.id or directory.id"),
     ],
 )
-def test_a_wrong_owner_file_says_what_is_wrong(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_wrong_owner_file_is_reported_with_the_reason(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
     with pytest.raises(MetadataFileError, match=complaint):
         read_meta_properties(DISK, tmp_path)

@@ -40,7 +40,7 @@ def test_a_segments_objects_belong_together_and_are_as_new_as_the_newest() -> No
     assert segment.paths() == [f"{STEM}.{kind}" for kind in (LOG, INDEX, MANIFEST)]
 
 
-def test_topics_are_told_from_what_does_not_belong_here() -> None:
+def test_topics_are_distinguished_from_foreign_objects() -> None:
     inventory = Inventory()
     topic = Listed(f"{PLACE.topic_directory}/{TOPIC_FILE}", 5, 0)
     paths = (
@@ -150,7 +150,7 @@ class Segment:
         return asyncio.run(check_segment(self.store, self.stored, known))
 
 
-def test_a_segment_whose_objects_are_what_its_manifest_says_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_whose_objects_match_its_manifest_has_no_problems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.storage.tier.inventory.READ_BYTES", 4)
     segment = Segment({LOG: b"0123456789", INDEX: b""})
     assert segment.check() == segment.check(expected()) == []

@@ -221,7 +221,7 @@ def test_scan_stops_before_a_batch_that_is_cut_off(kernel: ModuleType) -> None:
         (70, b"\x55", "CRC"),
     ],
 )
-def test_scan_says_what_is_wrong(kernel: ModuleType, at: int, packed: bytes, problem: str) -> None:
+def test_scan_reports_what_is_wrong(kernel: ModuleType, at: int, packed: bytes, problem: str) -> None:
     data, expected = segment([3, 4, 1])
     start = expected[1][0]
     data[start + at : start + at + len(packed)] = packed

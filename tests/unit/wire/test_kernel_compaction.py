@@ -16,7 +16,7 @@ SMALL_KEYS = st.none() | st.binary(max_size=2)
 
 @each_kernel
 @given(records=record_lists(gaps=True))
-def test_keys_are_where_the_walk_says(kernel: ModuleType, records: list[Record]) -> None:
+def test_keys_are_where_the_walk_finds_them(kernel: ModuleType, records: list[Record]) -> None:
     body = kernel.encode_records(records, 0, NOW_MS)
     keys = kernel.walk_keys(body, len(records))
     assert list(keys.offset_deltas) == [record.offset for record in records]

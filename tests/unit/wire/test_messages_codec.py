@@ -43,7 +43,7 @@ def test_the_bytes_of_tagged_fields() -> None:
     assert decode(PartitionChangeRecord, 0, bytes.fromhex(expected)) == change
 
 
-def test_a_tagged_struct_says_null_with_a_zero() -> None:
+def test_a_tagged_struct_encodes_null_as_zero() -> None:
     absent = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
     assert encode(absent, 0).endswith(b"\x01\x00\x01\x00")
     assert decode(ConsumerGroupMemberMetadataValue, 0, encode(absent, 0)) == absent

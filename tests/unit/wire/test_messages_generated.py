@@ -71,7 +71,7 @@ def test_knowing_the_apis_imports_no_message() -> None:
     assert done.stdout.strip() == "['penstock.wire.messages.table']"
 
 
-def test_a_definition_says_what_it_means() -> None:
+def test_a_definition_is_parsed_as_written() -> None:
     definition = schema.parse(
         "api 7 Example on broker controller\n\n"
         "request ExampleRequest versions 1-3 flexible 2+ unstable\n"

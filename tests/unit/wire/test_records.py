@@ -217,7 +217,7 @@ def test_recompressing_changes_the_codec_only(source: Compression, target: Compr
     assert changed.size_bytes == len(result)
 
 
-def test_control_batches_say_what_they_mean() -> None:
+def test_control_batches_have_types() -> None:
     batch = build_batch([Record(0, NOW_MS, control_key(ControlType.COMMIT), b"\0\0\0\0\0\7")], control=True)
     header = read_header(batch)
     assert header.is_control

@@ -97,7 +97,7 @@ def test_every_subscribed_partition_has_exactly_one_owner_that_subscribes_to_it(
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
 @given(spec=groups(), data=st.data())
-def test_the_order_in_which_members_are_told_does_not_matter(name: str, spec: GroupSpec, data: st.DataObject) -> None:
+def test_the_order_of_members_does_not_matter(name: str, spec: GroupSpec, data: st.DataObject) -> None:
     order = data.draw(st.permutations(list(spec.members)))
     shuffled = GroupSpec({member_id: spec.members[member_id] for member_id in order}, spec.partition_counts)
     assert ASSIGNORS[name](spec) == ASSIGNORS[name](shuffled)
@@ -132,7 +132,7 @@ def test_uniform_with_mixed_subscriptions_leaves_no_chain_of_hand_overs_that_wou
 
 
 @given(spec=groups(mixed=False))
-def test_uniform_moves_only_what_balance_asks_for(spec: GroupSpec) -> None:
+def test_uniform_moves_only_what_balance_requires(spec: GroupSpec) -> None:
     before = assign_uniform(spec)
     for newcomer in ("0", "z"):
         topics = next(iter(spec.members.values())).topics
@@ -155,7 +155,7 @@ def test_uniform_gives_runs_to_a_new_group() -> None:
     assert assignment == {"a": {topic(1): frozenset({0, 1, 2})}, "b": {topic(1): frozenset({3, 4})}}
 
 
-def test_uniform_forgets_partitions_of_topics_nobody_reads_any_more() -> None:
+def test_uniform_forgets_partitions_of_topics_no_member_reads_any_more() -> None:
     spec = group({"a": {1}, "b": {1}}, {1: 2}, a={2: {0, 1}}, b={1: {0, 1, 7}})
     assert sizes(assign_uniform(spec)) == {"a": 1, "b": 1}
 

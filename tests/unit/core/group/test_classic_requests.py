@@ -64,7 +64,7 @@ def test_who_cannot_be_a_member_founds_no_group(world: GroupWorld, bad: dict[str
     assert not world.shard.list_groups()
 
 
-def test_nobody_is_known_where_there_is_no_group(world: GroupWorld) -> None:
+def test_no_member_is_known_where_there_is_no_group(world: GroupWorld) -> None:
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert world.answer("join_group", join_request("m")).error_code == unknown
     assert world.answer("sync_group", sync_request("m", 1)).error_code == unknown
@@ -158,7 +158,7 @@ def test_a_static_member_with_another_protocol_rebalances(world: GroupWorld) -> 
     assert heartbeat(world, first) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_rebalance_goes_on_when_the_one_it_waits_for_is_lost(world: GroupWorld) -> None:
+def test_a_rebalance_continues_when_the_member_it_waits_for_is_lost(world: GroupWorld) -> None:
     first, second = stable_members(world, join_request(), join_request())
     waiting = world.ask("join_group", join_request(first))
     world.advance(10_000)
@@ -168,7 +168,7 @@ def test_a_rebalance_goes_on_when_the_one_it_waits_for_is_lost(world: GroupWorld
     assert second not in live_group(world).members
 
 
-def test_a_new_member_that_nobody_waits_with_is_dropped_in_the_end(world: GroupWorld) -> None:
+def test_a_new_member_without_a_parked_join_is_dropped_in_the_end(world: GroupWorld) -> None:
     (first,) = stable_members(world, join_request(rebalance_timeout_ms=1_000_000, session_timeout_ms=1_000_000))
     newcomer = world.ask("join_group", join_request(), 3)
     world.advance(5 * 60 * 1000 - 1)
@@ -195,7 +195,7 @@ def test_a_sync_must_be_for_what_was_agreed(world: GroupWorld) -> None:
     assert world.answer("sync_group", right).error_code == ErrorCode.NONE
 
 
-def test_a_session_is_as_long_as_it_was_asked_for(world: GroupWorld) -> None:
+def test_a_session_is_as_long_as_requested(world: GroupWorld) -> None:
     (member_id,) = stable_members(world, join_request(session_timeout_ms=6000))
     world.advance(5999)
     assert heartbeat(world, member_id) == ErrorCode.NONE

@@ -70,7 +70,7 @@ def test_who_may_commit(member_id: str, epoch: int, api_version: int, transactio
     assert made.check_offset_commit(member_id, None, epoch, api_version, transactional=transactional) is error
 
 
-def test_anybody_without_an_epoch_may_commit_to_an_empty_group() -> None:
+def test_any_client_without_an_epoch_may_commit_to_an_empty_group() -> None:
     assert group().check_offset_commit("", None, -1, 2, transactional=False) is ErrorCode.NONE
     assert group().check_offset_commit("m", None, 3, 9, transactional=False) is ErrorCode.UNKNOWN_MEMBER_ID
 

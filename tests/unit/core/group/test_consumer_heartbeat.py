@@ -158,7 +158,7 @@ def test_what_a_member_never_reported_is_not_taken_for_revoked(world: ConsumerWo
     assert given.assignment.topic_partitions
 
 
-def test_a_heartbeat_that_says_nothing_new_writes_nothing_and_only_moves_the_session(world: ConsumerWorld) -> None:
+def test_a_heartbeat_without_changes_writes_nothing_and_only_extends_the_session(world: ConsumerWorld) -> None:
     beat(world)
     # The first heartbeat founds the group, and the second is the first that it sees.
     beat(world, ConsumerGroupHeartbeatRequest(GROUP, "a", 1))
@@ -250,7 +250,7 @@ def test_a_full_group_takes_its_own_members_only() -> None:
     assert beat(world, ConsumerGroupHeartbeatRequest(GROUP, "a", 1, topic_partitions=())).error_code == 0
 
 
-def test_a_member_of_a_group_that_is_lost_is_told_to_join_again(world: ConsumerWorld) -> None:
+def test_a_member_of_a_lost_group_must_join_again(world: ConsumerWorld) -> None:
     assert beat(world, member_epoch=4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert beat(world, member_epoch=4, instance_id="i").error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert beat(world, member_epoch=-1).error_code == ErrorCode.GROUP_ID_NOT_FOUND

@@ -35,7 +35,7 @@ def unrevoked(world: ConsumerWorld, **more: Any) -> None:
     assert world.group().members["a"].state is MemberState.UNREVOKED_PARTITIONS
 
 
-def test_whoever_leaves_takes_its_timers_along(world: ConsumerWorld) -> None:
+def test_a_member_that_leaves_has_its_timers_cancelled(world: ConsumerWorld) -> None:
     unrevoked(world)
     assert len(world.timers) == 3
     beat(world, "a", -1)
@@ -120,7 +120,7 @@ def test_another_member_reads_a_topic_on_when_one_stops(world: ConsumerWorld) ->
     assert world.group().epoch == before + 1
 
 
-def test_topics_nobody_reads_do_not_bump_the_epoch(world: ConsumerWorld) -> None:
+def test_topics_no_member_reads_do_not_bump_the_epoch(world: ConsumerWorld) -> None:
     join(world, "a")
     world.put_topic("u", 9)
     world.put_topic("new", 1)

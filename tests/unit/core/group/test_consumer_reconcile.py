@@ -64,7 +64,7 @@ def test_it_waits_as_long_as_the_member_owns_them_or_does_not_say(owned: Partiti
     assert step(start, parts(1, 3), owned) is start
 
 
-def test_what_it_gave_up_is_gone_and_it_goes_on_to_the_target() -> None:
+def test_revoked_partitions_are_gone_and_the_member_continues_to_the_target() -> None:
     after = step(member(UNREVOKED, 3, parts(1), parts(2)), parts(1, 3), parts(1))
     assert (after.state, after.member_epoch, after.previous_member_epoch) == (STABLE, 5, 3)
     assert (after.assigned, after.pending_revocation) == (parts(1, 3), {})
@@ -75,7 +75,7 @@ def test_a_member_that_owns_nothing_has_nothing_to_give_up() -> None:
     assert (after.state, after.member_epoch, after.assigned) == (STABLE, 5, parts(2))
 
 
-def test_more_may_have_to_be_given_up_than_first_asked_for() -> None:
+def test_more_may_have_to_be_revoked_than_first_requested() -> None:
     after = step(member(UNREVOKED, 3, parts(1), parts(2)), parts(4), parts(1))
     assert (after.state, after.member_epoch) == (UNREVOKED, 4)
     assert (after.assigned, after.pending_revocation) == ({}, parts(1))
@@ -92,7 +92,7 @@ def test_an_unreleased_member_can_be_asked_to_give_up_more() -> None:
     assert (after.state, after.member_epoch, after.pending_revocation) == (UNREVOKED, 4, parts(3))
 
 
-def test_topics_are_told_apart() -> None:
+def test_topics_are_distinguished() -> None:
     start = member(STABLE, 4, {T: frozenset({1}), U: frozenset({1})})
     after = step(start, {U: frozenset({1})}, {U: frozenset({1})})
     assert (after.state, after.assigned) == (STABLE, {U: frozenset({1})})

@@ -200,7 +200,7 @@ def test_a_pattern_that_takes_long_to_match_with_all_topics_is_refused() -> None
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-def test_the_hash_tells_any_change_that_matters_for_an_assignment() -> None:
+def test_the_hash_detects_any_change_that_matters_for_an_assignment() -> None:
     found = catalog(t=2, u=2)
     topics = found.topics
     assert isinstance(topics, ClusterTopics)

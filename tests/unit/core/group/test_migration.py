@@ -85,7 +85,7 @@ def test_members_keep_what_they_own_and_who_they_are() -> None:
     assert [protocol.name for protocol in member.classic.supported_protocols] == ["range"]
 
 
-def test_classic_timers_end_and_sessions_go_on() -> None:
+def test_classic_timers_end_and_sessions_continue() -> None:
     world = make_world()
     old = founded(world)
     new_join(world)
@@ -144,7 +144,7 @@ def test_a_refused_join_leaves_a_rebalance_of_the_classic_group_alone() -> None:
     assert world.responses[token].generation_id == 1
 
 
-def test_whoever_waits_for_a_classic_rebalance_is_told_to_join_again() -> None:
+def test_members_that_wait_for_a_classic_rebalance_must_join_again() -> None:
     world = make_world()
     old = founded(world)
     parked_join = old_join(world, old, metadata=subscription(["t", "u"]))
@@ -159,7 +159,7 @@ def test_whoever_waits_for_a_classic_rebalance_is_told_to_join_again() -> None:
     assert world.responses[other].error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_what_a_cooperative_member_has_not_yet_let_go_of_nobody_else_gets() -> None:
+def test_partitions_a_cooperative_member_has_not_revoked_are_not_reassigned() -> None:
     world = make_world()
     owned = {"t": [0, 1, 2, 3]}
     old = founded(world, assignment({"t": [0]}), metadata=subscription(["t"], owned), protocol="cooperative-sticky")

@@ -74,7 +74,7 @@ def test_what_is_committed_is_kept_as_it_came(world: GroupWorld) -> None:
         assert rows == {"t": [(3, 42, 7, "why", 0)], "u": [(0, 1, -1, "", 0)]}
 
 
-def test_what_nobody_committed_is_not_an_error(world: GroupWorld) -> None:
+def test_an_offset_that_was_never_committed_is_not_an_error(world: GroupWorld) -> None:
     assert fetch(world, ("t", 0)) == [(-1, ErrorCode.NONE)]
     everything = world.shard.offset_fetch_group(OffsetFetchRequestGroup("nobody", topics=None), False, CALLER)
     assert (list(everything.topics), everything.error_code) == ([], ErrorCode.NONE)
@@ -267,7 +267,7 @@ def test_a_stable_group_loses_offsets_of_topics_it_no_longer_reads(world: GroupW
         assert fetch(world, ("t", 0), ("u", 0)) == left
 
 
-def test_a_retention_asked_for_with_the_commit_counts_instead(world: GroupWorld) -> None:
+def test_a_retention_requested_with_the_commit_counts_instead(world: GroupWorld) -> None:
     world.answer("offset_commit", commit_request({("t", 0): 1}, retention_time_ms=5000), 4)
     world.advance(4999)
     world.reload()

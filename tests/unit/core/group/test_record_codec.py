@@ -10,7 +10,7 @@ from penstock.wire.messages.group_records import GroupMetadataKey, OffsetCommitK
 
 
 @pytest.mark.parametrize("group", ["g", "größe", "g" * 255, "g" * 256, "g" * 1000])
-def test_a_group_is_told_from_the_key_however_long_its_name(group: str) -> None:
+def test_a_group_is_read_from_the_key_however_long_its_name(group: str) -> None:
     message = OffsetCommitKey(group, "orders", 3)
     key = encode_coordinator_key(message)
     assert encoded_group(key) == group.encode()

@@ -99,7 +99,7 @@ def test_standbys_that_find_no_process_are_left_out() -> None:
     assert not any(target.standby for target in targets.values())
 
 
-def test_nobody_gets_nothing() -> None:
+def test_without_members_or_tasks_nothing_is_assigned() -> None:
     assert assign_sticky({}, {"0": subtopology(2)}, 1) == {}
     assert assign_sticky(members("p/1"), {}, 1) == {"p/1": TaskSets()}
 

@@ -55,7 +55,7 @@ def test_a_topology_whose_topics_are_there_is_ready() -> None:
     assert [row.is_stateful for row in found.subtopologies.values()] == [False, True]
 
 
-def test_an_internal_topic_keeps_what_the_application_says_of_it() -> None:
+def test_an_internal_topic_keeps_the_settings_of_the_application() -> None:
     topic = TopicInfo("c", 0, 3, [KeyValue("cleanup.policy", "compact")])
     (found,) = configured(Subtopology("0", ["t"], state_changelog_topics=[topic]), t=4).missing
     assert found == ("c", 4, 3, {"cleanup.policy": "compact"})

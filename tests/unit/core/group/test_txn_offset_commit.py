@@ -171,7 +171,7 @@ def test_who_names_a_member_must_be_it() -> None:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_commit_after_it_wins_over_a_pending_offset_for_whoever_loads_the_log(commits: bool) -> None:
+def test_a_commit_after_it_wins_over_a_pending_offset_when_the_log_is_loaded(commits: bool) -> None:
     log = OffsetsLog()
     log.commit_in_transaction(77, 5)
     log.commit(9)
@@ -181,7 +181,7 @@ def test_a_commit_after_it_wins_over_a_pending_offset_for_whoever_loads_the_log(
     assert log.seen(log.loaded()) == [9, -1]
 
 
-def test_a_deletion_after_a_transaction_reaches_what_it_committed_for_whoever_loads_the_log() -> None:
+def test_a_deletion_after_a_transaction_reaches_what_it_committed_when_the_log_is_loaded() -> None:
     log = OffsetsLog()
     log.commit_in_transaction(77, 5)
     log.end(77, True)
@@ -190,7 +190,7 @@ def test_a_deletion_after_a_transaction_reaches_what_it_committed_for_whoever_lo
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_whoever_loads_the_log_sees_the_same(seed: int) -> None:
+def test_loading_the_log_gives_the_same_state(seed: int) -> None:
     random = Random(seed)
     log = OffsetsLog()
     for _ in range(40):

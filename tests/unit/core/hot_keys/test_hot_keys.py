@@ -23,7 +23,7 @@ def zipf(keys: int, count: int, exponent: float, random: Random) -> list[bytes]:
 
 @pytest.mark.parametrize("exponent", [0.0, 0.8, 1.1, 1.6])
 @pytest.mark.parametrize("counters", [10, 100])
-def test_what_is_told_holds_for_every_key(exponent: float, counters: int) -> None:
+def test_reported_bounds_hold_for_every_key(exponent: float, counters: int) -> None:
     random = Random(counters)
     drawn = zipf(5_000, 60_000, exponent, random)
     truth = Counter(drawn)
@@ -81,7 +81,7 @@ def test_markers_of_transactions_are_not_records() -> None:
     assert (tally.next_offset, tally.records) == (1, 0)
 
 
-def test_long_keys_are_told_apart_and_cut() -> None:
+def test_long_keys_are_distinguished_and_cut() -> None:
     tally = Tally()
     long = b"k" * (KEY_BYTES_MAX + 100)
     tally.add(batch([long + b"1", long + b"1", long + b"2"]), 0, SIZE_MAX)

@@ -127,7 +127,7 @@ def test_what_does_not_repeat_is_written_each_time() -> None:
     assert shown(queue.take(2, 0)) == [("change", 1)]
 
 
-def test_what_there_is_no_room_for_is_counted_and_told_once_there_is() -> None:
+def test_events_without_room_are_counted_and_reported_once_there_is() -> None:
     queue = AuditQueue(2)
     for _ in range(5):
         queue.add(CHANGE, 0)
@@ -205,7 +205,7 @@ def test_every_api_that_changes_the_cluster_for_clients_is_audited() -> None:
     assert set(BROKER_APIS) >= AUDITED
 
 
-def test_a_move_between_directories_says_where_to() -> None:
+def test_a_move_between_directories_contains_its_target() -> None:
     request = AlterReplicaLogDirsRequest([AlterReplicaLogDir("/data/2", [AlterReplicaLogDirTopic("orders", [3])])])
     row = AlterReplicaLogDirPartitionResult(3, ErrorCode.LOG_DIR_NOT_FOUND)
     response = AlterReplicaLogDirsResponse(results=[AlterReplicaLogDirTopicResult("orders", [row])])
@@ -214,7 +214,7 @@ def test_a_move_between_directories_says_where_to() -> None:
     ]
 
 
-def test_a_restored_topic_says_its_id() -> None:
+def test_a_restored_topic_contains_its_id() -> None:
     request = RestoreTopicsRequest([RestorableTopic("orders", bytes(15) + b"\7")])
     response = RestoreTopicsResponse(topics=[RestoredTopicResult("orders", error_message=None)])
     assert rows_of(ApiKey.RESTORE_TOPICS, request, response) == [
@@ -229,7 +229,7 @@ def test_a_restored_topic_says_its_id() -> None:
         (incremental, incremental.IncrementalAlterConfigsRequest, incremental.IncrementalAlterConfigsResponse),
     ],
 )
-def test_no_secret_setting_is_told(messages: Any, requested: Any, answered: Any) -> None:
+def test_no_secret_setting_is_recorded(messages: Any, requested: Any, answered: Any) -> None:
     names = {
         "max.connections": "5",
         "listener.name.clients.ssl.keystore.password": "hunter2",
@@ -284,7 +284,7 @@ class CountedRows(list[Any]):
             yield row
 
 
-def test_no_secret_of_users_and_tokens_is_told() -> None:
+def test_no_secret_of_users_and_tokens_is_recorded() -> None:
     request = AlterUserScramCredentialsRequest(
         [ScramCredentialDeletion("ann", 1)], [ScramCredentialUpsertion("bob", 2, 8192, b"hunter2", b"hunter2")]
     )
@@ -314,7 +314,7 @@ def test_offsets_are_a_change_only_if_no_member_commits_them() -> None:
     assert rows_of(ApiKey.OFFSET_COMMIT, member, OffsetCommitResponse()) == []
 
 
-def test_an_error_of_the_whole_request_is_told() -> None:
+def test_an_error_of_the_whole_request_is_recorded() -> None:
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     (change,) = rows_of(ApiKey.ELECT_LEADERS, ElectLeadersRequest(), ElectLeadersResponse(error_code=code))
     assert (change.kind, change.code) == ("cluster", code)

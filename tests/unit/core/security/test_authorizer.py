@@ -38,11 +38,11 @@ def allows(lists: Authorizer, operation: Operation, name: str = "orders", princi
     return lists.allows(principal, HERE, operation, TOPIC, name)
 
 
-def test_nobody_may_do_anything_without_an_entry() -> None:
+def test_nothing_is_allowed_without_an_entry() -> None:
     assert not allows(authorizer(), Operation.READ)
 
 
-def test_everybody_may_where_that_is_set_and_no_entry_covers_the_resource() -> None:
+def test_every_user_may_where_that_is_set_and_no_entry_covers_the_resource() -> None:
     lists = authorizer(entry("orders", principal=BOB), allow_if_no_entry=True)
     assert allows(lists, Operation.READ, "other")
     # One entry for anybody closes the resource to all others.
@@ -56,14 +56,14 @@ def test_a_super_user_may_even_what_is_denied() -> None:
 
 
 @pytest.mark.parametrize("granted", [Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER])
-def test_whoever_may_use_a_topic_may_see_it(granted: Operation) -> None:
+def test_a_user_who_may_use_a_topic_may_describe_it(granted: Operation) -> None:
     lists = authorizer(entry(operation=granted))
     assert allows(lists, Operation.DESCRIBE)
     assert not allows(lists, Operation.DESCRIBE_CONFIGS)
     assert not allows(lists, Operation.CREATE)
 
 
-def test_whoever_may_change_settings_may_see_them() -> None:
+def test_a_user_who_may_change_settings_may_describe_them() -> None:
     lists = authorizer(entry(operation=Operation.ALTER_CONFIGS))
     assert allows(lists, Operation.DESCRIBE_CONFIGS)
     assert not allows(lists, Operation.DESCRIBE)

@@ -54,7 +54,7 @@ def test_who_has_no_quota_is_not_measured() -> None:
     assert measured.table.limit(PRODUCER_BYTE_RATE, "other", "c") is None
 
 
-def test_a_quota_that_is_taken_away_holds_nobody_back() -> None:
+def test_a_removed_quota_throttles_no_client() -> None:
     measured = quotas(({USER: "u"}, 1.0))
     assert measured.record(PRODUCER_BYTE_RATE, "u", "c", 1000, 0) > 0
     measured.table.set(PRODUCER_BYTE_RATE, entity({USER: "u"}), None)
@@ -62,7 +62,7 @@ def test_a_quota_that_is_taken_away_holds_nobody_back() -> None:
     assert measured.table.is_empty
 
 
-def test_whoever_goes_over_the_rate_waits_until_it_is_kept_again() -> None:
+def test_a_client_over_its_rate_waits_until_it_is_kept_again() -> None:
     measured = quotas(({USER: "u"}, 100.0))
     # Ten windows count as passed, so 1,000 bytes in the first moment are just within 100 a second.
     assert measured.record(PRODUCER_BYTE_RATE, "u", "c", 1000, 0) == 0

@@ -37,7 +37,7 @@ def test_plain_lets_in_who_knows_the_password(message: bytes) -> None:
         b"\xff\0alice\0secret",
     ],
 )
-def test_plain_refuses_everybody_else(message: bytes) -> None:
+def test_plain_refuses_every_other_user(message: bytes) -> None:
     with pytest.raises(SignInRefused) as refused:
         PlainExchange(USERS).step(message)
     assert "secret" not in refused.value.message

@@ -57,7 +57,7 @@ def test_the_exchange_in_rfc_7677() -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=lambda mechanism: mechanism.name)
 @pytest.mark.parametrize("user", ["alice", "a,b=c"])
-def test_whoever_knows_the_password_gets_in(mechanism: Mechanism, user: str) -> None:
+def test_a_user_with_the_right_password_is_authenticated(mechanism: Mechanism, user: str) -> None:
     assert sign_in(server(mechanism), ScramClient(mechanism, user, "secret", "client")).principal == f"User:{user}"
 
 

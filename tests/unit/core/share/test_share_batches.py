@@ -32,7 +32,7 @@ def test_batches_are_sent_only_where_they_have_acquired_records() -> None:
     assert batches_in(b"", 7).end == 7
 
 
-def test_aborted_records_are_for_nobody() -> None:
+def test_aborted_records_are_not_delivered() -> None:
     parts = [batch(0, producer_id=5, transactional=True), batch(3), batch(6, producer_id=5, transactional=True)]
     headers = [read_header(part, 0) for part in parts]
     assert deliverable(headers, []) == [(0, 2), (3, 5), (6, 8)]

@@ -51,7 +51,7 @@ def test_ranges_are_cut_around_what_waits() -> None:
     assert without([(5, 5)], [5]) == []
 
 
-def test_records_are_let_in_by_their_time_then_by_their_offset() -> None:
+def test_records_are_admitted_by_their_time_then_by_their_offset() -> None:
     index = DelayIndex(NO_DELAY, NO_DELAY, 100)
     for one in (Delayed(30, 1), Delayed(10, 9), Delayed(10, 2), Delayed(20, 3)):
         index.add(one)

@@ -234,7 +234,7 @@ def test_a_log_that_begins_later_takes_records_away() -> None:
     assert (share.start, share.end, share.next_offset()) == (40, 40, 40)
 
 
-def test_a_new_leader_goes_on_from_what_was_written() -> None:
+def test_a_new_leader_continues_from_what_was_written() -> None:
     stored = [StateBatch(5, 9, RecordState.ACKNOWLEDGED, 1), StateBatch(12, 14, RecordState.AVAILABLE, 3)]
     share = SharePartition(5, stored, ShareSettings(delivery_count_max=10))
     assert (share.start, share.end, share.in_flight, share.finished_count) == (10, 15, 5, 0)

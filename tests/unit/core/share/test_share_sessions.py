@@ -90,7 +90,7 @@ def test_takers_count_for_a_while_and_are_limited() -> None:
     assert [takers.has_group(group) for group in "ghi"] == [False, False, True]
 
 
-def test_nobody_keeps_all_others_out() -> None:
+def test_no_owner_keeps_all_others_out() -> None:
     sessions, takers = ShareSessions(8), SessionlessMembers(8)
 
     def count(owner: str | None) -> tuple[int, int]:

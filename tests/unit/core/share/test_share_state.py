@@ -252,7 +252,7 @@ def test_a_reloaded_shard_knows_what_was_written(seed: int) -> None:
         assert list(state.batches) == sorted(state.batches)
 
 
-def test_batches_that_say_the_same_are_joined() -> None:
+def test_equal_neighbouring_batches_are_joined() -> None:
     before = (StateBatch(0, 4, FREE, 1), StateBatch(10, 14, FREE, 1))
     assert combine(before, [StateBatch(5, 9, FREE, 1)], 2) == (StateBatch(2, 14, FREE, 1),)
 

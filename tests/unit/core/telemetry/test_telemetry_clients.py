@@ -83,7 +83,7 @@ def test_asking_and_pushing_too_often_is_throttled() -> None:
     assert code_of(check, clients, plan, 9 * INTERVAL_MS) is ErrorCode.INVALID_REQUEST, "it said goodbye"
 
 
-def test_a_changed_subscription_is_asked_for_again_at_once() -> None:
+def test_a_changed_subscription_is_requested_again_at_once() -> None:
     clients = subscribed()
     plan = clients.ask(ONE, SHOP, 0)
     check(clients, plan, 1)

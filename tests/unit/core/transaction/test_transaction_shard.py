@@ -82,7 +82,7 @@ def test_an_id_without_a_name_is_refused() -> None:
     assert TransactionWorld().init("").error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_producer_that_names_itself_goes_on_in_the_next_epoch_and_may_ask_twice() -> None:
+def test_a_producer_that_names_itself_continues_in_the_next_epoch_and_may_retry() -> None:
     world = TransactionWorld()
     producer = world.started(ID)
     assert identity(world.init(ID, producer)) == (1000, 1)
@@ -311,7 +311,7 @@ def test_the_end_of_the_last_epoch_brings_a_new_producer_id() -> None:
     assert world.add(ID, ProducerIdentity(1001, 0), [P]) == ErrorCode.NONE
 
 
-def test_a_producer_timed_out_in_its_last_epoch_goes_on_with_a_new_id() -> None:
+def test_a_producer_timed_out_in_its_last_epoch_continues_with_a_new_id() -> None:
     world = TransactionWorld()
     last = at_epoch(world, EPOCH_LAST)
     world.add(ID, last, [P])
@@ -351,7 +351,7 @@ def test_late_reports_of_markers_mean_nothing() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_whoever_takes_over_finishes_what_was_decided(commit: bool) -> None:
+def test_the_next_coordinator_finishes_what_was_decided(commit: bool) -> None:
     world = TransactionWorld()
     producer = begun(world)
     world.end(ID, producer, commit)
@@ -365,7 +365,7 @@ def test_whoever_takes_over_finishes_what_was_decided(commit: bool) -> None:
     assert world.end(ID, producer, commit) == (0, 0, 1000, 1)
 
 
-def test_a_fence_that_was_left_halfway_is_finished_by_whoever_takes_over() -> None:
+def test_a_fence_that_was_left_halfway_is_finished_by_the_next_coordinator() -> None:
     world = TransactionWorld()
     begun(world)
     world.force(replace(world.transaction(ID), state=TransactionState.PREPARE_EPOCH_FENCE))
@@ -450,7 +450,7 @@ def test_a_decided_transaction_does_not_time_out() -> None:
     assert state(world) is TransactionState.PREPARE_COMMIT
 
 
-def test_ids_that_nobody_uses_are_forgotten() -> None:
+def test_unused_ids_are_forgotten() -> None:
     world = TransactionWorld(TransactionSettings(transactional_id_expiration_ms=3_600_000))
     world.started("idle")
     producer = begun(world)

@@ -115,7 +115,7 @@ def test_a_heartbeat_within_the_grace_saves_the_session() -> None:
     play(scene, settings=CALM)
 
 
-def test_a_new_active_controller_gives_everybody_a_fresh_session() -> None:
+def test_a_new_active_controller_gives_every_broker_a_fresh_session() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1)
         world.controller.on_leadership(False)
@@ -303,7 +303,7 @@ async def join_isr(world: ControllerWorld, topic: str, partition: int, in_sync: 
     assert answer.partitions[0].error_code == ErrorCode.NONE
 
 
-def test_unclean_elections_only_where_a_topic_asks_for_them() -> None:
+def test_unclean_elections_only_where_a_topic_enables_them() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1, 2)
         await world.create("careful", (1, 2))

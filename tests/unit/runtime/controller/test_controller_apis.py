@@ -175,7 +175,7 @@ def _to_29() -> UpdateFeaturesRequest:
     return UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, 29, False, 1)])
 
 
-def test_an_inactive_controller_says_so_in_every_api() -> None:
+def test_an_inactive_controller_returns_not_controller_in_every_api() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1)
         world.controller.on_leadership(False)

@@ -71,7 +71,7 @@ def asked(quorum: Quorum, peers: Peers, monkeypatch: pytest.MonkeyPatch, **optio
     return asyncio.run(ask())
 
 
-def test_asks_the_one_that_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_go_to_the_controller_that_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = Peers({2: [AllocateProducerIdsResponse(producer_id_start=7)]})
     assert asked(Quorum(2), peers, monkeypatch).producer_id_start == 7
 
@@ -131,7 +131,7 @@ def test_creates_topics_and_tries_again_where_a_topic_met_no_controller(monkeypa
     ]
 
 
-def test_a_controller_that_leads_again_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_leads_again_gets_the_request_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its machine lost power and is back: it knows nothing of the first request, and nobody closed the connection."""
     answers: list[asyncio.Future[Any]] = []
 

@@ -152,7 +152,7 @@ def test_only_groups_of_partitions_that_are_led_here_are_asked() -> None:
     run_virtually(story)
 
 
-def test_nothing_is_asked_once_nothing_is_watched_and_again_when_something_is() -> None:
+def test_no_query_is_sent_while_nothing_is_watched() -> None:
     async def story(env: VirtualEnv) -> None:
         world = World(env)
         partition = world.partition()
@@ -205,7 +205,7 @@ def test_a_group_without_a_coordinator_is_not_asked(coordinator: int) -> None:
     run_virtually(story)
 
 
-def test_a_coordinator_elsewhere_is_asked_for_what_is_watched() -> None:
+def test_a_remote_coordinator_is_queried_for_watched_groups() -> None:
     async def story(env: VirtualEnv) -> None:
         world = World(env, OTHER)
         for number in (0, 1):

@@ -88,7 +88,7 @@ def test_an_offset_that_cannot_be_written_is_not_read(tmp_path: Path, monkeypatc
     play(tmp_path, story)
 
 
-def test_what_was_loaded_is_not_told_before_it_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loaded_state_is_not_returned_before_it_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(shell: TransactionShell) -> None:
         states, key = await states_of(shell)
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -168,7 +168,7 @@ class Asked:
         return self.answer
 
 
-def test_nobody_gives_up_because_of_a_coordinator_that_may_have_been_replaced(tmp_path: Path) -> None:
+def test_no_client_gives_up_because_of_a_coordinator_that_may_have_been_replaced(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         asked = shell.partitions.leadership = Asked()  # type: ignore[assignment]
         await shell.ready()
@@ -187,7 +187,7 @@ def test_nobody_gives_up_because_of_a_coordinator_that_may_have_been_replaced(tm
     play(tmp_path, story)
 
 
-def test_nobody_gives_up_because_of_what_such_a_coordinator_looks_up(tmp_path: Path) -> None:
+def test_no_client_gives_up_because_of_what_such_a_coordinator_looks_up(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         asked = shell.partitions.leadership = Asked()  # type: ignore[assignment]
         producer = await shell.begun()
@@ -272,7 +272,7 @@ LATE_TRANSACTION = TxnOffsetCommitRequest(
     ],
     ids=["share heartbeat", "streams heartbeat", "leave", "commit", "transactional commit"],
 )
-def test_errors_within_an_answer_make_nobody_give_up_either(
+def test_errors_within_an_answer_make_no_client_give_up_either(
     tmp_path: Path, question: Callable[[GroupShard, Token, int], Effects]
 ) -> None:
     """Of a commit each partition has the error, of members that leave each one, and some heartbeats come with more."""

@@ -201,7 +201,7 @@ def test_what_fails_is_tried_again(
     assert len(brokers.requests) == 3
 
 
-def test_a_leader_is_told_where_the_transaction_began(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_is_sent_the_first_offset_of_the_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     paused: list[TopicPartition] = []
     monkeypatch.setattr(TransactionMarkers, "_try_later", lambda *given: paused.extend(given[2]))
     brokers = Leaders({A: 2, B: 2, C: HERE})
@@ -220,7 +220,7 @@ def test_a_leader_is_told_where_the_transaction_began(monkeypatch: pytest.Monkey
     assert paused == []
 
 
-def test_a_leader_that_lost_the_beginning_tells_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_that_lost_the_first_offset_reports_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Leaders({A: 2})
     brokers.first_offsets = {A: 40}
     brokers.answers[2] = [ErrorCode.NONE, lambda: brokers.first_offsets.update({A: 44})]

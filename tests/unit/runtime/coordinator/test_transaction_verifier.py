@@ -106,7 +106,7 @@ def test_a_verification_request_names_producer_and_partitions() -> None:
     assert not second.transactions[0].verify_only
 
 
-def test_a_coordinator_here_is_asked_without_a_connection() -> None:
+def test_a_local_coordinator_is_called_without_a_connection() -> None:
     coordinators = Coordinators()
     coordinators.places = {"x": HERE, "y": 3}
 
@@ -190,7 +190,7 @@ def test_a_caller_that_gives_up_cancels_no_other() -> None:
     assert len(coordinators.requests) == 1
 
 
-def test_a_failure_of_our_own_leaves_nobody_waiting() -> None:
+def test_a_failure_of_our_own_leaves_no_request_waiting() -> None:
     coordinators = Coordinators(TypeError("a bug"))
 
     async def story(verifier: TransactionVerifier) -> None:

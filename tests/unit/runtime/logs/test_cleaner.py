@@ -171,7 +171,7 @@ def in_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
 
 
-def test_a_process_cleans_and_the_checkpoint_says_how_far(tmp_path: Path) -> None:
+def test_a_process_cleans_and_the_checkpoint_has_the_position(tmp_path: Path) -> None:
     async def test(world: World) -> None:
         partition = world.partitions.add("orders")
         world.fill(partition, 40)
@@ -293,7 +293,7 @@ def test_young_records_and_undecided_ones_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_thread")
-def test_a_damaged_log_is_set_aside_and_the_others_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_log_is_set_aside_and_the_others_continue(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test(world: World) -> None:
         damaged, sound = world.partitions.add("damaged"), world.partitions.add("sound")
         world.fill(damaged, 40)

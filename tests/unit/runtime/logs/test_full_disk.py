@@ -64,7 +64,7 @@ class World:
         return self.partition.log.local_start_offset, self.directory.is_full
 
 
-def test_what_the_tier_has_leaves_a_full_disk_whatever_local_retention_says(
+def test_tiered_segments_leave_a_full_disk_regardless_of_local_retention(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(shell: TransactionShell) -> None:
@@ -114,7 +114,7 @@ def test_what_has_not_expired_is_never_dropped(tmp_path: Path, monkeypatch: pyte
     play(tmp_path, story)
 
 
-def test_a_disk_that_fills_is_forecast_to_whoever_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forecast_of_a_filling_disk_is_reported_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(shell: TransactionShell) -> None:
         housekeeping = Housekeeping(shell.env, shell.partitions, lambda: shell.settings)
         describe = partial(describe_log_dirs, shell)  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ def test_what_is_durable_already_needs_no_sync(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [StorageError("an input/output error"), RuntimeError("a surprise")])
-def test_a_failed_sync_fails_the_log_and_everybody_who_waits(tmp_path: Path, error: Exception) -> None:
+def test_a_failed_sync_fails_the_log_and_all_waiting_requests(tmp_path: Path, error: Exception) -> None:
     async def check() -> None:
         world = World(tmp_path)
         first = world.append()
@@ -139,7 +139,7 @@ def test_a_deleted_log_fails_its_waiters_and_nothing_else(tmp_path: Path) -> Non
     asyncio.run(check())
 
 
-def test_a_sync_asked_for_while_one_runs_follows_it(tmp_path: Path) -> None:
+def test_a_sync_requested_while_one_runs_follows_it(tmp_path: Path) -> None:
     async def check() -> None:
         world = World(tmp_path)
         world.append()

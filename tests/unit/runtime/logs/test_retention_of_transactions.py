@@ -71,7 +71,7 @@ def test_a_log_that_cannot_roll_does_not_keep_retention_from_making_room(
     play(tmp_path, story)
 
 
-def test_readers_of_committed_records_go_on_where_an_open_transaction_was_deleted(tmp_path: Path) -> None:
+def test_readers_of_committed_records_continue_where_an_open_transaction_was_deleted(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         partition = fill(shell)
         assert partition.last_stable_offset == 1

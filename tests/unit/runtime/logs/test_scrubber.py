@@ -107,7 +107,7 @@ def test_every_closed_segment_is_checked_once_a_round_and_the_newest_never(tmp_p
     play(tmp_path, story)
 
 
-def test_damage_anywhere_in_a_batch_is_found_and_told_with_its_place(tmp_path: Path) -> None:
+def test_damage_anywhere_in_a_batch_is_found_and_reported_with_its_position(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         second = world.segments("b")[1]
         batch_size = second.stat().st_size // 2

@@ -48,7 +48,7 @@ def run(path: Path, work: Callable[[AppliedImage, MetadataLog], Coroutine[Any, A
     asyncio.run(inside())
 
 
-def test_what_waits_goes_on_when_its_offset_is_applied(tmp_path: Path) -> None:
+def test_a_waiter_continues_when_its_offset_is_applied(tmp_path: Path) -> None:
     async def work(applied: AppliedImage, log: MetadataLog) -> None:
         told: list[Any] = []
         applied.on_commit(told.extend)

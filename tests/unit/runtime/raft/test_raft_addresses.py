@@ -44,7 +44,7 @@ def test_the_voters_of_the_log_come_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["vote", "fetch"])
-def test_who_asks_by_a_listener_is_told_the_leaders_address_there(name: str) -> None:
+def test_a_client_of_a_listener_gets_the_leaders_address_on_that_listener(name: str) -> None:
     with carried_by_the_log() as world:
         world.make_sure(1)
         leader, follower = world.a_leader(), world.followers()[0]

@@ -109,7 +109,7 @@ def test_an_observer_becomes_a_voter_and_counts() -> None:
         world.until(lambda: world.leader() is None, 20)
 
 
-def test_whoever_adds_itself_is_answered_before_the_change_is_committed() -> None:
+def test_a_voter_that_adds_itself_is_answered_before_the_change_is_committed() -> None:
     with carried_by_the_log() as world:
         leader = world.a_leader()
         world.make_sure(2)

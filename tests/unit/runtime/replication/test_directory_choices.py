@@ -76,7 +76,7 @@ def make_future(path: Path, directory: str) -> None:
     (path / directory / str(NAME)).rename(path / directory / future_directory_name(str(NAME), bytes(16)))
 
 
-def test_a_replica_that_comes_later_goes_where_somebody_asked_for_it(tmp_path: Path) -> None:
+def test_a_replica_that_comes_later_goes_to_the_requested_directory(tmp_path: Path) -> None:
     async def story() -> None:
         for wanted in IDS:
             (tmp_path / wanted).mkdir()
@@ -121,7 +121,7 @@ def test_a_replica_whose_directory_was_taken_out_begins_anew(tmp_path: Path) -> 
     asyncio.run(story())
 
 
-def test_a_copy_alone_is_the_replica_if_the_controller_was_told_of_it(tmp_path: Path) -> None:
+def test_a_copy_alone_is_the_replica_if_it_was_reported_to_the_controller(tmp_path: Path) -> None:
     async def story() -> None:
         await Broker(tmp_path, assigned=IDS["second"]).fill(3)
         make_future(tmp_path, "second")

@@ -272,7 +272,7 @@ def test_a_leader_that_is_lost_is_tried_again_with_growing_pauses_and_a_new_sess
     play(tmp_path, story)
 
 
-def test_an_answer_says_when_the_leader_was_last_heard_of(tmp_path: Path) -> None:
+def test_a_response_records_when_the_leader_last_answered(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         world.fetcher.add(world.partition())
         await asyncio.sleep(0.3)
@@ -414,7 +414,7 @@ def test_a_tiered_log_that_starts_again_forgets_its_former_start(tmp_path: Path)
     play(tmp_path, story)
 
 
-def test_a_leader_that_is_lost_while_it_is_asked_for_its_offsets_is_tried_again_after_a_pause(tmp_path: Path) -> None:
+def test_a_leader_that_is_lost_while_its_offsets_are_queried_is_tried_again_after_a_pause(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         send = world.send
 

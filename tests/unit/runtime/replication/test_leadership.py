@@ -128,7 +128,7 @@ def test_a_new_leader_epoch_ends_the_question() -> None:
     assert world.now_ms < 10_000 + leadership.CONFIRM_MS
 
 
-def test_who_nobody_could_replace_leads() -> None:
+def test_a_leader_without_electable_rivals_is_confirmed() -> None:
     assert World(rivals=()).confirmed()
 
 

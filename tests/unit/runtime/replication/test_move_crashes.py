@@ -315,7 +315,7 @@ def test_a_move_continues_when_its_replica_opens_late() -> None:
 
 
 @pytest.mark.parametrize("failing", [SECOND, FIRST])
-def test_a_replica_that_did_not_move_says_that_it_kept_its_records(failing: Path) -> None:
+def test_a_replica_that_did_not_move_reports_that_it_kept_its_records(failing: Path) -> None:
     """Unless its own directory has failed too."""
 
     async def run() -> None:

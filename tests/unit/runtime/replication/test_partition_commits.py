@@ -192,7 +192,7 @@ def test_a_leader_that_becomes_the_only_replica_in_sync_syncs(tmp_path: Path) ->
     play(tmp_path, story)
 
 
-def test_readers_are_told_how_many_bytes_were_committed(tmp_path: Path) -> None:
+def test_readers_are_notified_of_how_many_bytes_were_committed(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         partition = world.partition
         first = world.write()

@@ -89,7 +89,7 @@ def test_a_lagging_replica_leaves_and_comes_back_when_it_has_caught_up(tmp_path:
     in_cluster(tmp_path, story)
 
 
-def test_a_new_leader_goes_on_and_the_old_one_cuts_what_was_not_committed(tmp_path: Path) -> None:
+def test_a_new_leader_continues_and_the_old_one_truncates_uncommitted_records(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two, three_ = await three(cluster)
         await one.send(b"kept")
@@ -207,7 +207,7 @@ def test_a_directory_whose_maker_was_killed_is_synced_with_its_first_record(
     in_cluster(tmp_path, story)
 
 
-def test_what_was_deleted_was_committed_whatever_the_checkpoint_says(tmp_path: Path) -> None:
+def test_deleted_records_were_committed_whatever_the_checkpoint_contains(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = [await cluster.start(number) for number in (1, 2)]
         cluster.create((1, 2))

@@ -65,7 +65,7 @@ def test_a_finished_segment_is_synced_at_once(tmp_path: Path) -> None:
     in_cluster(tmp_path, story)
 
 
-def test_a_partition_that_retention_emptied_goes_on_under_a_leader_that_restarted(tmp_path: Path) -> None:
+def test_a_partition_that_retention_emptied_continues_under_a_restarted_leader(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await cluster.start(1), await cluster.start(2)
         cluster.create((1, 2))

@@ -96,7 +96,7 @@ def test_the_operations_on_the_cluster_need_the_right_to_describe_it() -> None:
     assert access.operations_on_cluster(ANN) == bits(Operation.CREATE, Operation.DESCRIBE)
 
 
-def test_some_resource_of_a_kind_is_enough_where_that_is_asked() -> None:
+def test_some_resource_of_a_kind_is_enough_where_that_is_requested() -> None:
     access, _ = ruled(entry(1, Operation.WRITE))
     assert access.allows_some(ANN, Operation.WRITE, TOPIC)
     assert not access.allows_some(ANN, Operation.READ, TOPIC)

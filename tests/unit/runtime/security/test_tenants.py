@@ -92,7 +92,7 @@ class World:
         return self.tenants.meters["acme"].used_bytes
 
 
-def test_nobody_is_asked_without_tenants() -> None:
+def test_no_broker_is_queried_without_tenants() -> None:
     async def scenario() -> None:
         world = World()
         world.limit(1000.0, "producer_byte_rate")

@@ -149,7 +149,7 @@ def test_a_java_key_store_is_refused_with_the_command_that_converts_it(tmp_path:
         ({"ssl_cipher_suites": "TLS_RSA_WITH_RC4_128_MD5"}, "is not offered"),
     ],
 )
-def test_settings_that_are_refused_say_what_to_do(change: dict[str, str], expected: str) -> None:
+def test_refused_settings_come_with_advice(change: dict[str, str], expected: str) -> None:
     with pytest.raises(TlsUnusable, match=expected):
         server_context(settings(**change))
 
@@ -184,7 +184,7 @@ def test_an_expired_certificate_is_refused() -> None:
         handshake(inline(old), inline())
 
 
-def test_a_client_shows_who_it_is_where_that_is_asked() -> None:
+def test_a_client_presents_its_certificate_where_it_is_requested() -> None:
     accepting, _ = handshake(inline(ssl_client_auth="required"), inline(CLIENT))
     certificate = accepting.getpeercert()
     assert certificate is not None

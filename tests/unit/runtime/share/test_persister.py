@@ -96,7 +96,7 @@ def test_it_follows_the_coordinator() -> None:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH])
-def test_who_is_fenced_is_told_at_once(error: ErrorCode) -> None:
+def test_a_fenced_leader_gets_the_error_at_once(error: ErrorCode) -> None:
     world = World(written(error))
     with pytest.raises(ApiError, match="because") as refused:
         asyncio.run(write(world))
@@ -111,7 +111,7 @@ def test_it_gives_up_in_time() -> None:
     assert 1 < len(world.asked) < 9
 
 
-def test_it_waits_longer_and_longer_before_it_asks_again() -> None:
+def test_retries_back_off() -> None:
     async def story(env: VirtualEnv) -> None:
         world = World(*[written(ErrorCode.NOT_COORDINATOR)] * 9, written(), env=env)
         await write(world)

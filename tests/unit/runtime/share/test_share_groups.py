@@ -277,7 +277,7 @@ class LostPeer:
         return answer
 
 
-def test_leaders_are_asked_for_the_ends() -> None:
+def test_end_offsets_are_requested_from_leaders() -> None:
     async def itself(request: ListOffsetsRequest) -> ListOffsetsResponse:
         await asyncio.sleep(0)
         return ListOffsetsResponse(

@@ -64,7 +64,7 @@ def take(one: TierWindow, offset: int, size_max: int = 10_000, **options: Any) -
     return offsets(one.take(offset, size_max, **given).data)
 
 
-def test_what_is_asked_for_arrives_once_and_serves_many_looks() -> None:
+def test_a_requested_piece_arrives_once_and_serves_many_looks() -> None:
     async def run() -> None:
         aborted = AbortedTransaction(7, 4, 5, 6)
         tier = Tier(TierRead(batches(4, 4), [aborted]))
@@ -86,7 +86,7 @@ def test_what_is_asked_for_arrives_once_and_serves_many_looks() -> None:
 
 
 @pytest.mark.parametrize("look", [{"offset": 3}, {"offset": 12}, {"offset": 8, "committed_only": False}])
-def test_what_it_does_not_have_is_asked_for(look: dict[str, Any]) -> None:
+def test_missing_pieces_are_requested(look: dict[str, Any]) -> None:
     async def run() -> None:
         tier = Tier(TierRead(batches(4, 4), []), TierRead(b"", []))
         one, arrived = window(tier)
@@ -99,7 +99,7 @@ def test_what_it_does_not_have_is_asked_for(look: dict[str, Any]) -> None:
     asyncio.run(run())
 
 
-def test_a_failure_is_told_once_and_then_tried_again() -> None:
+def test_a_failure_is_raised_once_and_then_tried_again() -> None:
     async def run() -> None:
         failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "away")
         one, arrived = window(Tier(failure, None, TierRead(batches(0, 1), [])))

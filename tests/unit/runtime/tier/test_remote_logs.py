@@ -555,7 +555,7 @@ def test_a_topic_that_appears_late_keeps_its_segments(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_topic_that_is_no_longer_tiered_is_cleared_if_it_says_so(tmp_path: Path) -> None:
+def test_a_topic_that_is_no_longer_tiered_is_cleared_if_it_is_set_to(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         world.topic.leaders = (NODE, NODE)
         await started(world)

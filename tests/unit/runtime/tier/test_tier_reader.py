@@ -231,7 +231,7 @@ def test_what_is_loaded_again_goes_to_disk(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_what_nobody_has_used_yet_is_not_lost(tmp_path: Path) -> None:
+def test_pieces_not_used_yet_are_not_lost(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         world.in_memory(600)
         world.settings.penstock_tier_read_ahead = 5

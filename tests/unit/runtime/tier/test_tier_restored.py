@@ -132,7 +132,7 @@ def test_it_leads_where_the_tier_ends_and_not_before(tmp_path: Path) -> None:
     run(check)
 
 
-def test_a_store_that_fails_is_asked_again_and_nothing_is_told_twice(tmp_path: Path) -> None:
+def test_a_store_that_fails_is_read_again_and_nothing_is_announced_twice(tmp_path: Path) -> None:
     async def check() -> None:
         world = World(tmp_path, 120)
         world.put(1, 0, 59, (0, 0))
