@@ -142,6 +142,7 @@ def command(
 
         from penstock.gateway.gateway import serve
         from penstock.gateway.settings import GatewaySettings, SettingError
+        from penstock.gateway.web.problem import Problem
         from penstock.runtime.security.tls import TlsUnusable
     except ImportError as error:
         raise CommandFailure(
@@ -177,8 +178,10 @@ def command(
 
     try:
         sys.exit(serve(settings, ready, lambda cluster_id: writer.update(cluster_id=cluster_id)))
-    except (KafkaException, TimeoutError) as error:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else "they did not answer in time"
+    except (KafkaException, Problem, TimeoutError) as error:
+        reason = "they did not answer in time"
+        if isinstance(error, KafkaException | Problem):
+            reason = error.message if isinstance(error, Problem) else error.args[0].str()
         raise CommandFailure(
             f"the brokers at {connection.bootstrap} cannot be used", reason, "`penstock doctor` checks the connection"
         ) from None

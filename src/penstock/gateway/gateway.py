@@ -15,14 +15,15 @@ from math import ceil
 from typing import Any, NamedTuple
 
 import uvicorn
-from confluent_kafka.admin import AdminClient
 from starlette.types import ASGIApp
 
+from penstock.client.operations.topics import describe_cluster
 from penstock.config.listeners import is_loopback
 from penstock.gateway.callers.broker_sign_in import BrokerSignIn
 from penstock.gateway.callers.callers import Callers
 from penstock.gateway.callers.gateway_apps import GatewayApps, shared_session_apps, sign_in_apps
 from penstock.gateway.callers.session import CallerSession
+from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.consumer_instances import instance_quota
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.live_tails import tail_quota
@@ -32,7 +33,7 @@ from penstock.gateway.kafka.shared_idempotency import SharedKeys
 from penstock.gateway.metrics import HOT_PATH, GatewayMetrics, Gauges
 from penstock.gateway.registry.analysis import analyze
 from penstock.gateway.registry.analysis_cache import AnalysisCache
-from penstock.gateway.registry.service import Registry
+from penstock.gateway.registry.service import Registry, ensure_schemas
 from penstock.gateway.rest.native.hot_publish import HotPublish
 from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.values.record_json import v2_records
@@ -52,7 +53,6 @@ from penstock.node.process_limits import allow_open_files
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_S = 15.0
 SHUTDOWN_TIMEOUT_S = 5
 BACKLOG = 2048
 # Clients of tails send nothing.
@@ -149,13 +149,16 @@ async def run(settings: GatewaySettings, ready: Ready, connected: Connected = la
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     tls = HttpTls(settings.tls_properties()) if is_on(settings.http_properties) else None
-    cluster_id = await asyncio.to_thread(_cluster_id, settings)
-    connected(cluster_id)
     async with contextlib.AsyncExitStack() as stack:
+        brokers = BrokerWire(settings)
+        stack.push_async_callback(brokers.stop)
+        # The first operation waits for the brokers.
+        cluster_id = (await brokers.run(describe_cluster)).cluster_id
+        connected(cluster_id)
         for work, name in [(trim_memory(), "memory"), *([] if tls is None else [(tls.keep_current(), "certificates")])]:
             task = asyncio.create_task(work, name=f"gateway-{name}")
             stack.callback(task.cancel)
-        parts = await _shared_parts(settings, cluster_id, stack)
+        parts = await _shared_parts(settings, cluster_id, brokers, stack)
         own = CallerSession(parts, settings)
         stack.push_async_callback(own.stop)
         services = await own.open()
@@ -204,13 +207,16 @@ def _make_apps(
     return sign_in_apps(parts, own, services, callers)
 
 
-async def _shared_parts(settings: GatewaySettings, cluster_id: str, stack: contextlib.AsyncExitStack) -> SharedParts:
+async def _shared_parts(
+    settings: GatewaySettings, cluster_id: str, brokers: BrokerWire, stack: contextlib.AsyncExitStack
+) -> SharedParts:
     """The parts that all callers share; each is stopped when the stack is left."""
     pools = _pools(settings, stack)
+    await ensure_schemas(brokers)
     registry = Registry(settings.client(), pools["the registry"], AnalysisCache(settings.budgets))
     await registry.start()
     stack.push_async_callback(registry.stop)
-    shared_keys = SharedKeys(settings)
+    shared_keys = SharedKeys(settings, brokers)
     stack.push_async_callback(shared_keys.stop)
     readers = ReaderThreads(settings)
     stack.push_async_callback(readers.stop)
@@ -340,9 +346,3 @@ def _affordable(limits: Limits) -> Limits:
     log.warning("only %d files may be open (ulimit -n), so at most %d connections are accepted", files, connections_max)
     each_max = min(limits.connections_per_caller_max, max(1, connections_max // 2))
     return replace(limits, connections_max=connections_max, connections_per_caller_max=each_max)
-
-
-def _cluster_id(settings: GatewaySettings) -> str:
-    """The cluster's id. This is the first request to the brokers, so it waits for them."""
-    metadata = AdminClient(settings.client()).list_topics(timeout=CONNECT_TIMEOUT_S)
-    return str(metadata.cluster_id or "")

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from penstock.gateway.kafka import shared_idempotency
+from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.idempotency_claims import ClaimLog, Note, decode
 from penstock.gateway.kafka.idempotency_log import KeyLog
@@ -88,7 +89,8 @@ class FakeLog:
         pass
 
     def gateway(self) -> SharedKeys:
-        made = SharedKeys(GatewaySettings("nowhere", publish_timeout_ms=0))
+        settings = GatewaySettings("127.0.0.1:1", publish_timeout_ms=0)
+        made = SharedKeys(settings, BrokerWire(settings))
 
         async def started() -> KeyLog:
             return self  # type: ignore[return-value]

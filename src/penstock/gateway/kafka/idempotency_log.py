@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer
 
+from penstock.client.operations import offsets
+from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.delivery import Delivery
 from penstock.gateway.kafka.topic_follower import TopicFollower, ensure_topic
 from penstock.gateway.settings import GatewaySettings
+from penstock.model.ids import TopicPartition
 
 TOPIC = "_idempotency_keys"
 NOTES_PER_KEY = 4
@@ -26,15 +29,16 @@ OnRecord = Callable[[bytes, bytes | None, int], None]
 class KeyLog:
     """Calls `on_record` on the event loop with key, value and timestamp, in order. All methods belong to the loop."""
 
-    def __init__(self, settings: GatewaySettings, on_record: OnRecord) -> None:
+    def __init__(self, settings: GatewaySettings, brokers: BrokerWire, on_record: OnRecord) -> None:
         self._settings = settings
+        self._brokers = brokers
         self._on_record = on_record
         self._follower = TopicFollower(settings.client(), TOPIC, self._take)
         self._delivery: Delivery | None = None
 
     async def start(self) -> None:
-        """Create the topic unless it exists, and read the recent part that matters. Raises KafkaException."""
-        begin, end = await asyncio.to_thread(self._ensure_topic)
+        """Create the topic unless it exists, and read its recent part. Raises Problem and KafkaException."""
+        begin, end = await self._ensure_topic()
         settings = {"acks": "all", "enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": APPEND_TIMEOUT_MS}
         self._delivery = Delivery(Producer(self._settings.client(**settings)))
         async with asyncio.timeout(START_TIMEOUT_S):
@@ -56,14 +60,12 @@ class KeyLog:
         for message in messages:
             self._on_record(message.key() or b"", message.value(), message.timestamp()[1])
 
-    def _ensure_topic(self) -> tuple[int, int]:
+    async def _ensure_topic(self) -> tuple[int, int]:
         """Create the topic unless it exists; returns its beginning and end offsets."""
         retention_ms = int(self._settings.idempotency_s * 1000)
         config = {"cleanup.policy": "delete", "retention.ms": str(retention_ms), "segment.ms": "3600000"}
-        ensure_topic(self._settings.client(), TOPIC, config, START_TIMEOUT_S / 2)
-        consumer = Consumer(self._settings.client(**{"group.id": "penstock-idempotency"}))
-        try:
-            begin, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=START_TIMEOUT_S / 2)
-            return begin, end
-        finally:
-            consumer.close()
+        await ensure_topic(self._brokers, TOPIC, config)
+        place = TopicPartition(TOPIC, 0)
+        begin = await self._brokers.run(offsets.positions, {place: offsets.EARLIEST})
+        end = await self._brokers.run(offsets.positions, {place: offsets.LATEST})
+        return begin[place].offset, end[place].offset

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from confluent_kafka import KafkaException
 
+from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.delivery import Delivered, QueueFull
 from penstock.gateway.kafka.errors import problem_of
 from penstock.gateway.kafka.idempotency_claims import ClaimLog, KeyState, Note, decode
@@ -26,8 +27,9 @@ GRACE_MS = 10_000
 class SharedKeys:
     """Claims keys in the log before requests are executed, and finds other gateways' answers there."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, brokers: BrokerWire) -> None:
         self._settings = settings
+        self._brokers = brokers
         self._ledger = ClaimLog(settings.idempotency_keys_max, self._changed)
         self._starting: asyncio.Task[KeyLog] | None = None
         self._changes: dict[bytes, list[asyncio.Future[None]]] = {}
@@ -65,13 +67,15 @@ class SharedKeys:
             self._starting = asyncio.create_task(self._start(), name="idempotency-keys")
         try:
             return await asyncio.shield(self._starting)
-        except (KafkaException, TimeoutError) as error:
+        except (KafkaException, TimeoutError, Problem) as error:
             # The next request tries again.
             self._starting = None
+            if isinstance(error, Problem):
+                raise
             raise problem_of(error, "Idempotency-Keys cannot be read: ") from None
 
     async def _start(self) -> KeyLog:
-        key_log = KeyLog(self._settings, self._take)
+        key_log = KeyLog(self._settings, self._brokers, self._take)
         try:
             await key_log.start()
         except BaseException:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+
+from penstock.client.operations import topics
+from penstock.client.operations.routing import Refused
+from penstock.gateway.kafka.broker_requests import BrokerWire
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +27,14 @@ REPLICATION_FACTOR_MAX = 3
 OnMessages = Callable[[list[Message]], None]
 
 
-def ensure_topic(client_settings: dict[str, Any], topic: str, config: Mapping[str, str], timeout_s: float) -> int:
-    """Create the topic unless it exists, blocking; returns its partition count. Raises KafkaException."""
-    admin = AdminClient(client_settings)
-    metadata = admin.list_topics(timeout=timeout_s)
-    existing = metadata.topics.get(topic)
-    if existing is not None and existing.error is None:
+async def ensure_topic(brokers: BrokerWire, topic: str, config: Mapping[str, str]) -> int:
+    """Create the topic unless it exists; returns its partition count. Raises Problem."""
+    existing = (await brokers.run(topics.describe_topics, [topic]))[topic]
+    if not isinstance(existing, Refused):
         return len(existing.partitions)
-    copies = min(REPLICATION_FACTOR_MAX, len(metadata.brokers))
-    try:
-        admin.create_topics([NewTopic(topic, 1, copies, config=dict(config))])[topic].result(timeout_s)
-    except KafkaException as error:
-        # Another gateway that starts at the same time may have created it.
-        if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-            raise
+    cluster = await brokers.run(topics.describe_cluster)
+    # Another gateway that starts at the same time may create it.
+    await brokers.run(topics.ensure_topic, topic, 1, min(REPLICATION_FACTOR_MAX, len(cluster.brokers)), config)
     return 1
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
+from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.delivery import QueueFull
 from penstock.gateway.kafka.topic_follower import ensure_topic
 from penstock.gateway.registry import errors
@@ -55,7 +56,6 @@ class Registry:
         random_source: random.Random | None = None,
     ) -> None:
         self.state = RegistryState(analyses)
-        self._settings = client_settings
         self._workers = workers
         self._analyzing: dict[AnalysisRequest, asyncio.Future[Analysis]] = {}
         self._random = random_source or random.Random()
@@ -64,9 +64,8 @@ class Registry:
         self._repair: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Create the topic unless it exists, and read it to its end."""
+        """Read the topic, which must exist, to its end."""
         async with asyncio.timeout(START_TIMEOUT_S):
-            await asyncio.to_thread(ensure_schemas, self._settings)
             await self._log.start()
         self._repair = asyncio.create_task(self._repair_forever(), name="schemas-repair")
 
@@ -152,8 +151,8 @@ class Registry:
                         log.warning("rewriting stale keys of %s failed, retrying: %s", TOPIC, error)
 
 
-def ensure_schemas(client_settings: dict[str, Any]) -> None:
+async def ensure_schemas(brokers: BrokerWire) -> None:
     """Create `_schemas` unless it exists."""
-    partitions = ensure_topic(client_settings, TOPIC, TOPIC_CONFIG, START_TIMEOUT_S / 2)
+    partitions = await ensure_topic(brokers, TOPIC, TOPIC_CONFIG)
     if partitions != 1:
         raise RuntimeError(f"topic {TOPIC} has {partitions} partitions, but must have exactly one")
