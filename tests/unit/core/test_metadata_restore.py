@@ -73,3 +73,9 @@ def test_producers_whose_ids_were_given_out_again_do_not_keep_their_state() -> N
     assert world.image.topics["second"].partitions[0].kept_producer_id == 3000
     assert world.image.topics["orders"].partitions[0].kept_producer_id == 0
     assert world.image.next_producer_id == 3000, "ids are never given out twice"
+
+
+def test_a_topic_of_one_partition_comes_back_with_it() -> None:
+    world = ClusterWorld(2)
+    assert restore(world, [ORDERS._replace(partitions=[RestoredPartition(0, 0)])]) == [RestoreOutcome("orders")]
+    assert len(world.image.topics["orders"].partitions) == 1

@@ -17,7 +17,7 @@ from log_support import NOW_MS, LogMaker, make_marker
 
 from penstock.storage.compaction import clean
 from penstock.storage.compaction.clean import Compaction, CompactionError
-from penstock.storage.files import OsFilesystem
+from penstock.storage.files import OsFile, OsFilesystem
 from penstock.storage.log import Log
 from penstock.storage.settings import LogSettings
 from penstock.wire.records import Compression, Record, build_batch, read_header
@@ -420,3 +420,28 @@ def test_a_marker_with_the_epoch_of_an_active_producer_stays_as_a_shell(logs: Lo
 
 
 # A log that changes while it is cleaned
+
+
+def test_a_long_output_is_synced_piece_by_piece(logs: LogMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise one sync at the end holds up the disk for everything else."""
+    monkeypatch.setattr(clean, "WRITE_CHUNK_BYTES", 100)
+    monkeypatch.setattr(clean, "SYNC_BYTES", 400)
+    log = logs.open()
+    for number in range(12):
+        put(log, (b"%02d" % number, b"v" * 40))
+    log.roll(NOW_MS)
+    sizes: list[int] = []
+    sync = OsFile.sync
+
+    def noted(file: OsFile) -> None:
+        if file.path.name.endswith(".log.cleaned"):
+            sizes.append(file.size)
+        sync(file)
+
+    monkeypatch.setattr(OsFile, "sync", noted)
+    list(Compaction(make_job(log), OsFilesystem(), lambda _: None).run())
+    size = log.segment_facts()[0].size_bytes
+    batch = size // 12
+    # A chunk is one batch, of which the fourth completes what is synced at once.
+    assert 100 < batch < 134
+    assert sizes == [4 * batch, 8 * batch, 12 * batch, 12 * batch]

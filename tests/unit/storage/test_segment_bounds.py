@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from shutil import rmtree
+from unittest.mock import Mock
 
 import pytest
 from log_support import NOW_MS, LogMaker, append, make_batch
 
-from penstock.storage.files import OsFilesystem, StorageError
+from penstock.storage.files import CorruptLogError, OsFilesystem, StorageError
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.segment import HINTS_MAX
 from penstock.storage.settings import LogSettings
+from penstock.storage.slices import limit_before
 from penstock.wire.records import read_header
 
 
@@ -84,3 +86,12 @@ def test_a_log_whose_directory_has_disappeared_accepts_nothing_more(logs: LogMak
     assert log.is_failed
     with pytest.raises(StorageError, match="has disappeared"):
         append(log, b"b")
+
+
+def test_what_lies_before_damage_can_be_read_and_damage_at_the_start_is_an_error() -> None:
+    error = CorruptLogError(Path("segment"), 100, "damaged")
+    segment = Mock(position_of=Mock(side_effect=error))
+    assert limit_before(segment, 5, 99) == 100
+    for start in (100, 101):
+        with pytest.raises(CorruptLogError):
+            limit_before(segment, 5, start)

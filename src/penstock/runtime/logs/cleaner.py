@@ -179,8 +179,7 @@ class Cleaner:
                     report = answer
                 elif partition.log is not log or not await self._swap(partition, answer, generation):
                     return False
-        if report is None:
-            return False
+        assert report is not None, "the report comes last"
         logger.info(
             "%s: compacted up to offset %d: %d of %d records kept, %d of %d bytes",
             partition.name,

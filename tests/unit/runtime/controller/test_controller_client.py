@@ -156,6 +156,7 @@ def test_a_controller_that_leads_again_gets_the_request_again(monkeypatch: pytes
             await asyncio.sleep(0.001)
         answers[-1].set_result(AllocateProducerIdsResponse(producer_id_start=7))
         assert (await asking).producer_id_start == 7
+        assert client._asked == set()
 
     monkeypatch.setattr(controller_client, "Peer", Peer)
     asyncio.run(asyncio.wait_for(check(), 10))

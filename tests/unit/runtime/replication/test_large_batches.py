@@ -127,6 +127,18 @@ def test_a_batch_of_many_records_is_checked_by_a_worker(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_a_batch_of_as_many_records_as_are_checked_at_once_needs_no_worker(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        world, workers = await world_with(shell)
+        now_ms = shell.env.now_ms()
+        batch = build_batch([Record(at, now_ms, None, b"") for at in range(INLINE_RECORDS_MAX)])
+        (row, *_) = rows_of(send_all(world, connection(), [batch], acks=1))
+        assert row.error_code == ErrorCode.NONE
+        assert not workers.asked
+
+    play(tmp_path, story)
+
+
 def send_all(world: World, client: Client, batches: list[bytes], acks: int = -1) -> Any:
     """One request with a batch for the same partition in each of several topic rows, and each twice."""
     data = [PartitionProduceData(0, batch) for batch in batches]

@@ -498,3 +498,23 @@ def test_logs_that_change_places_too_early_are_noticed(monkeypatch: pytest.Monke
     monkeypatch.setattr(DirectoryMoves, "_swap", early)
     with pytest.raises(AssertionError):
         crash_everywhere(lost_power=False)
+
+
+def test_a_log_whose_last_records_were_compacted_away_keeps_its_end_when_it_moves() -> None:
+    async def story() -> None:
+        world = World()
+        world.open(lost_power=False)
+        for _ in range(3):
+            world.append()
+        log = world.partition.log
+        # As if five more records had been appended, rolled and removed.
+        log.end_offset = 8
+        log.roll(1_000)
+        world.moves.alter(NAME, str(SECOND))
+        await asyncio.wait_for(world.settle(), 20)
+        moved = world.partition.log
+        assert moved.directory == SECOND / str(NAME)
+        assert (moved.start_offset, moved.end_offset, world.values()) == (0, 8, [0, 1, 2])
+        await world.env.close()
+
+    asyncio.run(story())
