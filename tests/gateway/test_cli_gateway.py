@@ -31,6 +31,14 @@ def test_port_in_use_is_reported_by_the_command(penstock_cluster: Cluster) -> No
     assert "--port" in done.stderr
 
 
+def test_mechanisms_of_librdkafka_alone_are_refused(penstock_cluster: Cluster) -> None:
+    kerberos = ("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanisms=GSSAPI")
+    done = run("-b", penstock_cluster.bootstrap_servers, *kerberos, "--port", "0", "--registry-port", "0")
+    assert done.returncode == 1
+    assert "sasl.mechanism is GSSAPI: use one of PLAIN" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_gateway_command_rejects_a_server_that_is_not_a_broker() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:

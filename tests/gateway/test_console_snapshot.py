@@ -26,8 +26,6 @@ class Wire:
     `leader` is the quorum's, None where it cannot be described.
     """
 
-    is_usable = False
-
     def __init__(self, named: int, leader: int | None) -> None:
         self._named, self._leader = named, leader
 

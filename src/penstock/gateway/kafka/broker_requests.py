@@ -1,7 +1,6 @@
 """Requests to brokers and operations on the cluster, with Penstock's own client; failures become Problems.
 
-It supports PLAIN, SCRAM and OAUTHBEARER. If the gateway is configured with a mechanism that only librdkafka supports,
-`BrokerWire` is not usable.
+It supports PLAIN, SCRAM and OAUTHBEARER; a gateway that is configured with another mechanism does not start.
 """
 
 from __future__ import annotations
@@ -42,15 +41,10 @@ class BrokerWire:
     """Sends requests to any broker that answers, or to particular ones."""
 
     def __init__(self, settings: GatewaySettings, credentials: Credentials | None = None) -> None:
-        """With `credentials` it signs in with those instead of the ones in the settings."""
-        self._refused = ""
-        self._peers: Peers | None = None
+        """With `credentials` it signs in with those instead of the ones in the settings. Raises Problem (501)."""
         self._signs_in = (settings, credentials)
         self._branches: set[BrokerWire] = set()
-        try:
-            self._peers = Peers(connection_settings(settings, credentials))
-        except ValueError as error:
-            self._refused = str(error)
+        self._peers = _make_peers(settings, credentials)
 
     def branch(self) -> BrokerWire:
         """A BrokerWire with the same credentials and connections of its own; it may be stopped before this one."""
@@ -68,20 +62,13 @@ class BrokerWire:
         self._signs_in = (settings, credentials)
         for branch in [*self._branches]:
             await branch.renew(settings, credentials)
-        old, self._peers = self._peers, Peers(connection_settings(settings, credentials))
-        if old is not None:
-            await old.close()
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether requests can be sent at all."""
-        return self._peers is not None
+        old, self._peers = self._peers, _make_peers(settings, credentials)
+        await old.close()
 
     @property
     def throttled_until(self) -> float:
         """Until when brokers delay requests, on the monotonic clock."""
-        own = self._peers.throttled_until if self._peers is not None else 0.0
-        return max(own, *(branch.throttled_until for branch in self._branches), 0.0)
+        return max([self._peers.throttled_until, *(branch.throttled_until for branch in self._branches)])
 
     async def run(
         self,
@@ -92,14 +79,14 @@ class BrokerWire:
     ) -> T:
         """Perform an operation on the cluster; raises Problem if it fails."""
         try:
-            return await self._usable_peers().run(operation, *arguments, **named)
+            return await self._peers.run(operation, *arguments, **named)
         except (Refused, NoAnswer, TimeoutError, ValueError) as error:
             raise problem_of(error) from None
 
     async def ask(self, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
         """Send a request to any broker that responds; raises Problem if none does."""
         try:
-            return await self._usable_peers().ask(request, timeout_ms=timeout_ms)
+            return await self._peers.ask(request, timeout_ms=timeout_ms)
         except NoAnswer as error:
             raise Problem(
                 50301, f"no broker answers: {error}", "check that the brokers are running", headers=RETRY_AFTER
@@ -107,13 +94,13 @@ class BrokerWire:
 
     async def ask_at(self, address: Address, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
         """Send a request to one broker. Raises NoAnswer."""
-        return await self._usable_peers().ask_at(address, request, timeout_ms=timeout_ms)
+        return await self._peers.ask_at(address, request, timeout_ms=timeout_ms)
 
     async def ask_each(
         self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
     ) -> dict[Address, Any]:
         """The responses of several brokers; those that do not respond are left out."""
-        return await self._usable_peers().ask_each(addresses, request, timeout_ms=timeout_ms)
+        return await self._peers.ask_each(addresses, request, timeout_ms=timeout_ms)
 
     async def ask_each_apart(
         self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
@@ -129,14 +116,15 @@ class BrokerWire:
         """Close all connections."""
         for branch in [*self._branches]:
             await self.prune(branch)
-        if self._peers is not None:
-            await self._peers.close()
+        await self._peers.close()
 
-    def _usable_peers(self) -> Peers:
-        if self._peers is None:
-            fix = "configure the gateway with SASL PLAIN or SCRAM"
-            raise Problem(50101, f"the gateway cannot send requests to brokers directly: {self._refused}", fix)
-        return self._peers
+
+def _make_peers(settings: GatewaySettings, credentials: Credentials | None) -> Peers:
+    try:
+        return Peers(connection_settings(settings, credentials))
+    except ValueError as error:
+        why = f"the gateway cannot connect to brokers with its settings: {error}"
+        raise Problem(50101, why, "configure it with SASL PLAIN, SCRAM or OAUTHBEARER") from None
 
 
 def check(code: int, message: str | None, what: str) -> None:

@@ -107,7 +107,7 @@ class ClusterSnapshots:
         return ClusterSnapshot(time.time_ns() // 1_000_000, controller, brokers, topics, notes)
 
     async def _find_silent(self) -> frozenset[int]:
-        if self._last is None or not self._wire.is_usable:
+        if self._last is None:
             return frozenset()
         node_ids = {broker.address: broker.node_id for broker in self._last.alive()}
         answers = await self._wire.ask_each(node_ids, ApiVersionsRequest(), timeout_ms=PROBE_TIMEOUT_MS)

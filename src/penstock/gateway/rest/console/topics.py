@@ -172,8 +172,6 @@ async def _sizes(
     snapshot: ClusterSnapshot, wire: BrokerWire, topic: str, partitions: int
 ) -> dict[tuple[int, int], int]:
     """Size in bytes by partition and broker, from the brokers that answer."""
-    if not wire.is_usable:
-        return {}
     node_ids = {broker.address: broker.node_id for broker in snapshot.alive()}
     request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, list(range(partitions)))])
     sizes: dict[tuple[int, int], int] = {}
