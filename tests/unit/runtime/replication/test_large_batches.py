@@ -127,11 +127,15 @@ def test_a_batch_of_many_records_is_checked_by_a_worker(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_a_batch_of_as_many_records_as_are_checked_at_once_needs_no_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{}, {"compression_type": "zstd"}])
+def test_a_batch_of_as_many_records_as_are_checked_at_once_needs_no_worker(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
     async def story(shell: TransactionShell) -> None:
-        world, workers = await world_with(shell)
+        world, workers = await world_with(shell, **settings)
         now_ms = shell.env.now_ms()
-        batch = build_batch([Record(at, now_ms, None, b"") for at in range(INLINE_RECORDS_MAX)])
+        records = [Record(at, now_ms, None, b"") for at in range(INLINE_RECORDS_MAX)]
+        batch = build_batch(records, compression=Compression.ZSTD if settings else Compression.NONE)
         (row, *_) = rows_of(send_all(world, connection(), [batch], acks=1))
         assert row.error_code == ErrorCode.NONE
         assert not workers.asked
