@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from unittest.mock import Mock, patch
 
 import pytest
 from controller_world import QUICK, ControllerWorld, play
@@ -256,6 +257,22 @@ def test_a_broker_with_intact_directories_returns_in_bounded_decisions(monkeypat
     play(scene, settings=CALM)
 
 
+def test_an_incarnation_that_was_replaced_while_it_registered_gets_no_session() -> None:
+    async def scene(world: ControllerWorld) -> None:
+        duties = world.controller._duties
+        assert duties is not None
+        await duties.begun.wait()
+        with patch.object(duties.heartbeats, "register", Mock(wraps=duties.heartbeats.register)) as register:
+            first = asyncio.ensure_future(world.controller.register_broker(world.registration(1)))
+            world.incarnations[1] = 2
+            second = asyncio.ensure_future(world.controller.register_broker(world.registration(1)))
+            epochs = await asyncio.gather(first, second)
+        assert world.image.brokers[1].epoch == epochs[1] > epochs[0]
+        assert register.call_count == 1
+
+    play(scene, settings=CALM)
+
+
 def test_a_broker_with_many_partitions_is_fenced_in_pieces_when_it_wants_to_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -322,7 +339,7 @@ def test_unclean_elections_only_where_a_topic_enables_them() -> None:
         assert answer.partition_result[0].error_code == ErrorCode.NONE
         assert world.state("careful").leader == 2
 
-    play(scene)
+    play(scene, settings=CALM)
 
 
 def test_an_unregistered_broker_is_forgotten() -> None:

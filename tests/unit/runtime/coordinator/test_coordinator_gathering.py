@@ -6,7 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from penstock.core.contract import Caller
+import pytest
+
+from penstock.core.contract import Caller, Effects, Reply
+from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.groups import Groups
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.offset_commit import (
@@ -80,3 +83,19 @@ def test_what_was_gathered_is_written_when_its_time_has_come(tmp_path: Path) -> 
         groups.close()
 
     play(tmp_path, story, {"group.coordinator.append.linger.ms": "10"})
+
+
+def test_a_request_to_a_shard_that_was_just_left_is_refused(tmp_path: Path) -> None:
+    async def story(shell: TransactionShell) -> None:
+        groups = await groups_of(shell)
+        (host,) = groups.coordinator.hosts()
+        joined, later = join(groups, "member-1"), asyncio.get_running_loop().create_future()
+        host.leave()
+        host.perform(Effects(replies=[Reply(later, "an answer")]))
+        for answer in (joined, later):
+            with pytest.raises(ApiError) as refused:
+                await answer
+            assert refused.value.code is ErrorCode.NOT_COORDINATOR
+        groups.close()
+
+    play(tmp_path, story, FOR_EVER)
