@@ -66,7 +66,7 @@ CASES: dict[str, tuple[list[Operation], set[str]]] = {
         sequence(*ABC, polls((0, 1), (3, 3))),
         {"lost-write", "unseen", "int-poll-skip"},
     ),
-    "lost-write, nobody polled so far": (sequence(*ABC, polls((0, 1), (1, 2))), {"unseen"}),
+    "lost-write, no poll so far": (sequence(*ABC, polls((0, 1), (1, 2))), {"unseen"}),
     "lost-write of a transaction of unknown fate that was seen": (
         sequence(
             (0, "info", "txn", [send(0, 0, 1), send(1, 0, 2)]),

@@ -357,7 +357,7 @@ def test_a_marker_must_not_end_the_next_transaction(state: ProducerState) -> Non
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     state.check_marker(marker_batch(112, epoch=3), marker)
     older = marker._replace(transaction_version=1)
-    # Version 1 names where the transaction began; whoever does not know is told.
+    # Version 1 names where the transaction began; a coordinator that does not know gets it in the refusal.
     state.check_marker(marker_batch(112, epoch=2), older)
     state.check_marker(marker_batch(112, epoch=2), older._replace(first_offset=111))
     with pytest.raises(MarkerRefused) as refused:

@@ -34,7 +34,7 @@ ENTRY_POINTS = {
     "penstock.api.document",
     "penstock.gateway.metrics_document",
 }
-# A file of these kinds holds text that somebody wrote.
+# A file of these kinds holds text written by hand.
 TEXT_SUFFIXES = {".py", ".pyi", ".pyx", ".md", ".toml", ".txt", ".yml", ".yaml", ".cfg", ".ini", ".c", ".h", ".sh", ""}
 FOREIGN = re.compile(
     r"(?<![\w./])/(?:work|root|home/\w+)/\w|(?://|@)[\w.-]*(?:registry|mirror|proxy|artifactory)[\w-]*\.(?!example)[a-z]+"
@@ -121,7 +121,7 @@ def test_handlers_open_with_their_versions() -> None:
         docstring = ast.get_docstring(tree(path)) or ""
         match = re.match(r"Versions? (\d+)(?:-(\d+))?\b", docstring)
         if match is None or int(match[2] or match[1]) != row.last_version:
-            wrong.append(f"{row.module}: serves up to {row.last_version}, says {docstring[:40]!r}")
+            wrong.append(f"{row.module}: serves up to {row.last_version}, its docstring is {docstring[:40]!r}")
     assert wrong == []
 
 

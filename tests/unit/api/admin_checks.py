@@ -90,7 +90,7 @@ def _check_metadata_extras(ask: Ask, world: World, version: int) -> None:
 def check_api_versions(ask: Ask, _: World, version: int) -> None:
     response = ask(ApiVersionsRequest("test", "1.0"), version)
     assert response.error_code == 0
-    # Nobody subscribes to clients' metrics here, so clients are not told to ask about it.
+    # There is no subscription to clients' metrics here, so clients are not advertised its API.
     listed = {key: versions for key, versions in ADVERTISED.items() if key not in TELEMETRY}
     assert {row.api_key: (row.min_version, row.max_version) for row in response.api_keys} == listed
     if version >= 3:

@@ -79,7 +79,7 @@ def kio_name(key: int) -> str:
 
 
 def await_coordinator(client: WireClient) -> None:
-    """The topic that groups live in is made when somebody first looks for its coordinator."""
+    """The topic that groups live in is created when a client first looks for its coordinator."""
     deadline = time.monotonic() + 10
     while client.call(FindCoordinatorRequest(coordinator_keys=["any"]), 4).coordinators[0].error_code:
         assert time.monotonic() < deadline

@@ -25,7 +25,7 @@ Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, ListGroupsResponse
 
 
 class World:
-    """A dispatcher with one API, and a clock that only moves when somebody moves it."""
+    """A dispatcher with one API, and a clock that only moves when the test moves it."""
 
     def __init__(self, handle: Handler, **options: Any) -> None:
         self.now = 1_000.0

@@ -37,7 +37,7 @@ class Context(NamedTuple):
 
 
 class World:
-    """A controller that answers what a test says, and a clock."""
+    """A controller that answers what a test sets, and a clock."""
 
     def __init__(self) -> None:
         self.time_ms = 1_000
@@ -96,7 +96,10 @@ def test_they_are_created_as_the_application_wants_them() -> None:
     [
         ({"app-c": ErrorCode.INVALID_REPLICATION_FACTOR}, {"app-c": "no room"}),
         ({"app-c": ErrorCode.TOPIC_ALREADY_EXISTS}, {}),
-        (ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads"), {"app-c": "nobody leads", "app-r": "nobody leads"}),
+        (
+            ApiError(ErrorCode.REQUEST_TIMED_OUT, "there is no leader"),
+            {"app-c": "there is no leader", "app-r": "there is no leader"},
+        ),
     ],
 )
 def test_failures_are_reported_and_not_retried_for_a_while(answer: Any, failures: dict[str, str]) -> None:
@@ -121,7 +124,7 @@ def test_failures_are_reported_and_not_retried_for_a_while(answer: Any, failures
 
 
 class Access:
-    """Lets its client do what a test says."""
+    """Lets its client do what a test allows."""
 
     def __init__(self, *rights: tuple[Operation, str]) -> None:
         self.is_on = True

@@ -76,7 +76,7 @@ def test_who_is_cancelled_before_the_first_step_leaves_nothing_behind() -> None:
             await task
 
     asyncio.run(scenario())
-    # A coroutine that nobody ran warns when it is collected, and warnings are errors.
+    # A coroutine that was never run warns when it is collected, and warnings are errors.
     gc.collect()
 
 

@@ -149,7 +149,7 @@ def test_the_broker_does_not_outlive_its_parent(tmp_path: Path) -> None:
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-        # An orphan that nobody has waited for yet still has its id, but is a zombie.
+        # An orphan that was not waited for yet still has its id, but is a zombie.
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (ProcessLookupError, FileNotFoundError):
         return False

@@ -35,7 +35,7 @@ def listening() -> Iterator[socket.socket]:
     listener.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets somebody else listen on a port that is held")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets another process listen on a port that is held")
 def test_a_held_port_is_for_the_process_that_was_given_it() -> None:
     held: list[socket.socket] = []
     (port,) = free_ports(1, random=Random(1), held=held)

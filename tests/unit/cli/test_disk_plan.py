@@ -1,4 +1,4 @@
-"""Where the replicas of a disk go when it is emptied, and what the doctor says of disks."""
+"""Where the replicas of a disk go when it is emptied, and what the doctor reports about disks."""
 
 from __future__ import annotations
 

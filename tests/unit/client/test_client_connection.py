@@ -99,7 +99,7 @@ def test_a_broker_that_does_not_report_its_versions_is_not_used() -> None:
 
 
 def speak(data: bytes) -> socket.socket:
-    """Something that listens, says this, and nothing more."""
+    """A listener that sends this, and nothing more."""
     server = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

@@ -45,7 +45,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class Pair:
-    """Two brokers of one topic with one partition; `leader` is what metadata says, `leads` who serves it."""
+    """Two brokers of one topic with one partition; `leader` is the one in the metadata, `leads` who serves it."""
 
     def __init__(self, one: ScriptedBroker, two: ScriptedBroker) -> None:
         self.brokers = {1: one, 2: two}

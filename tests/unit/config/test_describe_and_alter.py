@@ -263,7 +263,7 @@ def test_groups_and_subscriptions(scope: ConfigScope, name: str, value: str) -> 
 
 @pytest.mark.parametrize("scope", [ConfigScope.TOPIC, ConfigScope.GROUP, ConfigScope.CLUSTER])
 def test_settings_larger_than_every_node_can_read_are_rejected(scope: ConfigScope) -> None:
-    """Whoever owns a topic may change its settings, and a long value stopped the controller for half a minute."""
+    """The owner of a topic may change its settings, and a long value stopped the controller for half a minute."""
     long = ",".join(f"{number}:1" for number in range(40_000))
     many = [Alteration(f"setting.{number}", AlterOperation.SET, "1") for number in range(1_001)]
     for operations, said in (

@@ -1,4 +1,4 @@
-"""What a definition says of its setting's effect is so: one that acts is read somewhere, and no other is."""
+"""A definition's statement about its setting's effect is true: one that acts is read somewhere, and no other is."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class ClusterWorld:
     def assign(
         self, broker_id: int, directory: bytes, topic: str = "t", partition: int = 0, *, kept_records: bool = False
     ) -> ErrorCode:
-        """A broker says where its replica lies."""
+        """A broker reports where its replica lies."""
         rows = [AssignReplicasToDirsRequestPartitionData(partition, kept_records)]
         topics = [AssignReplicasToDirsRequestTopicData(self.image.topics[topic].topic_id, rows)]
         wanted = [AssignReplicasToDirsRequestDirectoryData(directory, topics)]

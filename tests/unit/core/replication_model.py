@@ -20,7 +20,7 @@ NOBODY = -1
 
 
 class Entry(NamedTuple):
-    """One record: the epoch that wrote it, and what it says."""
+    """One record: the epoch that wrote it, and its value."""
 
     epoch: int
     value: int

@@ -101,7 +101,7 @@ def test_which_replicas_are_throttled() -> None:
 def test_a_consumer_is_sent_to_the_furthest_in_sync_replica_of_its_rack() -> None:
     racks = {1: "east", 2: "west", 3: "west", 4: "west"}
     state = LeaderState(1, 0, (1, 2, 3, 4), (1, 2, 3), 100, 0, now_ms=0)
-    assert choose_replica(state, racks, "west", 10) is None, "nobody has shown anything yet"
+    assert choose_replica(state, racks, "west", 10) is None, "no replica has shown anything yet"
     state.fetched(2, 50, 1, start_offset=0)
     state.fetched(3, 60, 1, start_offset=20)
     state.fetched(4, 99, 1, start_offset=0)

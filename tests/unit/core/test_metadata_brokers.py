@@ -95,7 +95,7 @@ def test_a_late_registration_of_an_earlier_process_does_not_replace_a_living_one
     assert (world.image.brokers[1].epoch, world.image.brokers[1].fenced) == (second, False)
     assert world.heartbeat(1).is_fenced is False
     world.heartbeats.forget(1)
-    assert world.register(1) > second, "nobody else is alive"
+    assert world.register(1) > second, "no other broker is alive"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who leads when brokers go and come: stories in which every line says what the partition is after a step."""
+"""Who leads when brokers go and come: stories in which every line shows the partition after a step."""
 
 from __future__ import annotations
 

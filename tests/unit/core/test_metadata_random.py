@@ -1,9 +1,8 @@
 """Brokers die and return, cleanly and not, replicas move, and no committed record is ever missing on a leader.
 
-The model has one log a replica. Records are committed when every in-sync replica has them, there are enough, and nobody
-else is eligible; a leader that has enough asks the controller to forget who is. A
-broker that stops uncleanly comes back without some of what it had not synced. The controller under test sees none of
-this: it elects.
+The model has one log a replica. Records are committed when every in-sync replica has them, there are enough, and no
+other replica is eligible; a leader that has enough requests the controller to forget who is. A broker that stops
+uncleanly comes back without some of what it had not synced. The controller under test sees none of this: it elects.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class Model:
         self.world.start(broker_id, clean=clean)
 
     def report(self) -> None:
-        """A heartbeat. A broker that wants to shut down says so until it may."""
+        """A heartbeat. A broker that wants to shut down requests it until it may."""
         broker_id = self.some_broker(down=False)
         if broker_id is not None:
             self.heartbeat(broker_id, self.image.brokers[broker_id].in_controlled_shutdown)
@@ -234,7 +233,7 @@ class Model:
             self.clean_elections += 1
             assert log[: len(committed)] == committed, f"{key}: {new.leader} lacks committed records"
         else:
-            # Nobody was left that surely has everything; the last leader is the best there is.
+            # No replica was left that surely has everything; the last leader is the best there is.
             assert safe == set(), f"{key}: {new.leader} leads"
             assert new.leader_recovery_state == RECOVERING
             assert new.leader in (*old.last_known_leader_replicas, old.leader)

@@ -254,7 +254,7 @@ class World:
     def leader(self) -> FakeNode:
         leading = [node for node in self.nodes.values() if node.quorum is not None and node.quorum.is_leader]
         newest = max(leading, key=lambda node: node.quorum.epoch if node.quorum else 0, default=None)
-        assert newest is not None, "nobody leads"
+        assert newest is not None, "there is no leader"
         return newest
 
 
@@ -375,7 +375,7 @@ def test_a_vote_in_an_epoch_that_was_known_before_is_remembered() -> None:
     granted = node.quorum.step(Received(3, VoteRequest(5, 3, LogEnd(1, 0), pre_vote=False)), 0)
     assert isinstance(granted.reply, VoteResponse)
     assert granted.reply.granted
-    assert granted.persist == Election(5, -1, 3), "after a crash it could vote for somebody else"
+    assert granted.persist == Election(5, -1, 3), "after a crash it could vote for another candidate"
 
 
 def test_a_fetch_in_an_old_epoch_is_refused_with_the_new_one() -> None:
@@ -441,7 +441,7 @@ def test_a_follower_that_loses_its_connection_sounds_out_the_others_within_momen
         (2, True),
         (3, True),
     }
-    # The others still hear from the leader: back to fetching, and nobody was disturbed.
+    # The others still hear from the leader: back to fetching, and no node was disturbed.
     quorum.step(Received(2, VoteResponse(5, 2, False, pre_vote=True)), 1_400)
     assert quorum.role is Role.FOLLOWER
     assert quorum.epoch == 5

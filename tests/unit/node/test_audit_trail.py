@@ -103,7 +103,7 @@ def test_without_it_there_is_no_topic(tmp_path: Path) -> None:
         assert client.call(asked, 9).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class Somebody:
+class ScriptedClient:
     """A client, as the trail knows it."""
 
     principal, host, listener_name, client_id = "User:eve", "10.0.0.7", "CLIENTS", "evil"
@@ -125,7 +125,7 @@ def test_events_that_cannot_be_written_wait_and_dropped_ones_are_reported() -> N
 
         audit.start(write)
         for _ in range(100):
-            audit.denied(Somebody(), Operation.WRITE, ResourceType.TOPIC, "orders")
+            audit.denied(ScriptedClient(), Operation.WRITE, ResourceType.TOPIC, "orders")
         for _ in range(5):
             audit._add(AuditEvent(EventType.CHANGE))
         # Its task has tried, and goes on trying.
@@ -154,16 +154,16 @@ def test_a_forwarded_request_is_recorded_by_the_broker_that_forwarded_it() -> No
     names = [f"t{number}" for number in range(CHANGES_MAX + 7)]
     request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])
     response = CreateTopicsResponse(topics=[CreatableTopicResult(name) for name in names])
-    forwarded = Somebody()
+    forwarded = ScriptedClient()
     forwarded.is_forwarded = True
     audit.changed(forwarded, ApiKey.CREATE_TOPICS, request, response)
     audit.denied(forwarded, Operation.WRITE, ResourceType.TOPIC, "t")
     assert audit.waiting == 0
     # One request does not fill the trail.
-    audit.changed(Somebody(), ApiKey.CREATE_TOPICS, request, response)
+    audit.changed(ScriptedClient(), ApiKey.CREATE_TOPICS, request, response)
     assert audit.waiting == CHANGES_MAX + 1
     # Denied changes are told by their responses, which know what they were about.
-    changing = Somebody()
+    changing = ScriptedClient()
     changing.api_key = ApiKey.CREATE_TOPICS
     audit.denied(changing, Operation.CREATE, ResourceType.TOPIC, "t")
     assert audit.waiting == CHANGES_MAX + 1
@@ -174,7 +174,7 @@ def test_on_request_the_trail_is_in_the_log(caplog: pytest.LogCaptureFixture) ->
         env = SystemEnv()
         audit = AuditTrail(env, 3, 10, is_on=False, logs=True)
         audit.start()
-        audit.sign_in_refused(Somebody(), "PLAIN", "eve", "wrong password")
+        audit.sign_in_refused(ScriptedClient(), "PLAIN", "eve", "wrong password")
         await audit.stop()
         await env.close()
 

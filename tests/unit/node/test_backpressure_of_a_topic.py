@@ -55,7 +55,7 @@ def test_producers_wait_for_a_group_that_lags(tmp_path: Path) -> None:
         client.call(CreateTopicsRequest([CreatableTopic("slow", 1, 1, (), configs), CreatableTopic("free", 1, 1)]), 7)
         for _ in range(30):
             client.produce("slow", batch_of(b"x"))
-        # Nobody has committed anything, so nobody is known to lag.
+        # No group has committed anything, so none is known to lag.
         assert throttle_ms(node.address, "slow") == 0
         commit(client, 5)
         wait_for(lambda: throttle_ms(node.address, "slow") == 400)

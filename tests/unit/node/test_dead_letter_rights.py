@@ -18,7 +18,7 @@ LITERAL, ALLOW = 3, 3
 
 
 def only_for_others(client: WireClient, kind: ResourceType, name: str, operation: Operation) -> None:
-    """Somebody else gets a right, and so nobody has it by default any more."""
+    """Another user gets a right, and so no user has it by default any more."""
     entry = AclCreation(kind, name, LITERAL, "User:other", "*", operation, ALLOW)
     (answer,) = client.call(CreateAclsRequest([entry]), 3).results
     assert answer.error_code == 0, answer.error_message
@@ -34,7 +34,7 @@ def test_only_brokers_write_to_a_topic_that_takes_dead_letters(tmp_path: Path) -
             only_for_others(client, ResourceType.TOPIC, name, Operation.WRITE)
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         until(lambda: client.produce("orders", batch_of([b"x"])).error_code == denied)
-        # Everybody has the right of brokers here, until somebody else gets it.
+        # Every user has the right of brokers here, until another one gets it.
         assert client.produce("dlq.jobs", batch_of([b"x"])).error_code == 0
         only_for_others(client, ResourceType.CLUSTER, "kafka-cluster", Operation.CLUSTER_ACTION)
         until(lambda: client.produce("dlq.jobs", batch_of([b"x"])).error_code == denied)

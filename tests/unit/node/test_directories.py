@@ -230,7 +230,7 @@ FUTURE = "orders-0.0123456789abcdef0123456789abcdef-future"
         (("data/orders-0", "more/orders-0"), []),
         (("data/orders-0", f"more/{FUTURE}"), ["data"]),
         (("more/orders-0", f"data/{FUTURE}"), ["data"]),
-        # The replica may have been in the directory that failed, before somebody took it out.
+        # The replica may have been in the directory that failed, before it was removed.
         ((f"data/{FUTURE}",), []),
         ((f"more/{FUTURE}",), []),
     ],

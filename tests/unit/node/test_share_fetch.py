@@ -246,7 +246,7 @@ def test_the_records_of_a_member_that_goes_come_back(world: World) -> None:
     one.client.close()
     _, response = two.client.receive(waiting, 2)
     assert [tuple(row) for row in response.responses[0].partitions[0].acquired_records] == [(0, 1, 2)]
-    # A member that says goodbye gives back what it has not acknowledged.
+    # A member that closes its session gives back what it has not acknowledged.
     two.epoch = -1
     assert two.say(0, 0, ACCEPT) == 0
     assert three.acquired() == [(1, 1, 3)]
@@ -463,8 +463,8 @@ def test_sessions_have_epochs_and_belong_to_members(world: World) -> None:
     assert (
         one.client.call(request._replace(share_session_epoch=0), 2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
     )
-    nobody = request._replace(member_id="")
-    assert one.client.call(nobody, 2).error_code == ErrorCode.INVALID_REQUEST
+    nameless = request._replace(member_id="")
+    assert one.client.call(nameless, 2).error_code == ErrorCode.INVALID_REQUEST
     missing = _fetch(one)._replace(topics=[FetchTopic(uuid4().bytes, [FetchPartition(0)])])
     response = one.client.call(missing, 2)
     assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID

@@ -36,7 +36,7 @@ def batch(schema_id: int) -> memoryview:
 
 
 class Registry:
-    """Stands in for the client; ids are answered when a test says so."""
+    """Stands in for the client; ids are answered when a test decides."""
 
     def __init__(self) -> None:
         self.known: dict[int, Registered] = {}

@@ -1,4 +1,4 @@
-"""A connection with a transport and a session that do what a test says: frames in, replies out, limits in between."""
+"""A connection with a transport and a session that do what a test sets: frames in, replies out, limits in between."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class World:
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
 
     def receive(self, data: bytes, piece: int = SCRATCH_BYTES) -> None:
-        """Deliver bytes as a loop would, as many at a time as fit or as `piece` says."""
+        """Deliver bytes as a loop would, as many at a time as fit or as `piece` allows."""
         while data:
             assert self.transport.reading, "bytes were delivered to a paused connection"
             buffer = self.connection.get_buffer(-1)
@@ -303,7 +303,7 @@ async def test_large_requests_are_read_within_the_memory_of_the_process() -> Non
     assert first.replies == [large[4:]]
     assert second.transport.reading
     assert not third.transport.reading
-    # Whoever waits and goes away is forgotten, and whoever is read and goes away makes room.
+    # A connection that waits and closes is forgotten, and one that is served and closes makes room.
     third.connection.connection_lost(None)
     second.connection.connection_lost(None)
     assert fourth.transport.reading

@@ -1,4 +1,4 @@
-"""What a recovery says that it removed."""
+"""What a recovery reports that it removed."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def test_a_boot_marker_counts_until_the_machine_starts_again(tmp_path: Path) -> 
     write_boot_marker(DISK, tmp_path, "monday", begun)
     assert read_boot_marker(DISK, tmp_path, "monday") == begun
     write_boot_marker(DISK, tmp_path, "", BootMarker(8, is_checked=True))
-    assert read_boot_marker(DISK, tmp_path, "") is None, "nobody can tell whether the machine went on"
+    assert read_boot_marker(DISK, tmp_path, "") is None, "whether the machine kept running is unknown"
     for damaged in (
         bytes(40),
         b"[]",

@@ -79,7 +79,7 @@ def is_our_own(field: schema.Field) -> bool:
 
 
 def unset(field: schema.Field) -> st.SearchStrategy[Any]:
-    """What a field has that nobody sets."""
+    """The value of a field that is not set."""
     return st.just(() if field.array else field.default)
 
 

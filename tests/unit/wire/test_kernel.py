@@ -134,7 +134,7 @@ def test_header_keys_that_are_not_text_are_still_read(kernel: ModuleType) -> Non
 
 
 def outcome(kernel: ModuleType, body: bytes, count: int) -> list[Any]:
-    """Everything a kernel says about a body, errors in their words."""
+    """Everything a kernel returns about a body, errors as their texts."""
     said: list[Any] = []
     for call in (
         lambda: kernel.validate_records(body, count, require_keys=True),

@@ -101,7 +101,7 @@ class LagSource:
             try:
                 response: DescribeLagResponse = self._client.ask_at(broker.address, DescribeLagRequest(names))
             except NoAnswer:
-                # A broker that has answered before is a Penstock broker with a problem, and is asked again.
+                # A broker that has answered before is a Penstock broker with a problem, and is queried again.
                 self._strangers |= {broker.node_id} - self._acquainted
                 continue
             self._acquainted.add(broker.node_id)

@@ -298,7 +298,7 @@ class Consumer(Closing, Generic[V]):
             self.seek(topic, partition, committed.get((topic, partition), self._start))
 
     def pause(self, *partitions: Partition) -> None:
-        """Stop reading these partitions, or all, while staying a member of the group; `poll` must go on.
+        """Stop reading these partitions, or all, while staying a member of the group; keep calling `poll`.
 
         >>> with Consumer() as consumer:
         ...     consumer.subscribe(["orders"])

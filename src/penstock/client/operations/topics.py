@@ -58,7 +58,7 @@ class Topic:
     partitions: tuple[Partition, ...]
     internal: bool
     topic_id: str = ""
-    # What the client may do with it; None unless this was asked for.
+    # What the client may do with it; None unless this was requested.
     operations: tuple[AccessOperation, ...] | None = None
 
     @property

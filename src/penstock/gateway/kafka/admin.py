@@ -103,7 +103,7 @@ class Admin:
     def _asked(self, topic: str, done: asyncio.Task[TopicPartitions]) -> None:
         if self._asking.get(topic) is done:
             del self._asking[topic]
-        # There may be nobody waiting for the result; the next caller looks it up again and gets the error.
+        # There may be no caller waiting for the result; the next caller looks it up again and gets the error.
         if not done.cancelled():
             done.exception()
 

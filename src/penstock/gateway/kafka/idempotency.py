@@ -94,7 +94,7 @@ class IdempotencyKeys(Generic[Answer]):
                 self._known.pop((scope, key))
             if isinstance(error, Exception):
                 entry.answer.set_exception(error)
-                # There may be nobody waiting for it, and the caller gets the error anyway.
+                # There may be no request waiting for it, and the caller gets the error anyway.
                 entry.answer.exception()
             else:
                 entry.answer.cancel()

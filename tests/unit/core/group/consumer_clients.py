@@ -186,8 +186,8 @@ class OldClient:
                 self.must_join = self.must_join or self.owned != self.told
 
     def _sync(self, members: Sequence[JoinGroupResponseMember]) -> None:
-        """Ask for the assignment. Who leads a classic group hands partitions out in turns; what belongs to somebody
-        else yet is held back until the next rebalance.
+        """Request the assignment. The leader of a classic group hands partitions out in turns; what belongs to another
+        member yet is held back until the next rebalance.
         """
         owners = {
             (row.topic, partition): member.member_id

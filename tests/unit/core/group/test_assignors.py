@@ -173,7 +173,7 @@ def test_uniform_leaves_the_odd_partition_with_who_has_it() -> None:
 def test_uniform_balances_overlapping_subscriptions_by_a_chain() -> None:
     """Only b reads both topics: it must pass on one of topic 2 to take one of topic 1 from a.
 
-    That x has the most and nobody to give it to does not keep the others from balancing.
+    That x has the most and no member to give it to does not keep the others from balancing.
     """
     spec = group(
         {"a": {1}, "b": {1, 2}, "c": {2}, "x": {3}},

@@ -92,7 +92,7 @@ def test_a_leader_is_a_member_that_has_joined_again() -> None:
     assert not group().elect_joined_leader()
     members = group("a", "b", "c")
     assert members.leader == "a"
-    assert not members.elect_joined_leader(), "nobody has joined"
+    assert not members.elect_joined_leader(), "no member has joined"
     members.park_join(members.members["b"], 1)
     members.park_join(members.members["c"], 2)
     assert (members.elect_joined_leader(), members.leader) == (True, "b")

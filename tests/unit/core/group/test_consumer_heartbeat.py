@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: what is refused, what an answer says, and what is written."""
+"""ConsumerGroupHeartbeat: what is refused, what a response contains, and what is written."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_what_a_member_never_reported_is_not_taken_for_revoked(world: ConsumerWo
     assert asked.assignment is not None
     assert len(asked.assignment.topic_partitions[0].partitions) == 1, "it is asked to revoke the other one"
     waiting = beat(world, ConsumerGroupHeartbeatRequest(GROUP, "b", b.member_epoch))
-    assert waiting.assignment is None, "nobody has given anything up"
+    assert waiting.assignment is None, "no member has revoked anything"
     kept = asked.assignment.topic_partitions
     beat(world, ConsumerGroupHeartbeatRequest(GROUP, "a", asked.member_epoch, topic_partitions=kept))
     given = beat(world, ConsumerGroupHeartbeatRequest(GROUP, "b", b.member_epoch))

@@ -7,10 +7,10 @@ After every event:
 - a coordinator that knows only the log has the groups as they were last recorded, and exactly the same offsets, whether
   it replays every record, the newest of every key, or has the offsets loaded as bytes;
 - an offset changes only by a commit that was accepted, and a commit is accepted only from a present member in the
-  present generation, or from nobody in particular while the group is empty;
+  present generation, or from no particular member while the group is empty;
 - timers belong to what there is: a session to a member or to one who was given an id, a join phase to a group that
-  prepares a rebalance, a sync phase to a generation that somebody has not asked about yet; and whoever must not be
-  waited for without end has one;
+  prepares a rebalance, a sync phase to a generation that a member has not synced yet; and a member that must not
+  be waited for without end has one;
 - what a group counts is what there is to count.
 
 When all clients fall silent, every request gets its answer, every group becomes empty, and no timer is left.
@@ -324,7 +324,7 @@ class GroupMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         self.world.advance(SILENCE_MS)
-        assert not self.world.tokens_open, "somebody still waits"
+        assert not self.world.tokens_open, "a request still waits"
         assert not self.world.timers, "a timer is left"
         for group in GROUPS:
             live = self._live(group)

@@ -169,7 +169,7 @@ def test_partitions_a_cooperative_member_has_not_revoked_are_not_reassigned() ->
     member = world.group().members[old]
     assert member.state is MemberState.UNREVOKED_PARTITIONS
     assert member.pending_revocation == {world.topics.ids["t"]: frozenset({1, 2, 3})}
-    # It says that it has let go when it joins again.
+    # It reports the revocation when it joins again.
     old_join(world, old, metadata=subscription(["t"], {"t": [0]}), protocol="cooperative-sticky")
     assert world.shown(new_beat(world, "n", 2).assignment.topic_partitions) == "t/2,3"
 
@@ -177,9 +177,9 @@ def test_partitions_a_cooperative_member_has_not_revoked_are_not_reassigned() ->
 def test_an_expired_classic_member_that_still_claims_partitions_is_not_taken_for_a_new_one() -> None:
     world = make_world()
     new_join(world)
-    token = old_join(world, "somebody", metadata=subscription(["t"], {"t": [1]}))
+    token = old_join(world, "another", metadata=subscription(["t"], {"t": [1]}))
     assert world.responses.pop(token).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    token = old_join(world, "somebody", metadata=subscription(["t"]))
+    token = old_join(world, "another", metadata=subscription(["t"]))
     assert world.responses.pop(token).error_code == ErrorCode.NONE
 
 

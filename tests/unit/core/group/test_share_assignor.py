@@ -1,4 +1,4 @@
-"""The `simple` assignor: nobody without a partition, no partition without a member, and little that moves."""
+"""The `simple` assignor: no member without a partition, no partition without a member, and little that moves."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_sets_of_partitions() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_log_alone_gives_the_same_group(seed: int) -> None:
-    """Random members, topics and failovers; whoever reads the log, compacted or not, sees the same group."""
+    """Random members, topics and failovers; reading the log, compacted or not, gives the same group."""
     random = Random(seed)
     world = ShareWorld(GroupSettings(share_max_size=5), seed, t=2, u=1)
     epochs: dict[str, int] = {}

@@ -100,7 +100,7 @@ class Streams:
             if kind == "leave":
                 self.ask(StreamsGroupHeartbeatRequest(GROUP, client.name, -1))
             else:
-                # Nobody else hears of it before its session is over.
+                # No other member learns of it before its session is over.
                 self.world.advance(46_000)
                 self.clients.clear()
 

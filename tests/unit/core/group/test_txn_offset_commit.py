@@ -167,7 +167,7 @@ def test_who_names_a_member_must_be_it() -> None:
     assert error(member_id=member_id, generation_id=1) == ErrorCode.NONE
     assert error(member_id=member_id, generation_id=0) == ErrorCode.ILLEGAL_GENERATION
     assert error(member_id="other", generation_id=1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert error() == ErrorCode.NONE, "older producers name nobody"
+    assert error() == ErrorCode.NONE, "older producers name no member"
 
 
 @pytest.mark.parametrize("commits", [True, False])

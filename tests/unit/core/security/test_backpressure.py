@@ -28,7 +28,7 @@ def test_the_slowest_group_counts_and_what_is_not_known_does_not() -> None:
     progress.heard("c", {("t", 1): 1}, 1000)
     assert progress.slowest(here, ["a", "b", "c"], 1000, 5000) == 50
     assert progress.slowest(here, ["a"], 1000, 5000) == 70
-    # What was heard too long ago holds nobody back.
+    # Progress that was reported too long ago delays no produce.
     assert progress.slowest(here, ["a", "b"], 5001, 5000) == 50
     assert progress.slowest(here, ["a", "b"], 6001, 5000) is None
     progress.keep(["a"])

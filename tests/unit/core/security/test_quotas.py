@@ -1,4 +1,4 @@
-"""Quotas: whose applies, how rates are measured, and how long somebody waits."""
+"""Quotas: whose applies, how rates are measured, and how long a client waits."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_no_owner_keeps_all_others_out() -> None:
     sessions, takers = ShareSessions(8), SessionlessMembers(8)
 
     def count(owner: str | None) -> tuple[int, int]:
-        """How many more of each somebody gets."""
+        """How many more of each an owner gets."""
         opened = taken = 0
         with suppress(ApiError):
             while True:

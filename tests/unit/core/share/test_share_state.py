@@ -85,7 +85,7 @@ def test_earlier_leaders_and_state_epochs_are_fenced() -> None:
     assert log.read(4).error is ErrorCode.NONE
     assert log.shard.summary(KEY).state.leader_epoch == 4
     assert len(log.records) == 2
-    # Somebody who does not lead only looks.
+    # A reader that does not lead only looks.
     assert log.read().error is ErrorCode.NONE
     assert len(log.records) == 2
     assert log.read(3).error is ErrorCode.FENCED_LEADER_EPOCH

@@ -183,7 +183,7 @@ class Chaos:
         )
 
     def issue(self, ledger: Ledger, identity: ProducerIdentity) -> None:
-        assert 0 <= identity.producer_epoch < EPOCH_MAX, "the last epoch is nobody's"
+        assert 0 <= identity.producer_epoch < EPOCH_MAX, "no producer has the last epoch"
         if identity not in ledger.issued:
             ledger.issued.append(identity)
 
@@ -222,7 +222,7 @@ class Chaos:
             ledger.marked.clear()
 
     def is_decided(self, markers: Markers) -> None:
-        """Markers come only for what the log says, and always the same way."""
+        """Markers come only for what the log contains, and always the same way."""
         ledger = self.ledgers[markers.transactional_id]
         ledger.due = markers
         ledger.marked.clear()
@@ -233,7 +233,7 @@ class Chaos:
 
     def check(self) -> None:
         replayed = self.world.replayed()
-        assert replayed._transactions == self.world.shard._transactions, "the log says something else"
+        assert replayed._transactions == self.world.shard._transactions, "the log contains something else"
         for name, ledger in self.ledgers.items():
             if ledger.states:
                 assert self.world.shard._transactions[name] == ledger.states[-1]

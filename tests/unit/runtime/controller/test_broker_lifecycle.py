@@ -68,7 +68,7 @@ def test_registers_once_the_session_of_its_predecessor_is_over(monkeypatch: pyte
     [
         (BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID), "belong to cluster c"),
         (BrokerRegistrationResponse(error_code=ErrorCode.INVALID_REGISTRATION), "INVALID_REGISTRATION"),
-        (ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads"), "nobody leads"),
+        (ApiError(ErrorCode.REQUEST_TIMED_OUT, "there is no leader"), "there is no leader"),
     ],
 )
 def test_says_why_it_may_not_join(outcome: Any, said: str) -> None:
@@ -100,7 +100,7 @@ def test_is_active_once_unfenced_and_survives_silence() -> None:
 
     def beat(request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         if len(controller.heartbeats) == 2:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads")
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "there is no leader")
         return BrokerHeartbeatResponse(is_fenced=request.current_metadata_offset < 3)
 
     controller.beat = beat
@@ -136,13 +136,13 @@ def test_leaves_when_it_is_released_or_its_patience_ends(released: bool) -> None
 
 
 def test_leaves_at_once_when_no_controller_is_left() -> None:
-    """All nodes of a cluster stop at the same time: the last one finds nobody who could release it."""
+    """All nodes of a cluster stop at the same time: the last one finds no controller that could release it."""
     controller = Controller()
     controller.registrations = [BrokerRegistrationResponse(broker_epoch=3)]
 
     def beat(request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         if request.want_shut_down:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads")
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "there is no leader")
         return BrokerHeartbeatResponse(is_fenced=False)
 
     controller.beat = beat

@@ -223,7 +223,7 @@ def test_what_many_partitions_need_is_done_in_bounded_decisions(monkeypatch: pyt
             await world.beat(3)
             await asyncio.sleep(0)
         assert max(world.quorum.batches) <= 11
-        assert world.image.leader_counts[-1] == 60, "nobody else has what was on 1 and 2"
+        assert world.image.leader_counts[-1] == 60, "no other replica has what was on 1 and 2"
         world.quorum.batches.clear()
         world.incarnations[2] = 2
         request = world.registration(2, previous_broker_epoch=world.epochs[2])

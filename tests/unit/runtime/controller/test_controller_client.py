@@ -21,7 +21,7 @@ REQUEST = AllocateProducerIdsRequest(broker_id=1)
 
 
 class Quorum:
-    """A quorum that leads where the test says."""
+    """A quorum that leads where the test decides."""
 
     def __init__(self, leader_id: int = -1, is_leader: bool = False) -> None:
         self.leader_id = leader_id
@@ -132,7 +132,7 @@ def test_creates_topics_and_tries_again_where_a_topic_met_no_controller(monkeypa
 
 
 def test_a_controller_that_leads_again_gets_the_request_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its machine lost power and is back: it knows nothing of the first request, and nobody closed the connection."""
+    """Its machine lost power and is back: it knows nothing of the first request, and the connection was not closed."""
     answers: list[asyncio.Future[Any]] = []
 
     class Peer:

@@ -20,7 +20,7 @@ GONE = ApiError(ErrorCode.NOT_CONTROLLER, "node 2 is")
 
 
 class Quorum:
-    """Commits when the test says so."""
+    """Commits when the test decides."""
 
     def __init__(self) -> None:
         self.image = Image()

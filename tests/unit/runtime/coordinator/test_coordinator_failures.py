@@ -1,4 +1,4 @@
-"""What a coordinator decided and could not write: nobody reads it, and nothing is deleted because of it."""
+"""What a coordinator decided and could not write: no client reads it, and nothing is deleted because of it."""
 
 from __future__ import annotations
 

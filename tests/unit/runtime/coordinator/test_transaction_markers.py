@@ -405,7 +405,7 @@ def rows(request: WriteTxnMarkersRequest) -> list[WritableTxnMarkerTopic]:
 
 
 class Replica:
-    """A partition whose markers are committed when the test says so; `open` is whether a transaction is."""
+    """A partition whose markers are committed when the test decides; `open` is whether a transaction is."""
 
     def __init__(self, name: TopicPartition) -> None:
         self.name = name

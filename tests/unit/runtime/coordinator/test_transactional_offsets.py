@@ -128,7 +128,7 @@ def test_the_later_commit_holds_whichever_transaction_ended_first(tmp_path: Path
         assert await seen(groups) == 9
         groups.close()
         groups = await groups_of(shell)
-        assert await seen(groups) == 9, "the log says the same to whoever loads it"
+        assert await seen(groups) == 9, "loading the log gives the same"
         groups.close()
 
     play(tmp_path, story)

@@ -36,7 +36,7 @@ FIRST_VERSION, SECOND_VERSION = 11, 12
 
 
 class Coordinator:
-    """Answers when the test says so."""
+    """Answers when the test decides."""
 
     def __init__(self) -> None:
         self.questions: list[tuple[TopicPartition, bool]] = []

@@ -18,7 +18,7 @@ from penstock.wire.records import Record, build_batch, split_batches
 
 
 class SlowDisk:
-    """An Env whose blocking work ends when the test says."""
+    """An Env whose blocking work ends when the test decides."""
 
     def __init__(self) -> None:
         self.time_ms = 0
@@ -150,7 +150,7 @@ def test_a_sync_requested_while_one_runs_follows_it(tmp_path: Path) -> None:
         assert world.log.flushed_offset == 1, "the first sync began before the second record came"
         await world.env.finish()
         assert world.log.flushed_offset == 2
-        assert not world.env.work, "nobody asked for a third"
+        assert not world.env.work, "a third was not requested"
 
     asyncio.run(check())
 
@@ -217,7 +217,7 @@ def test_a_sync_that_finds_a_file_gone_fails_the_log_and_those_who_wait(tmp_path
         world = World(tmp_path)
         world.write()
         world.log.roll(0)
-        # Its descriptors went to other logs, and somebody removed the file before it was opened again.
+        # Its descriptors went to other logs, and the file was removed before it was opened again.
         world.log.close_files()
         (tmp_path / "00000000000000000000.log").unlink()
         waiting, barrier = world.append(), world.sync.barrier()

@@ -319,7 +319,7 @@ class World:
         return (one, other) in self.cuts
 
     def cut(self, *isolated: int) -> None:
-        """Nobody among these hears anybody else, or is heard."""
+        """Cut each of these off from all others, in both directions."""
         self.cuts = {
             (one, other): None for one in self.nodes for other in self.nodes if (one in isolated) != (other in isolated)
         }

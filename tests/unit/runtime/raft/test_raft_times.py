@@ -22,7 +22,7 @@ VOTE = VoteRequest(1, 1, LogEnd(0, 0), pre_vote=False)
 
 
 class SilentEnv:
-    """A world in which nobody answers."""
+    """A world in which no peer answers."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -89,7 +89,7 @@ def test_a_lost_fetch_is_sent_again_after_the_retry_backoff(loop: VirtualLoop, r
         nonlocal sent
         sent += 1
         answer = loop.create_future()
-        answer.set_exception(PeerLost("nobody is there"))
+        answer.set_exception(PeerLost("no peer is there"))
         return answer
 
     def read_reply(answer: asyncio.Future[Any], _: Any) -> None:

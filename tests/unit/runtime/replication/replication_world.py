@@ -238,7 +238,7 @@ class Cluster:
         self.commit(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **changes))
 
     def alter(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """What the controller says to a proposal."""
+        """The controller's response to a proposal."""
         self.proposals.append(request)
         row = request.topics[0].partitions[0]
         state = self.state

@@ -129,7 +129,7 @@ def test_a_leader_serves_no_damage_and_hands_over_and_is_replicated_anew(tmp_pat
         await until(lambda: cluster.state.leader != 1)
         leader = cluster.brokers[cluster.state.leader]
         await until(lambda: leader.partition.is_leader and set(cluster.state.in_sync_replicas) == {1, 2, 3})
-        assert one.values() == two.values() == three.values() == VALUES, "nobody has lost anything"
+        assert one.values() == two.values() == three.values() == VALUES, "no replica has lost anything"
         (stray,) = strays(one)
         assert (stray / segment(one).name).read_bytes() == damaged, "kept as it was"
         assert not strays(two)

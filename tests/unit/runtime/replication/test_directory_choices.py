@@ -1,4 +1,4 @@
-"""Which directory a replica is opened in: where somebody asked for it, where it was, or nowhere for now."""
+"""Which directory a replica is opened in: where it was requested, where it was, or nowhere for now."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Broker:
         self.partitions = Partitions(
             self.env, 1, self.image, lambda: broker_defaults({}), [*self.directories.values()], SIZE
         )
-        nobody: Any = None
-        self.moves = DirectoryMoves(self.env, self.partitions, nobody, Throttle(lambda: UNLIMITED))
+        controller: Any = None
+        self.moves = DirectoryMoves(self.env, self.partitions, controller, Throttle(lambda: UNLIMITED))
         self.partitions.open_all()
 
     @property

@@ -35,7 +35,7 @@ LARGE = bytes(2 * INLINE_COMPRESSED_BYTES_MAX)
 
 
 class Workers:
-    """Does what it is asked only when the test says so."""
+    """Does its work only when the test decides."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
@@ -49,7 +49,7 @@ class Workers:
         for work, done in self.asked:
             try:
                 done.set_result(work())
-            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+            except Exception as error:  # noqa: BLE001 - the waiting caller gets it
                 done.set_exception(error)
         self.asked.clear()
         await settled()

@@ -1,4 +1,4 @@
-"""When a transaction is over for readers: with its marker below the high watermark, whoever leads."""
+"""When a transaction is over for readers: with its marker below the high watermark, on any leader."""
 
 from __future__ import annotations
 

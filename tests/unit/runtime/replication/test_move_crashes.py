@@ -208,7 +208,7 @@ async def moved_with_a_crash(world: World, crash_after: int) -> bool:
 
     world.filesystem.on_crash = die
     world.filesystem.crash_after = crash_after
-    # What a dead process was about to do ends with it, and says so.
+    # What a dead process was about to do ends with it, and raises.
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     run = asyncio.ensure_future(world.run_move())
     await asyncio.wait([run, asyncio.ensure_future(died.wait())], return_when=asyncio.FIRST_COMPLETED)

@@ -41,7 +41,7 @@ GOOD, BAD = Registered(frozenset({f"{CHECKED}-value"}), frozenset()), Registered
 
 
 class Registry:
-    """Knows nothing by heart, and answers when the test says so."""
+    """Knows nothing by heart, and answers when the test decides."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[Registered] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Leaders and followers over real sockets: what is acknowledged stays, whoever fails."""
+"""Leaders and followers over real sockets: what is acknowledged stays, whichever node fails."""
 
 from __future__ import annotations
 

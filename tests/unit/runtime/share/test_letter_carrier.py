@@ -41,7 +41,7 @@ class Topics:
         assert (name, partition) == ("dlq.jobs", 3)
         if self.unavailable:
             self.unavailable -= 1
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "nobody leads")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "there is no leader")
         return DeadLetterDestination(name, bytes(16), 0, 1)
 
     async def write(self, _: DeadLetterDestination, batches: Sequence[bytes]) -> list[ErrorCode]:
@@ -97,7 +97,7 @@ class World:
         self.fails -= 1
         self.share.settle(write.number, is_durable=self.fails < 0, batches=batches)
         if self.fails >= 0:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody keeps the state")
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the state has no coordinator")
 
     async def carry(self) -> list[int]:
         self.carrier.nudge()

@@ -1,4 +1,4 @@
-"""What share groups read from object storage: nobody waits for it, and what fails is told once."""
+"""What share groups read from object storage: no fetch waits for it, and a failure is raised once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies and removals: what the metadata says decides, also where an answer of it was lost."""
+"""Copies and removals: the metadata decides, also where an answer of it was lost."""
 
 from __future__ import annotations
 
