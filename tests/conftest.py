@@ -36,7 +36,7 @@ ROOMS = {name: place for place, name in enumerate(LONG_FIRST)}
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kcat: needs kcat")
     config.addinivalue_line("markers", "prometheus: needs Prometheus and promtool")
-    # How long an example takes says nothing on a busy machine, and the first one pays for Hypothesis's tables.
+    # How long an example takes means nothing on a busy machine, and the first one pays for Hypothesis's tables.
     settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("patient")
     keep_files_in_memory()

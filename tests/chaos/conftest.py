@@ -1,6 +1,6 @@
 """A cluster of three that faults share, and the figures that they measure.
 
-Whoever breaks the cluster leaves it broken: it is healed, or replaced where a test failed, before the next one.
+A test that breaks the cluster leaves it broken: it is healed, or replaced where a test failed, before the next one.
 """
 
 from __future__ import annotations

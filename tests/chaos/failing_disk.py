@@ -1,4 +1,4 @@
-"""A disk that fails where a test says, and fills up when a test wants."""
+"""A disk that fails where a test sets, and fills up when a test wants."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def nowhere(_: Path) -> bool:
 
 
 class FailingDisk(OsFilesystem):
-    """The real disk, except that syncs fail where `sync_fails` says and appends find no space where `is_full` says.
+    """The real disk, except that syncs fail where `sync_fails` holds and appends find no space where `is_full` does.
 
-    Where `is_broken` says, nothing works any more.
+    Where `is_broken` holds, nothing works any more.
     """
 
     def __init__(self) -> None:

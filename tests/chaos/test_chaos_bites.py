@@ -47,7 +47,7 @@ def test_a_leader_that_acknowledges_before_others_have_the_records_is_found_out(
 
 
 def connect(port: int, client_id: bytes) -> socket.socket:
-    """A connection whose first request says who opened it."""
+    """A connection whose first request contains who opened it."""
     opened = socket.create_connection((HOST, port), timeout=10)
     opened.sendall(REQUEST_HEAD.pack(10 + len(client_id), 18, 0, 1, len(client_id)) + client_id)
     return opened
@@ -63,7 +63,7 @@ def hears_nothing(one: socket.socket) -> bool:
         one.settimeout(10)
 
 
-# A stream that is aborted while its loop ends says so when it is collected.
+# A stream that is aborted while its loop ends warns when it is collected.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_links_are_cut_by_source_and_by_direction() -> None:
     with Links() as links, socket.create_server((HOST, 0)) as server:

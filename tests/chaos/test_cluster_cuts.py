@@ -49,7 +49,7 @@ def test_fault_06_a_leader_on_the_minority_side_commits_nothing(
             slowest = max(slowest, refused_in_time(client, topic, partition, tried))
             nothing_uncommitted(client, topic, partition)
             tried += 1
-            assert time.monotonic() - cut_at < 60, "nobody took over"
+            assert time.monotonic() - cut_at < 60, "no broker took over"
         assert chaos.partition(topic, partition, via=another(lonely)).leader != lonely
         chaos.links.heal()
         healed = chaos.wait_healthy((topic,), 60)

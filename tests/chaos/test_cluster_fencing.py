@@ -99,7 +99,7 @@ def test_fault_23_a_commit_of_an_old_generation_is_refused_by_the_next_coordinat
         chaos.wait_for("a coordinator", lambda: commit(client, group, topic, 12, member, newer) == 0, 20)
         took = time.monotonic() - killed_at
         assert commit(client, group, topic, 13, member, generation) == ErrorCode.ILLEGAL_GENERATION
-        assert commit(client, group, topic, 14, "somebody else", newer) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert commit(client, group, topic, 14, "another member", newer) == ErrorCode.UNKNOWN_MEMBER_ID
         assert commit(client, group, topic, 15, "", -1) == ErrorCode.UNKNOWN_MEMBER_ID
         assert commit(client, group, topic, 16, member, newer) == 0
     figure(f"23 stale member's commit: refused before and after the failover; the member commits after {took:.2f} s")

@@ -71,7 +71,7 @@ def test_fault_16_without_a_quorum_leaders_serve_and_admin_calls_fail_with_the_r
 
 
 def admin_error(address: str) -> str:
-    """What somebody is told who wants to create a topic."""
+    """The error that a client gets that wants to create a topic."""
     admin = AdminClient({**CLIENT, "bootstrap.servers": address})
     began = time.monotonic()
     # The broker is asked to give up before the client does.

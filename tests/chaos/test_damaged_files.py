@@ -209,7 +209,7 @@ def test_undamaged_it_starts(prepared: Path, tmp_path: Path) -> None:
 
 
 def test_moving_a_damaged_snapshot_away_is_enough(prepared: Path, tmp_path: Path) -> None:
-    """The message says so: the snapshot before it, and the log since, are kept for this."""
+    """The message names them: the snapshot before it, and the log since, are kept for this."""
     shutil.copytree(prepared, tmp_path / "broker")
     newest(tmp_path / "broker" / "data", ".checkpoint").unlink()
     with Cluster(data_dir=tmp_path / "broker") as broker, WireClient(broker.bootstrap_servers) as client:

@@ -112,7 +112,7 @@ def trio(path: Path) -> Iterator[Trio]:
 
 
 def produce(nodes: Trio, number: int, value: bytes) -> None:
-    """Have all replicas of a partition acknowledge a record, whoever leads it."""
+    """Have all replicas of a partition acknowledge a record, on any leader."""
 
     def is_done() -> bool:
         leader = nodes.partitions(2)[number].leader_id
@@ -186,7 +186,7 @@ def test_the_replicas_of_a_failed_directory_go_alone_and_come_back(
 
 
 def test_a_broker_without_a_directory_that_works_stops(tmp_path: Path) -> None:
-    """The controller hears of it first; the process then ends with an error, for whoever looks after it."""
+    """It is reported to the controller first; the process then ends with an error, for its supervisor."""
     with trio(tmp_path) as nodes:
         with nodes.client(1) as client:
             client.call(CreateTopicsRequest([CreatableTopic(TOPIC, PARTITIONS, 3)], 10_000), 7)

@@ -43,7 +43,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_ever_again(tmp_path: Path) 
         disk.sync_fails = lambda path: "orders-0" in str(path)
         answer = client.produce("orders", batch_of([b"in doubt"]))
         assert answer.error_code == STORAGE_ERROR
-        # The disk seems fine again; what it lost meanwhile nobody knows.
+        # The disk seems fine again; what it lost meanwhile is unknown.
         disk.heal()
         for acks in (-1, 1):
             answer = client.produce("orders", batch_of([b"in doubt"]), acks=acks)

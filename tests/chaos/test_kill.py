@@ -1,6 +1,6 @@
 """kill -9 at any moment: what was acknowledged is there, once and in order; what was not may be, never in pieces.
 
-PENSTOCK_KILLS says how often the broker is killed under load (5 by default), PENSTOCK_TAIL_MB how much unsynced data
+PENSTOCK_KILLS is how often the broker is killed under load (5 by default), PENSTOCK_TAIL_MB how much unsynced data
 the start-up test lets it recover (100 by default).
 """
 
@@ -221,7 +221,7 @@ def test_killed_while_topics_come_and_go_every_acknowledged_change_stays() -> No
 
 
 def test_start_up_with_a_large_unsynced_tail_is_quick() -> None:
-    """acks=1 writes that nobody asked to sync, then a crash: all of it is read and checked at the next start."""
+    """acks=1 writes whose sync was not requested, then a crash: all of it is read and checked at the next start."""
     settings = {"log.segment.bytes": str(1024 * MB)}
     with Cluster(settings) as broker:
         topic = broker.create_topic(configs={"max.message.bytes": str(2 * MB)})

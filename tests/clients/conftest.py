@@ -18,6 +18,6 @@ def servers(penstock_cluster: Cluster) -> str:
 
 @pytest.fixture
 def wire(servers: str) -> Iterator[WireClient]:
-    """A connection to the session's broker that says exactly what a test wants."""
+    """A connection to the session's broker that sends exactly what a test wants."""
     with WireClient(servers) as client:
         yield client

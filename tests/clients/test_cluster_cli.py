@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 PACE = {
     "offsets.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
-    # Leadership moves when a test says so.
+    # Leadership moves when a test wants it.
     "auto.leader.rebalance.enable": "false",
 }
 
@@ -255,7 +255,7 @@ def test_kafka_s_tools_see_and_move_what_ours_do(bootstrap: str, tmp_path: Path)
 
 
 class Fleet:
-    """Nodes with files of their own, set up as docs/operations.md says: formatted, then started one by one."""
+    """Nodes with files of their own, set up as in docs/operations.md: formatted, then started one by one."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

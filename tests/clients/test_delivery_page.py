@@ -1,4 +1,4 @@
-"""The examples of docs/delivery.md do what the page says."""
+"""The examples of docs/delivery.md do what the page describes."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def send_with_aiokafka(servers: str, topic: str, stopped: threading.Event, sent:
         async def one(value: str) -> None:
             try:
                 await (await producer.send(topic, value.encode()))
-            except Exception as error:  # noqa: BLE001 - whatever the client says is what the test is about
+            except Exception as error:  # noqa: BLE001 - whatever the client raises is what the test is about
                 sent.note(value, error)
             else:
                 sent.note(value, None)

@@ -1,6 +1,6 @@
 """Many records through each client and codec, in order and whole.
 
-`PENSTOCK_RECORDS` says how many; the default suits every test run, a million takes minutes with the slower clients.
+`PENSTOCK_RECORDS` is how many; the default suits every test run, a million takes minutes with the slower clients.
 The rates are logged (`--log-cli-level=INFO`); they are the Python clients', not the broker's.
 """
 

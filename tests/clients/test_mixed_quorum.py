@@ -102,7 +102,7 @@ class MixedQuorum:
         return leaders.pop() if len(leaders) == 1 and leaders <= set(self.running) else None
 
     def create_topic(self, name: str) -> None:
-        """Have it created by whoever leads; a client that asked too early asks again."""
+        """Have it created by the leader; a client that was too early retries."""
         assert eventually(lambda: self._creates(name), 40)
 
     def _creates(self, name: str) -> bool:

@@ -20,7 +20,7 @@ from support.wire_client import WireClient
 
 
 def look(page: object, name: str) -> None:
-    """Leave a picture where PENSTOCK_PICTURES says."""
+    """Leave a picture below PENSTOCK_PICTURES."""
     folder = os.environ.get("PENSTOCK_PICTURES")
     if folder:
         page.screenshot(path=f"{folder}/{name}.png")  # type: ignore[attr-defined]

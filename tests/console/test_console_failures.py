@@ -1,4 +1,4 @@
-"""The console while nodes die: it says what is wrong, keeps what it showed, and goes on."""
+"""The console while nodes die: it shows what is wrong, keeps what it showed, and continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page of somebody else's can do with a gateway, in a real browser: nothing. The console's own pages can."""
+"""What a page of another origin can do with a gateway, in a real browser: nothing. The console's own pages can."""
 
 from __future__ import annotations
 

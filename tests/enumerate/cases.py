@@ -166,7 +166,7 @@ class Run:
         try:
             self.process.run(act())
         except STARTS_NOT as error:
-            # A node that cannot start says so, and ends.
+            # A node that cannot start logs the reason, and ends.
             self.has_started = False
             self.broker.reported.append(error)
         except Stuck as error:

@@ -26,7 +26,7 @@ SYNCS = frozenset(("sync", "sync the directory"))
 # Every operation from the faulty one on fails: the disk is broken, or full.
 LASTING = {"broken": errno.EIO, "full": errno.ENOSPC}
 PASSING = {"eio": errno.EIO, "enospc": errno.ENOSPC, "emfile": errno.EMFILE}
-# A write that stops half-way. Whoever writes then cuts the file back, which may fail as well.
+# A write that stops half-way. The writer then cuts the file back, which may fail as well.
 SHORT = {"enospc": errno.ENOSPC, "eio": errno.EIO, "eio-uncut": errno.EIO}
 STALLS_MS = (10, 1_000, 10_000)
 

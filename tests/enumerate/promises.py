@@ -16,7 +16,7 @@ COMMIT, ABORT = "commit", "abort"
 
 
 class Row(NamedTuple):
-    """One record, and what its batch says of it."""
+    """One record, and the fields of its batch that concern it."""
 
     offset: int
     epoch: int

@@ -183,7 +183,7 @@ class ScriptedTransport:
         self._voter = voter
 
     def send(self, peer_id: int, message: Any) -> None:
-        """Nobody listens."""
+        """There are no listeners."""
 
     def fetch(self, peer_id: int, message: FetchRequest, high_watermark: int) -> asyncio.Future[Any]:  # noqa: ARG002
         return asyncio.ensure_future(self._fetch(peer_id, message))

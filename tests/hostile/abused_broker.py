@@ -95,7 +95,7 @@ class AbusedBroker:
         self._cluster = Cluster(settings() if steps is None else {**settings(), "penstock.loop": "asyncio"})
 
     def __enter__(self) -> Self:
-        # Its own way to wait for a broker signs in as nobody.
+        # Its own way to wait for a broker does not sign in.
         with _observing(self._steps, self._mutation):
             self._cluster.__enter__()
         self.pid = self._cluster.pid

@@ -115,7 +115,7 @@ def test_without_descriptors_accepting_pauses_and_logs_continue(tmp_path: Path) 
         assert eventually(lambda: descriptors(process.pid) >= limit * 0.6, 5)
         time.sleep(0.5)
         assert descriptors(process.pid) < limit - 20, "nothing was left for the logs"
-        # Opening files still works for whoever is in.
+        # Opening files still works for admitted connections.
         created = honest.call(CreateTopicsRequest([CreatableTopic("made-in-a-crowd", 3, 1)], 5_000), 7)
         assert created.topics[0].error_code == 0
         assert honest.produce("made-in-a-crowd", batch_of([b"written in a crowd"])).error_code == 0

@@ -77,11 +77,11 @@ def test_leaving_while_requests_are_parked_leaves_nothing_behind(broker: Cluster
             peer.send(fetch_request(quiet, 0, max_wait_ms=60_000), FETCH_VERSION)
             peer.send(produce_request(quiet, batch_of([b"never served"])), PRODUCE_VERSION)
             peer.send_bytes(struct.pack(">hhih", 3, 1, 1, -1)[:6])
-        # Connections of whoever created the topic may have gone meanwhile.
+        # Connections of the topic's creator may have closed meanwhile.
         assert eventually(lambda: descriptors(broker.pid) > before + 70, 5)
     assert eventually(lambda: descriptors(broker.pid) <= before, 5), "connections that are gone are still held"
     with WireClient(broker.bootstrap_servers) as client:
-        assert client.list_offset(quiet, -1).offset == 0, "a request behind a parked one was served for nobody"
+        assert client.list_offset(quiet, -1).offset == 0, "a request behind a parked one was served"
 
 
 def test_a_topic_deleted_under_its_readers_and_writers(broker: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""What an answer tells about the rights of whoever asked: names, errors, and the operations that are authorized."""
+"""What a response reveals about the rights of its caller: names, errors, and the operations that are authorized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a probe of rights is: one request, asked as somebody whose rights a test chooses, and what its answer tells."""
+"""What a probe of rights is: one request, sent as a user whose rights a test chooses, and what its response reveals."""
 
 from __future__ import annotations
 

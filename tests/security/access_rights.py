@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 
-# Rights are given on everything that begins so; nobody but the super user has any on the other one.
+# Rights are given on everything that begins so; no one but the super user has any on the other one.
 SEEN, HIDDEN = "probed", "hidden"
 
 RIGHTS: list[tuple[ResourceType, Operation]] = [
@@ -36,7 +36,7 @@ Entry = tuple[ResourceType, Operation, Permission]
 
 
 def cases() -> dict[str, list[Entry]]:
-    """What somebody may do: nothing, everything, one thing, all but one, and all with one denied."""
+    """What a user may do: nothing, everything, one thing, all but one, and all with one denied."""
     everything = [(kind, operation, Permission.ALLOW) for kind, operation in RIGHTS]
     found: dict[str, list[Entry]] = {"nothing": [], "everything": everything}
     for kind, operation in RIGHTS:

@@ -37,7 +37,7 @@ class Tenant(NamedTuple):
 
 
 class Commands:
-    """Runs `penstock …` as the administrator, or as somebody else."""
+    """Runs `penstock …` as the administrator, or as another user."""
 
     def __init__(self, cluster: SecureCluster, directory: Path) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Access lists on a cluster of our own: what is revoked is gone, and whoever is forwarded stays who it is."""
+"""Access lists on a cluster of our own: what is revoked is gone, and forwarded requests keep their principal."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_no_client_writes_or_trims_topics_of_coordinators() -> None:
     with penstock() as matrix:
         found = ask_of_coordinators(matrix)
         assert {codes for (client_id, _), codes in found.items() if client_id == "matrix"} == {(refused, refused)}
-        # Nor does somebody who has all rights on topics, whatever it calls itself.
+        # Nor does a client that has all rights on topics, whatever it calls itself.
         matrix.grant_on("__consumer_offsets", Operation.ALL)
         with sign_in(matrix.address, ALICE, "__admin_client") as alice:
             batch = build_batch([Record(0, 0, b"key", b"value")])

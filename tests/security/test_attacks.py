@@ -1,4 +1,4 @@
-"""What somebody tries who has no password: nothing is answered, nobody else notices."""
+"""What an attacker without a password tries: nothing is answered, and no other client notices."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_half_open_and_slow_handshakes_keep_no_client_out_and_end(secured: Secur
         ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
     hello = outgoing.read()
     with ExitStack() as stack:
-        # A third says all of the first message and nothing more, the others say it byte by byte.
+        # A third sends all of the first message and nothing more, the others send it byte by byte.
         opened = [stack.enter_context(socket.create_connection((host, int(port)), TIMEOUT_S)) for _ in range(1_200)]
         unsaid = {one: b"" if number % 3 == 0 else hello[1:] for number, one in enumerate(opened)}
         for one, rest in unsaid.items():

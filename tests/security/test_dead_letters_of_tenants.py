@@ -1,4 +1,4 @@
-"""Dead letters of a tenant's share group go to the tenant's own topic, and to nobody else's."""
+"""Dead letters of a tenant's share group go to the tenant's own topic, and to no other's."""
 
 from __future__ import annotations
 

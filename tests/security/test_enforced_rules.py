@@ -246,7 +246,7 @@ def test_an_address_over_its_quota_is_disconnected(ruled: SecureCluster) -> None
         for one in sockets:
             one.close()
     finally:
-        # Whoever lifts it may be disconnected as well.
+        # The client that lifts it may be disconnected as well.
         wait_for(lambda: _is_lifted(ruled, anyone))
 
 

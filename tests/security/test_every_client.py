@@ -1,4 +1,4 @@
-"""kafkajs, Kafka's Java client and `penstock` by every mechanism over TLS; each fails where it should, and says why."""
+"""kafkajs, Kafka's Java client and `penstock` by every mechanism over TLS; each fails as it should, with a reason."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ CLIENTS: dict[str, Callable[[Caller, Path], Outcome]] = {
     "java": by_java,
     "penstock": by_penstock,
 }
-# What each of them says of a sign-in that was refused, a certificate that it does not trust, and a missing right.
+# What each of them reports about a sign-in that was refused, a certificate that it does not trust, and a missing right.
 REFUSED = {"kafkajs": "uthentication", "java": "uthentication", "penstock": "uthenticat"}
 UNTRUSTED = {"kafkajs": "certificate", "java": "SSL", "penstock": "ertificate"}
 DENIED = {"kafkajs": "Not authorized", "java": "Not authorized", "penstock": "uthoriz"}
@@ -180,7 +180,7 @@ def test_it_signs_in(
 def test_wrong_secrets_are_refused(
     cluster: SecureCluster, provider: IdentityProvider, client: str, mechanism: str, tmp_path: Path
 ) -> None:
-    # Java refuses to send an expired token, so it is one for somebody else.
+    # Java refuses to send an expired token, so it is one for another audience.
     secret = provider.token(ADMIN, aud="somebody-else") if mechanism == OAUTHBEARER else "wrong"
     provider.clients[APPLICATION] = secret
     caller = caller_of(cluster, mechanism, secret)._replace(tokens_url=provider.tokens_url)

@@ -1,6 +1,6 @@
-"""Every operation of the gateway, from its own documents, asked by somebody who may do nothing.
+"""Every operation of the gateway, from its own documents, requested by a user who may do nothing.
 
-What others have, and what nobody has, must look the same: whatever is asked, and however it is answered.
+What others have, and what does not exist, must look the same: whatever is asked, and however it is answered.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def read(running: SecuredGateway) -> None:
 
 
 def sample(schema: dict[str, Any]) -> Any:
-    """Something that a schema allows, as far as it says."""
+    """A value that a schema allows, as far as it defines that."""
     if "enum" in schema:
         return schema["enum"][0]
     kind = schema.get("type", "string")
@@ -166,6 +166,6 @@ def test_resources_of_others_look_absent_and_stay_unchanged(world: World) -> Non
         assert registry.get(f"/subjects/{HIDDEN.topic}-value/versions").json() == [1]
         groups = [group["consumer_group_id"] for group in admin.get("/v3/clusters/-/consumer-groups").json()["data"]]
         assert HIDDEN.group in groups
-        # Who holds the message can still settle it, which nobody has done meanwhile.
+        # The holder of the message can still settle it, which no other client has done meanwhile.
         settled = admin.post(f"/topics/{HIDDEN.topic}/ack", json={"messageId": world.message_id})
         assert settled.status_code == 200, settled.text

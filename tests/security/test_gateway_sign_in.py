@@ -59,20 +59,20 @@ def until(call: Callable[[], httpx.Response], status: int) -> httpx.Response:
 
 
 def test_only_public_pages_are_served_without_a_sign_in(secured_gateway: SecuredGateway) -> None:
-    with secured_gateway.client() as nobody:
+    with secured_gateway.client() as anonymous:
         for path in ("/", "/docs", "/openapi.json", "/status/alive", "/health/live", "/metrics", "/console/"):
-            assert nobody.get(path).status_code == 200, path
+            assert anonymous.get(path).status_code == 200, path
         for path in ("/topics", "//topics", "/docs/../topics", "/v3/clusters", "/api/v1/cluster", "/registry/subjects"):
-            assert nobody.get(secured_gateway.rest + path).status_code in (401, 404), path
-        answer = nobody.get("/topics")
+            assert anonymous.get(secured_gateway.rest + path).status_code in (401, 404), path
+        answer = anonymous.get("/topics")
         assert answer.status_code == 401
         assert answer.json()["error_code"] == 40101
         assert answer.headers["WWW-Authenticate"].startswith("Basic realm=")
-        assert nobody.get("/metrics?detail=groups").status_code == 401
-        assert nobody.post("/topics/any/publish", json={"value": "x"}).status_code == 401
-    with secured_gateway.client(registry=True) as nobody:
-        assert nobody.get("/openapi.json").status_code == 200
-        answer = nobody.get("/subjects")
+        assert anonymous.get("/metrics?detail=groups").status_code == 401
+        assert anonymous.post("/topics/any/publish", json={"value": "x"}).status_code == 401
+    with secured_gateway.client(registry=True) as anonymous:
+        assert anonymous.get("/openapi.json").status_code == 200
+        answer = anonymous.get("/subjects")
         assert answer.status_code == 401
         assert answer.json()["error_code"] == 40101
 
@@ -115,7 +115,7 @@ def test_a_deleted_user_and_a_wrong_password_are_refused(
             answer = guesser.get("/topics")
             assert answer.status_code == 429
             assert int(answer.headers["Retry-After"]) > 0
-        # Whoever knows the password is not locked out by those who don't.
+        # A client with the password is not locked out by those without it.
         assert caller.get(f"/topics/{topic}/partitions").status_code == 200
         secured_gateway.delete_user(user)
         deadline = time.monotonic() + PATIENCE_S
@@ -189,7 +189,7 @@ def test_what_a_caller_opened_is_its_own(secured_gateway: SecuredGateway, topic:
         assert first.json()["offset"] != second.json()["offset"]
         again = one.post(f"/topics/{topic}/publish", json={"value": "x"}, headers=headers)
         assert again.json()["offset"] == first.json()["offset"]
-        # A message is acknowledged by whoever has its id and may read for the group, and by nobody else.
+        # A message is acknowledged by a client that has its id and may read for the group, and by no other.
         given = until(lambda: one.get(f"/topics/{topic}/subscribe?group=shared&offset=earliest&timeout=5000"), 200)
         outsider = f"{user}-3"
         secured_gateway.add_user(outsider, f"{outsider}-secret")
@@ -214,14 +214,14 @@ def test_names_in_headers_do_not_authenticate(secured_gateway: SecuredGateway) -
         "penstock.certificate": f"User:{ADMIN}",
         "Cookie": f"__Host-penstock={ADMIN}; penstock-session={ADMIN}",
     }
-    with secured_gateway.client() as nobody:
+    with secured_gateway.client() as anonymous:
         for name, value in names.items():
-            assert nobody.get("/topics", headers={name: value}).status_code == 401, name
+            assert anonymous.get("/topics", headers={name: value}).status_code == 401, name
         own = base64.b64encode(b"admin:admin-secret").decode()
         twice = [("Authorization", f"Basic {own}"), ("Authorization", "Bearer x")]
-        assert nobody.get("/topics", headers=twice).status_code == 400
+        assert anonymous.get("/topics", headers=twice).status_code == 400
         for odd in ("Basic", "Basic !!!", "Basic YWRtaW4=", f"Digest {own}", "Bearer", f"Basic {own} {own}"):
-            assert nobody.get("/topics", headers={"Authorization": odd}).status_code == 401, odd
+            assert anonymous.get("/topics", headers={"Authorization": odd}).status_code == 401, odd
 
 
 def test_subjects_follow_the_access_lists_of_their_topics(

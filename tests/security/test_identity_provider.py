@@ -1,4 +1,4 @@
-"""Tokens of an identity provider whose keys are fetched by HTTP: clients that nobody here wrote bring them."""
+"""Tokens of an identity provider whose keys are fetched by HTTP: third-party clients send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quota on requests counts what a client costs, whichever API it asks, and whoever it claims to be."""
+"""A quota on requests counts what a client costs, whichever API it calls, and whatever it claims to be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Penstock's own APIs and settings: each takes its rights, and none says more than whoever asks may know."""
+"""Penstock's own APIs and settings: each takes its rights, and none returns more than its caller may know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock up --secure`: who has the written settings gets in, nobody else does, and the printed programs work."""
+"""`penstock up --secure`: clients with the written settings connect, no others do, and the printed programs work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/security.md says is so: its recipes sign in, and its settings make a cluster."""
+"""docs/security.md is true: its recipes sign in, and its settings make a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote sign in by each mechanism over TLS, and are refused as by Kafka."""
+"""Third-party clients sign in by each mechanism over TLS, and are refused as by Kafka."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_program_counts_each_word_once(commands: Commands, tmp_path: Path, pro
 
 
 def counted(tenant: Tenant, topic: str, expected: int, program: Program) -> None:
-    """Wait until the sink says that the one word was there so often."""
+    """Wait until the sink has counted the one word so often."""
     consumer = Consumer(
         tenant.settings
         | {"group.id": f"{tenant.name}.table", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}

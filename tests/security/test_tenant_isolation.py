@@ -41,7 +41,7 @@ LATEST = -1
 
 
 class Names(NamedTuple):
-    """What somebody may ask about."""
+    """The names that a request may be about."""
 
     topic: str
     topic_id: bytes

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """One node with access lists, and nobody but its administrator."""
+    """One node with access lists, and no user but its administrator."""
     directory = tmp_path_factory.mktemp("tenants")
     with SecureCluster(directory, settings=ACCESS_LISTS) as cluster:
         yield Commands(cluster, directory)
@@ -48,7 +48,7 @@ def test_topics_and_partitions_end_at_the_limit(commands: Commands) -> None:
     error = failure(admin.create_partitions([NewPartitions(names[0], 4)])[names[0]])
     assert error.code() == KafkaError.POLICY_VIOLATION
     admin.create_partitions([NewPartitions(names[0], 3)])[names[0]].result(TIMEOUT_S)
-    # Whoever asks: a client that only writes, and an administrator.
+    # For any caller: a client that only writes, and an administrator.
     written = produce(tenant.settings, f"{tenant.name}.auto", 1, message_timeout_ms="2000")
     assert len(written) == 1
     chief = AdminClient(commands.cluster.librdkafka())

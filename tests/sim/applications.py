@@ -46,7 +46,7 @@ class Instance:
         raise NotImplementedError
 
     def value(self) -> str:
-        """A value that nobody else sends."""
+        """A value that no other producer sends."""
         self._count += 1
         return f"{self.producer.name}:{self._count}"
 

@@ -126,7 +126,7 @@ def never_sync_directories() -> Iterator[None]:
 
 @contextmanager
 def accept_a_hole() -> Iterator[None]:
-    """Let recovery put up with a gap between segments, and sync finished ones only when somebody looks after them."""
+    """Let recovery put up with a gap between segments, and sync finished ones only on request."""
     right = LogSync.request
 
     def request(sync: LogSync) -> None:

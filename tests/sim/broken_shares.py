@@ -43,7 +43,7 @@ def archive_before_the_letter() -> Iterator[None]:
 
 @contextmanager
 def answer_before_durable() -> Iterator[None]:
-    """Tell a member that what it says counts before that is written."""
+    """Confirm a member's acknowledgement before it is written."""
     right = LedSharePartition._store
 
     async def store(led: LedSharePartition, write: Any) -> None:
@@ -60,7 +60,7 @@ async def _quietly(work: Any) -> None:
 
 @contextmanager
 def forget_who_holds() -> Iterator[None]:
-    """End locks early, and listen to whoever speaks."""
+    """End locks early, and accept acknowledgements of any member."""
     right = SharePartition._take
 
     def take(share: SharePartition, run: Any, member: str, now_ms: int) -> None:

@@ -82,7 +82,7 @@ def _options() -> argparse.Namespace:
 
 
 def say(text: str) -> None:
-    """A line for whoever watches."""
+    """A line of progress on the terminal."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 

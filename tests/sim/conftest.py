@@ -1,4 +1,4 @@
-"""Nodes that are killed and cut off have much to say; nobody reads it here."""
+"""Nodes that are killed and cut off log much; it is not read here."""
 
 from __future__ import annotations
 

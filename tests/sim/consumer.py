@@ -60,7 +60,7 @@ def _value(record: Record) -> bytes:
 
 
 class Consumer:
-    """Reads partitions of one topic from given positions on; `positions` says how far it is."""
+    """Reads partitions of one topic from given positions on; `positions` is how far it is."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Consumer:
             await self.cluster.refresh([self.topic])
 
     async def _fetch(self, address: tuple[str, int], partitions: list[int]) -> bool:
-        """Fetch from one broker; False if somebody else may lead now."""
+        """Fetch from one broker; False if another one may lead now."""
         # Some may have been taken away while we asked who leads.
         asked = {partition: self.positions[partition] for partition in partitions if partition in self.positions}
         if not asked:

@@ -204,13 +204,13 @@ class SimDisk:
 
     def __init__(self) -> None:
         self.root = Directory()
-        # The data directories were made long ago by whoever set the machine up.
+        # The data directories were made long ago, when the machine was set up.
         self.root.change({DATA: Directory(), MORE_DATA: Directory()})
         self.root.sync()
         self.is_full = False
         self.fails_sync = False
         # Where the name of a data directory is given, nothing works any more. What was unsynced there may be gone once
-        # somebody has noticed: the disks of a machine that is up do not lose anything without a word.
+        # that is noticed: the disks of a machine that is up do not lose anything without a word.
         self.broken: str | None = None
         self.broken_loses_unsynced = False
         self.is_noticed = False

@@ -180,23 +180,23 @@ class Faults:
             self._restart_later(machine, begin_s + 0.9 * fault.duration_s / len(fault.nodes))
 
     def strike_controller(self, fault: Fault) -> None:
-        """Something happens to whoever leads the quorum now; the amount is its place in `STRIKES`."""
+        """Something happens to the present leader of the quorum; the amount is its place in `STRIKES`."""
         self._strike(self._world.controller(), fault)
 
     def strike_leader(self, fault: Fault) -> None:
-        """Something happens to whoever leads the first partition now; the amount is its place in `STRIKES`."""
+        """Something happens to the present leader of the first partition; the amount is its place in `STRIKES`."""
         self._strike(self._world.leader(), fault)
 
     def strike_coordinator(self, fault: Fault) -> None:
-        """Something happens to whoever coordinates transactions now; the amount is its place in `STRIKES`."""
+        """Something happens to the present coordinator of transactions; the amount is its place in `STRIKES`."""
         self._strike(self._world.leader(TRANSACTION_TOPIC), fault)
 
     def strike_share_coordinator(self, fault: Fault) -> None:
-        """Something happens to whoever keeps the state of share groups now; the amount is its place in `STRIKES`."""
+        """Something happens to the present share coordinator; the amount is its place in `STRIKES`."""
         self._strike(self._world.leader(SHARE_TOPIC), fault)
 
     def strike_letters(self, fault: Fault) -> None:
-        """Something happens to whoever leads the dead letters now; the amount is its place in `STRIKES`."""
+        """Something happens to the present leader of the dead letters; the amount is its place in `STRIKES`."""
         self._strike(self._world.leader(LETTERS), fault)
 
     def _strike(self, machine: Machine | None, fault: Fault) -> None:
@@ -239,7 +239,7 @@ class Faults:
         machine.disk.is_full = False
 
     def fail_directory(self, fault: Fault) -> None:
-        """One of two data directories fails; whoever mends it starts the node again, perhaps without what was unsynced.
+        """One of two data directories fails; an operator mends it and restarts the node, perhaps without unsynced data.
 
         The replicas in it may be lost with it, as in a power cut.
         """
@@ -319,7 +319,7 @@ class Faults:
             producer.is_quiet = False
 
     def cut_leader(self, fault: Fault) -> None:
-        """The leader has records that nobody else gets, and dies while it truncates them, `amount` segments later.
+        """The leader has records that no other replica gets, and dies while it truncates them, `amount` segments later.
 
         When it is back it does not reach the new leader for a while.
         """

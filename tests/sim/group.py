@@ -1,7 +1,7 @@
 """Members of consumer groups: they keep their session, read what they are assigned, and commit how far they are.
 
 `Member` is what members of both protocols have in common, `GroupMember` speaks the consumer protocol (KIP-848). A
-`MemberSlot` is a place in a group that always has somebody in it: members vanish without a word, and others come.
+`MemberSlot` is a place in a group that always has a member in it: members vanish without a word, and others come.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sim.wire import BACKOFF_S, REQUEST_TIMEOUT_S, Cluster, Failed
 from support.history import History, Operation
 
 HEARTBEAT_S = 0.5
-# Long enough that nobody is expelled for being slow to give partitions back: only silence ends a membership.
+# Long enough that no member is expelled for being slow to revoke partitions: only silence ends a membership.
 REBALANCE_TIMEOUT_MS = 60_000
 LOST_MEMBERSHIP = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION})
 # It is a matter of time: we are still a member.
@@ -142,7 +142,7 @@ class Member:
         self._forget()
 
     def _forget(self) -> None:
-        """We are no member any more: what we own is somebody else's."""
+        """We are no member any more: what we own is another member's."""
         self._epoch = 0
         self._alive_s = -math.inf
         self._committed.clear()
@@ -185,7 +185,7 @@ class Member:
         return offset
 
     async def committed_at_end(self, partition: int) -> None:
-        """Ask how far the group is, as somebody outside it."""
+        """Query how far the group is, as a client outside it."""
         while True:
             operation = self._history.fetch_committed(self.name, self._group, f"{self._topic}-{partition}")
             wanted = OffsetFetchRequestGroup(
@@ -241,7 +241,7 @@ class GroupMember(Member):
         self._member_id = f"{name}-{self._cluster.random.getrandbits(64):x}"
         # The assignment that we were given, as far as we have not taken it yet.
         self._target: set[int] | None = None
-        # Whether an answer got lost: the next request says everything, and so is told everything.
+        # Whether an answer got lost: the next request contains everything, and so does its response.
         self._says_all = True
 
     @property
@@ -340,5 +340,5 @@ class MemberSlot:
             self.member.start(loop)
 
     def settle(self) -> None:
-        """Whoever has the place keeps it."""
+        """The member that has the place keeps it."""
         self._settled = True

@@ -171,7 +171,7 @@ class Guard(Admin):
 
 
 def _value(image: Image, thing: str) -> Any:
-    """What an image says of something that was changed."""
+    """What an image contains of something that was changed."""
     security = image.security
     kind, _, user = thing.partition(" of ")
     principal = f"User:{user}"

@@ -43,7 +43,7 @@ class Watch:
         self._found: dict[str, Anomaly] = {}
         self._leaders: dict[tuple[Any, ...], int] = {}
         self._states: dict[tuple[Any, ...], Any] = {}
-        # By partition: the newest leader epoch in which somebody led, and how far anything was committed.
+        # By partition: the newest epoch in which a broker led, and how far anything was committed.
         self._epochs: dict[PartitionKey, int] = {}
         self._committed: dict[PartitionKey, int] = {}
         # The logs that were looked at since their nodes started.
@@ -223,7 +223,7 @@ def compare_logs(world: World) -> Iterator[Anomaly]:
             node_id: batches_of(world.machines[node_id], name, end_offset) for node_id in world.replicas.get(name, ())
         }
         if not logs:
-            yield Anomaly("different-logs", f"{name}: nobody says who has it")
+            yield Anomaly("different-logs", f"{name}: no replica reports having it")
             continue
         if name in world.history.compacted:
             yield from _compare_compacted(name, logs)

@@ -188,7 +188,7 @@ class Machine:
         write_meta_properties(SimFilesystem(self.disk, self.now_ms), Path("/") / DATA, properties)
 
     def write_keys(self, numbers: Sequence[int]) -> None:
-        """Somebody writes the file with the keys of segments in object storage, whatever the node does."""
+        """An operator writes the file with the keys of segments in object storage, whatever the node does."""
         self.keys = tuple(numbers)
         is_full, self.disk.is_full = self.disk.is_full, False
         lines = (f"key-{number}={base64.b64encode(bytes([number]) * KEY_BYTES).decode()}\n" for number in numbers)
@@ -226,7 +226,7 @@ class Machine:
         return self._random.randint(0, duration_us)
 
     def start(self) -> None:
-        """Start the node; it is up when its state says so."""
+        """Start the node; it is up when its state is that of a started one."""
         assert not self.is_running
         self.network.power_returned(self.host)
         self.incarnation += 1

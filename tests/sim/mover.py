@@ -1,4 +1,4 @@
-"""Somebody who moves replicas between the data directories of brokers, and changes their mind."""
+"""An operator who moves replicas between the data directories of brokers, and changes their mind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.wire import PAUSE_MAX_S, Cluster, Failed
 
 
 class Mover:
-    """Asks one broker at a time; what becomes of a move nobody promises."""
+    """Sends requests to one broker at a time; the outcome of a move is not promised."""
 
     def __init__(self, cluster: Cluster, topics: Sequence[str], partitions: int) -> None:
         self._cluster = cluster

@@ -5,7 +5,7 @@ link waits in the sender's kernel and arrives when the link heals. Between strea
 
 A process that dies, or hangs up, ends its streams: what it sent before still arrives, or is dropped where the kernel
 resets the stream, as the seed has it. So a request may arrive long after its sender gave it up. A machine without power
-says nothing: its peers notice when they send to it after it came back.
+sends nothing: its peers notice when they send to it after it came back.
 """
 
 from __future__ import annotations
@@ -165,14 +165,14 @@ class SimNetwork:
             end.vanish()
 
     def power_returned(self, host: Host) -> None:
-        """Old streams are unknown now: whoever still has the other end of one learns so."""
+        """Old streams are unknown now: a peer that still has the other end of one learns so."""
         host.has_power = True
         knocking, host.knocking = host.knocking, []
         for end in knocking:
             self.refuse(end)
 
     def refuse(self, end: StreamEnd) -> None:
-        """Tell an end that nobody knows its stream on the other side."""
+        """Notify an end that its stream is unknown on the other side."""
         self.kernel.call_at_us(self.scheduler.now_us + self.delay_us(), end.refused)
 
     async def connect(
@@ -187,7 +187,7 @@ class SimNetwork:
             target is None or not target.has_power or self.is_cut(source.name, host) or self.is_cut(host, source.name)
         ):
             if self.scheduler.now_us >= deadline_us:
-                raise TimeoutError(errno.ETIMEDOUT, f"nobody answers at {host}:{port}")
+                raise TimeoutError(errno.ETIMEDOUT, f"no host answers at {host}:{port}")
             await asyncio.sleep(0.2)
             target = self.hosts.get(host)
         await asyncio.sleep((self.delay_us() + self.delay_us()) / SECOND_US)
@@ -379,7 +379,7 @@ class StreamEnd(asyncio.Transport):
         """Something between the hosts breaks the stream: both ends lose it, at once or one after the other.
 
         In the second case nothing gets through for a while; then this end loses the stream, and may try again on a new
-        one; and only later does the other end get what was held up, before it learns that it speaks to nobody.
+        one; and only later does the other end get what was held up, before it learns that its peer is gone.
         """
         network = self._network
         if network.random.random() < network.reset_part:
@@ -402,7 +402,7 @@ class StreamEnd(asyncio.Transport):
         self._network.refuse(self)
 
     def die(self) -> None:
-        """This end's process is gone; its kernel says so."""
+        """This end's process is gone; its kernel closes the connection."""
         if self._closed:
             return
         self._closed = self._closing = True
@@ -411,7 +411,7 @@ class StreamEnd(asyncio.Transport):
         self._say_end()
 
     def vanish(self) -> None:
-        """This end's machine has no power: nothing is said, and what is sent here is answered by nobody yet."""
+        """This end's machine has no power: nothing is sent, and what arrives here is not answered yet."""
         self._closed = self._closing = True
         self.host.ends.pop(self, None)
         self._stalled.clear()

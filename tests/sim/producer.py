@@ -2,8 +2,8 @@
 
 Batches of a partition keep their sequence numbers whatever happens. When one fails, nothing new is sent to that
 partition until all those in flight are answered; then everything unacknowledged goes out again in its order. So a
-broker that says OUT_OF_ORDER_SEQUENCE, or does not know the producer, has forgotten something, or appended what another
-batch should have come before.
+broker that returns OUT_OF_ORDER_SEQUENCE, or does not know the producer, has forgotten something, or appended what
+another batch should have come before.
 """
 
 from __future__ import annotations

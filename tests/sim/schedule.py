@@ -274,7 +274,7 @@ def _is_guarded(seed: int) -> bool:
 
 
 def _draw_coordinator_storm(random: Random, seed: int, shape: Shape, seconds: float) -> Plan:
-    """Whoever coordinates transactions is killed again and again, on a network on which decisions take their time.
+    """Coordinators of transactions are killed again and again, on a network on which decisions take their time.
 
     Transactions time out before there is another coordinator, which then aborts what was not decided.
     """
@@ -445,7 +445,7 @@ def _draw_together(random: Random, everybody: list[int], shape: Shape, seconds: 
 def _draw_left_alone(random: Random, shape: Shape, seconds: float) -> list[Fault]:
     """A broker with a slow disk is left alone with what others had too, and then loses power."""
     one, *others = random.sample(range(1, shape.nodes + 1), shape.nodes)
-    # Where brokers are the quorum, too, most of them have to stay, or nobody notices that the others are gone.
+    # Where brokers are the quorum, too, most of them have to stay, or no node notices that the others are gone.
     killed = others if shape.controllers else others[: (shape.nodes - 1) // 2]
     at_s = random.uniform(QUIET_S + 1.0, seconds - 2.0)
     dark_s = at_s + random.uniform(0.3, 1.5)

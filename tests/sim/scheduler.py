@@ -1,7 +1,7 @@
 """Virtual time: one queue of events for all machines, and an event loop per process that draws from it.
 
 Every process (a node's or a client's) has a `SimLoop`, which asyncio takes for its event loop. All loops share one
-`Scheduler`: it runs the next callback of whichever loop is first in time, and when nobody has anything to do it jumps
+`Scheduler`: it runs the next callback of whichever loop is first in time, and when no loop has anything to do it jumps
 to the next timer. A loop that is dead never runs again, whatever it still had in mind; that is what a crash is. A loop
 that is paused runs what it missed when it goes on, as a stopped process does.
 """
@@ -77,7 +77,7 @@ class Scheduler:
         heappush(self._timers, (when_us, self._sequence, handle))
 
     def run(self, until_us: int, done: Callable[[], bool] | None = None) -> bool:
-        """Run events up to a moment, or until `done` (asked now and then) says so; True in the second case."""
+        """Run events up to a moment, or until `done` (called now and then) returns True; True in the second case."""
         ready, timers = self._ready, self._timers
         set_running = events._set_running_loop
         next_look = 0

@@ -81,7 +81,7 @@ class Shape:
     tombstone_part: float = 0.0
     # Whether a replica that is not in sync may lead where there is no other.
     elects_uncleanly: bool = False
-    # Whether somebody moves the logs' starts.
+    # Whether an administrator moves the logs' starts.
     deletes_records: bool = False
     cleaner_pause_ms: int | None = None
     # Members of groups that send no heartbeat for so long are expelled.
@@ -90,7 +90,7 @@ class Shape:
     member_lifetime_s: float | None = None
     # Of streams that end with bytes under way, the part whose bytes are dropped.
     reset_part: float = 1.0
-    # Whether access lists decide, and somebody changes them, users, quotas and tokens.
+    # Whether access lists decide, and an administrator changes them, users, quotas and tokens.
     guarded: bool = False
     # Members of a share group on the first partition, how long they live, and what becomes of records they release.
     workers: int = 0
@@ -112,7 +112,7 @@ class Shape:
     producer_expiration_ms: int | None = None
     # How fast nodes search closed segments for damage; 0 where they do not.
     scrub_bytes_per_second: int = 0
-    # Whether nodes have two data directories, and how long somebody waits between two moves of replicas.
+    # Whether nodes have two data directories, and how long the pause is between two moves of replicas.
     moves_pause_s: float | None = None
 
     @property

@@ -244,7 +244,7 @@ def test_nats_2025_one_flipped_bit_on_one_node_loses_nothing(part: float) -> Non
         damaged.start()
         await until(lambda: up(world))
         assert await committed_values(world) == values
-        # The two others that have it go away and come back: whoever leads, nothing is cut off.
+        # The two others that have it go away and come back: whichever leads, nothing is truncated.
         for machine in [world.machines[node] for node in replicas(world) if world.machines[node] is not damaged]:
             await until(lambda machine=machine: in_sync(world) >= {machine.node_id} and len(in_sync(world)) >= 2)
             machine.stop()

@@ -170,7 +170,7 @@ def kinds(plan: Plan) -> list[str]:
 
 
 def unguarded(plan: Plan) -> Plan:
-    """A plan in which nobody changes rights, which have nothing to do with most slips."""
+    """A plan without changes of rights, which have nothing to do with most mutations."""
     return replace(plan, shape=without_dimensions(plan.shape, ["security"]))
 
 

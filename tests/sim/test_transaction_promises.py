@@ -210,7 +210,7 @@ def test_23_a_stale_members_commit_is_refused() -> None:
                 epoch,
                 rebalance_timeout_ms=4_000 if joins else -1,
                 subscribed_topic_names=[TOPIC] if joins else None,
-                # It says that it owns nothing, so that nobody waits for it to give anything back.
+                # It reports that it owns nothing, so that no rebalance waits for it to revoke anything.
                 topic_partitions=[] if epoch >= 0 else None,
             )
             return await ask(request, lambda response: int(response.error_code))

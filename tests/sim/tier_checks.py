@@ -1,6 +1,6 @@
 """What must hold about object storage.
 
-tier-damage    a segment that the metadata takes for finished lacks an object, has another one than its manifest says,
+tier-damage    a segment that the metadata takes for finished lacks an object, has another one than in its manifest,
                or cannot be opened with the key that it names
 tier-differs   a segment in the store has other records than readers get at its offsets
 """
@@ -53,7 +53,7 @@ def _has_settled(node: Node, local_bytes: int) -> bool:
 
 
 def compare_tier(world: World) -> Iterator[Anomaly]:
-    """Once everything has settled the store has what the metadata says, and that is what readers get."""
+    """Once everything has settled the store has what the metadata describes, and that is what readers get."""
     for (topic_id, index), remote in _metadata(world).items():
         place = PartitionLocation(CLUSTER_ID, remote.topic, topic_id, index)
         for segment in remote.segments():
@@ -62,7 +62,7 @@ def compare_tier(world: World) -> Iterator[Anomaly]:
 
 
 def _metadata(world: World) -> RemotePartitions:
-    """What the longest copy of the metadata says."""
+    """The contents of the longest copy of the metadata."""
     name = f"{METADATA_TOPIC}-0"
     logs = [batches_of(machine, name, OFFSET_MAX) for machine in world.machines.values()]
     found = RemotePartitions()

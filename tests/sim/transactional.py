@@ -1,10 +1,10 @@
 """A transactional producer with Kafka's rules, in version 1 of the protocol (as librdkafka speaks it) or 2 (KIP-890).
 
 In version 1 partitions and offsets are announced to the coordinator before they are written, and the epoch stays. A
-batch of which nobody knows what became is given up with its transaction; then the epoch is raised by InitProducerId, so
+batch whose outcome is unknown is given up with its transaction; then the epoch is raised by InitProducerId, so
 that what is still on its way comes too late. In version 2 writing announces, and every end raises the epoch.
 
-One that was replaced learns so by `Fenced`, and is of no more use. `GaveUp` says that its transaction must be aborted.
+One that was replaced learns so by `Fenced`, and is of no more use. `GaveUp` means that its transaction must be aborted.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class TransactionalProducer:
         took_s = self.history.now() - transaction.began
         starts = [one for one in self.history.operations if one.kind is Kind.START and one.key == self.transactional_id]
         own = next(one for one in starts if one.process == self.name)
-        # One of which nobody knows whether it worked may have.
+        # One whose outcome is unknown may have worked.
         others = [one for one in starts if one.status is not Status.OK or one.result > own.result]
         if took_s * 1000 < self._timeout_ms and not others:
             self.history.notice(
@@ -159,7 +159,7 @@ class TransactionalProducer:
         await asyncio.sleep(BACKOFF_S * (0.2 + self.cluster.random.random()))
 
     async def start(self) -> None:
-        """Become the one instance; whoever was it before is shut out."""
+        """Become the one instance; the one before is fenced."""
         operation = self.history.start(self.name, self.transactional_id)
         try:
             await self._initialize(-1, -1)

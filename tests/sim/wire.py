@@ -32,7 +32,7 @@ VERSIONS = {
 REQUEST_TIMEOUT_S = 4.0
 CONNECT_TIMEOUT_S = 2.0
 BACKOFF_S = 0.1
-# However rarely somebody does something: a run ends when everybody has done it.
+# However rarely an actor does something: a run ends when all have done it.
 PAUSE_MAX_S = 20.0
 
 # Errors after which a client tries again, having looked who leads now.
@@ -130,7 +130,7 @@ class Wire(asyncio.Protocol):
         return future
 
     def abort(self) -> None:
-        """Hang up; whoever waits is told."""
+        """Close the connection; waiting requests fail."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -182,7 +182,7 @@ class Cluster:
         return await self.answer(wire, wire.send(request, self.name, version), timeout_s)
 
     async def deliver_late(self, address: tuple[str, int], request: Any, delay_s: float, version: int) -> None:
-        """Something that was on its way for long arrives, and nobody waits for an answer any more."""
+        """Something that was on its way for long arrives, and no request waits for an answer any more."""
         await asyncio.sleep(delay_s)
         wire = Wire()
         with contextlib.suppress(OSError, Failed):
@@ -205,7 +205,7 @@ class Cluster:
         return self.random.choice(list(self.addresses.values()) + self._bootstrap)
 
     async def refresh(self, topics: list[str]) -> bool:
-        """Learn who leads; False if nobody told."""
+        """Learn who leads; False if no broker answered."""
         now = asyncio.get_running_loop().time()
         if now - self._refreshed_at < BACKOFF_S:
             await asyncio.sleep(BACKOFF_S * (0.5 + self.random.random()))

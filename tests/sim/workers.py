@@ -153,7 +153,7 @@ class Worker:
 class Taker(Worker):
     """A worker that takes one record at a time through a gateway, whose member all such workers are.
 
-    What becomes of the record it tells whoever leads by then, naming the delivery.
+    It reports what becomes of the record to the leader of that moment, naming the delivery.
     """
 
     async def _work(self) -> None:
@@ -236,7 +236,7 @@ class Bench:
             worker.cluster.close()
 
     def settle(self) -> None:
-        """Whoever works here stays, and does what it should."""
+        """The present worker stays, and does what it should."""
         self._is_settled = True
         if self._worker is not None:
             self._worker.is_diligent = True
@@ -281,7 +281,7 @@ class Office:
         return False
 
     async def read_letters(self) -> None:
-        """Read all dead letters; nobody writes any more."""
+        """Read all dead letters; no more are written."""
         for partition in range(LETTER_PARTITIONS):
             offset = 0
             while True:

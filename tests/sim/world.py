@@ -243,7 +243,7 @@ class World:
         self.client_loop(name).create_task(producer.run(shape.produce_pause_s))
 
     def replace_producers(self) -> None:
-        """Committed records were lost, so that idempotent producers cannot go on; others begin."""
+        """Committed records were lost, so that idempotent producers cannot continue; others start."""
         self.lost_s = self.now_s
         before, self.producers = self.producers, []
         for producer in before:
@@ -338,7 +338,7 @@ class World:
             await self.office.open(group_settings(self.shape))
 
     def jobs_are_done(self) -> bool:
-        """All records are finished, as whoever leads them knows, and nobody waits for a dead letter."""
+        """All records are finished, as their leaders know, and none waits for its dead letter."""
         if not self.keep_running():
             return False
         machine = self.leader()

@@ -1,4 +1,4 @@
-"""Certificates for a test: an authority, and whoever it vouches for, as PEM files."""
+"""Certificates for a test: an authority, and the certificates that it signs, as PEM files."""
 
 from __future__ import annotations
 

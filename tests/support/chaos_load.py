@@ -48,7 +48,7 @@ class Worker(threading.Thread):
     def run(self) -> None:
         try:
             self.work()
-        except BaseException as error:  # noqa: BLE001 - told to whoever stops this
+        except BaseException as error:  # noqa: BLE001 - raised where this is stopped
             self._error = error
 
     def work(self) -> None:
@@ -273,7 +273,7 @@ class Load:
         return sum(len(found) for found in self.writer.acknowledged.values())
 
     def unknown(self) -> list[Operation]:
-        """Sends of which nobody knows whether they worked."""
+        """Sends of unknown outcome."""
         return [one for one in self.history.operations if one.kind is Kind.SEND and one.status is Status.UNKNOWN]
 
     def resumed_after(self, partition: int, moment: float) -> float | None:

@@ -2,7 +2,7 @@
 
     python -m support.copy_job confluent|aiokafka SERVERS SOURCE TARGET NAME
 
-It prints a line for every committed transaction and ends at the first error; whoever runs it starts it again. The
+It prints a line for every committed transaction and ends at the first error; its runner starts it again. The
 producer is started first: that ends what an earlier run had open, before the offsets to go on from are looked up.
 """
 

@@ -12,7 +12,7 @@ TIMEOUT_S = 60
 
 
 def dlq(servers: str, *arguments: str, code: int = 0) -> Any:
-    """The JSON that the command prints; with a `code` other than 0, what it says on its error stream."""
+    """The JSON that the command prints; with a `code` other than 0, what it prints on its error stream."""
     done = subprocess.run(
         [sys.executable, "-m", "penstock", "dlq", *arguments, "-o", "json"],
         capture_output=True,

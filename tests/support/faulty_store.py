@@ -30,7 +30,7 @@ class Fault:
 
 @contextmanager
 def faulty_proxy(target: str) -> Iterator[tuple[str, Fault]]:
-    """Passes requests on to `target`, unless its fault says otherwise."""
+    """Passes requests on to `target`, unless its fault prevents it."""
     fault = Fault()
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,11 +1,11 @@
 """What clients did and saw, and the anomalies in it.
 
 A `History` is written by the clients of a test, in the simulator or against real processes. `check` (in
-`support.history_checks`) then names every anomaly. Times are whatever the clock says, as long as they rise.
+`support.history_checks`) then names every anomaly. Times are those of any clock, as long as they rise.
 
-An operation is open until it is known to have worked (`ok`), to have had no effect (`fail`), or until nobody will ever
-know (`unknown`). One that was tried more than once may take effect after it was answered: a delayed copy of an earlier
-try can still arrive.
+An operation is open until it is known to have worked (`ok`), to have had no effect (`fail`), or until no client will
+ever know (`unknown`). One that was tried more than once may take effect after it was answered: a delayed copy of an
+earlier try can still arrive.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Kind(Enum):
 class Transaction:
     """What a producer means to happen as a whole. Its status is `OK` for committed and `FAIL` for aborted.
 
-    It is aborted for sure where nobody ever asked for its commit, and of unknown fate where the answer to that is.
+    It is aborted for sure where its commit was never requested, and of unknown outcome where the answer to that is.
     """
 
     process: str
@@ -146,7 +146,7 @@ class History:
         self._moved: dict[tuple[str, str], bool] = {}
 
     def now(self) -> float:
-        """What the clock says."""
+        """The clock's time."""
         return self._clock()
 
     def send(self, process: str, partition: str, value: str, record_key: str | None = None) -> Operation:

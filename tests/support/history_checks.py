@@ -11,7 +11,7 @@
     nonmonotonic-poll     a consumer's offsets went back
     nonmonotonic-send     a producer's records lie in another order than it sent them
     lost-update           a committed offset or a metadata change is gone, or an older one is back
-    phantom-value         a committed offset or a metadata value that nobody wrote
+    phantom-value         a committed offset or a metadata value that was never written
 
 Those of transactions are in `support.history_transactions`, and what may lawfully be gone is in
 `support.history_policies`.
@@ -35,7 +35,7 @@ READS_OF = {Kind.FETCH_COMMITTED: Kind.COMMIT, Kind.LOOK: Kind.CHANGE}
 
 
 def check(history: History, *, drained: bool = True) -> list[Anomaly]:
-    """Every anomaly. `drained` says that consumers were given the time to read everything."""
+    """Every anomaly. `drained` means that consumers were given the time to read everything."""
     found = list(history.noticed)
     sends = [operation for operation in history.operations if operation.kind is Kind.SEND]
     places = _places(history)
@@ -111,7 +111,7 @@ def _check_presence(
             for value in values:
                 known = sent.get((partition, value))
                 if known is None:
-                    yield Anomaly("phantom", f"{partition} offset {offset} has {value!r}, which nobody sent there")
+                    yield Anomaly("phantom", f"{partition} offset {offset} has {value!r}, which was never sent there")
                 elif known.status is Status.FAIL:
                     yield Anomaly("failed-read", f"{partition} offset {offset} has what was refused: {known}")
 
@@ -120,7 +120,7 @@ def _check_polls(history: History, sends: list[Operation], places: Places, polic
     known = {partition: sorted(by_offset) for partition, by_offset in places.items()}
     sent = {(send.key, send.value): send for send in sends}
     for partition in history.compacted & history.finals.keys():
-        # Nobody knows when compaction took a record away, nor from which replicas.
+        # It is unknown when compaction removed a record, and from which replicas.
         finals = history.finals[partition].items()
         kept = [
             offset
@@ -193,7 +193,7 @@ def _check_read(read: Operation, writes: list[Operation]) -> Iterator[Anomaly]:
     origins = [write for write in writes if write.value == read.result and write.invoked <= read.completed]
     if not origins:
         if read.result is not None:
-            yield Anomaly("phantom-value", f"nobody wrote what this read: {read}")
+            yield Anomaly("phantom-value", f"this read what was never written: {read}")
         elif finished:
             yield Anomaly("lost-update", f"{finished[-1]} is gone: {read}")
         return

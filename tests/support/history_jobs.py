@@ -3,15 +3,15 @@
 too-often       a record was delivered more often than the limit allows
 two-holders     two workers held a record at the same time, and both were told that what they said of it counts; or one
                 was told so by the broker that had delivered the record to another one meanwhile
-after-the-end   a record was delivered that somebody had finished for good, by the same broker or long ago
+after-the-end   a record was delivered that a worker had finished for good, by the same broker or long ago
 early           a delayed record was delivered before its time
 lost-job        a record was neither accepted nor is it among the dead letters
 lost-letter     a record was rejected and is not among the dead letters
 double-letter   a record is among the dead letters twice
 stray-letter    a dead letter of a record that was accepted, or that is not the record
 
-What a worker says of a record is ignored, without an error, once the group has gone past it. So an answer proves that
-the worker held the record only if its lock cannot have ended by then.
+A worker's acknowledgement of a record is ignored, without an error, once the group has gone past it. So an answer
+proves that the worker held the record only if its lock cannot have ended by then.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class JobBook:
         yield from self._delivered_meanwhile({offset: one for offset, one in held.items() if offset not in reported})
 
     def _delivered_meanwhile(self, held: Mapping[int, list[Saying]]) -> Iterator[Anomaly]:
-        """A broker that takes what a worker says of a record has not delivered it to another one since."""
+        """A broker that accepts a worker's acknowledgement of a record has not delivered it to another one since."""
         for delivery in self.deliveries:
             for one in held.get(delivery.offset, ()):
                 if one.told == delivery.broker and one.got < delivery.asked and delivery.got < one.said:
@@ -169,7 +169,7 @@ class JobBook:
 
     def _missing(self, values: Mapping[int, str]) -> Iterator[Anomaly]:
         letters = {letter.offset for letter in self.letters}
-        # What nobody knows of may have counted.
+        # Operations of unknown outcome may have counted.
         accepted = {one.offset for one in self.sayings if one.kind is AckType.ACCEPT and one.status is not Status.FAIL}
         for offset in values:
             if offset not in accepted and offset not in letters:

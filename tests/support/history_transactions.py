@@ -4,7 +4,7 @@
     G1c                  transactions that read each other's records in a circle, or one that read its own
     torn-transaction     a part of a transaction's records is there at the end, another part is not
     duplicate-copy       two committed copies of one record
-    lost-copy            a record whose copy is not there, though whoever copies is at the end
+    lost-copy            a record whose copy is not there, though the copying job is at the end
     stray-copy           a copy of something that is not there
     zombie-acknowledged  a producer was told that something worked which it asked for after its successor had started
 
@@ -81,7 +81,7 @@ def _circle(path: list[Transaction], readers: dict[Transaction, dict[Transaction
 
 
 def _check_torn(history: History) -> Iterator[Anomaly]:
-    """Whoever asks for a commit has acknowledgements for all that it wrote: all of it is there, or nothing."""
+    """A producer that requests a commit has acknowledgements for all that it wrote: all of it is there, or nothing."""
     final = {partition: set(records.values()) for partition, records in history.finals.items()}
     for transaction in history.transactions:
         sends = [one for one in transaction.sends if one.key in final]

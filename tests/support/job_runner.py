@@ -22,7 +22,7 @@ class JobRunner:
     """A process that is always started again. `starts`, `kills` and `stuck` count what happened to it."""
 
     def __init__(self, command: Sequence[str], is_finished: Callable[[int], bool] = lambda _: False) -> None:
-        """`is_finished` looks at an exit code and says whether that was the job's proper end."""
+        """`is_finished` looks at an exit code and returns whether that was the job's proper end."""
         self._command = list(command)
         self._is_finished = is_finished
         self._process: subprocess.Popen[str] | None = None

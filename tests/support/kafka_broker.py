@@ -16,7 +16,7 @@ START_TIMEOUT_SECONDS = 60
 STOP_TIMEOUT_SECONDS = 30
 CLUSTER_ID = "UGVuc3RvY2stYmVuY2gtMQ"
 
-# What Apache Kafka's start script passes to Java when the environment says nothing else.
+# What Apache Kafka's start script passes to Java when the environment sets nothing else.
 SERVER_FLAGS = (
     "-Xms1G",
     "-Xmx1G",
@@ -45,7 +45,7 @@ SHIPPED_PROPERTIES = {
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on at this moment."""
+    """A TCP port of 127.0.0.1 that no process listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -73,7 +73,7 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 def wait_for_port(
     process: subprocess.Popen[bytes], port: int, log: Path, timeout: float = START_TIMEOUT_SECONDS
 ) -> None:
-    """Return once somebody listens on the port; RuntimeError with the log's end when that fails."""
+    """Return once a process listens on the port; RuntimeError with the log's end when that fails."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as probe:
@@ -81,7 +81,7 @@ def wait_for_port(
                 return
         time.sleep(0.01)
     said = log.read_text(errors="backslashreplace")[-2000:] if log.exists() else ""
-    raise RuntimeError(f"nobody listens on port {port} (exit code {process.poll()}):\n{said}")
+    raise RuntimeError(f"no process listens on port {port} (exit code {process.poll()}):\n{said}")
 
 
 class KafkaBroker:

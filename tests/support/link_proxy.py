@@ -32,7 +32,7 @@ CALL_TIMEOUT_S = 10.0
 REQUEST_HEAD = struct.Struct(">ihhih")
 NUMBER_AT_END = re.compile(rb"-([0-9]+)$")
 CLIENT_ID_BYTES_MAX = 100
-# Whoever is none of the nodes.
+# A peer that is none of the nodes.
 STRANGER = 0
 
 

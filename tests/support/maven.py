@@ -72,6 +72,6 @@ def _fetch(into: Path, command: Callable[[Path], list[str]]) -> str | None:
             return want("Maven Central", f"fetching took longer than {FETCH_TIMEOUT_SECONDS} s")
         if done.returncode != 0:
             complaint = next((line for line in done.stdout.splitlines() if "ERROR" in line), "no message")
-            return want("Maven Central", f"run once online; Maven says: {complaint[:300]}")
+            return want("Maven Central", f"run once online; Maven reports: {complaint[:300]}")
         partial.rename(into)
     return None

@@ -102,7 +102,7 @@ def get(path: str, *headers: str, host: str = "localhost") -> bytes:
 
 
 class Neighbour:
-    """Somebody else, at another address of this machine, who asks for the status and publishes all the time."""
+    """Another client, at another address of this machine, that requests the status and publishes all the time."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._address = address
@@ -135,7 +135,7 @@ class Neighbour:
 
 @contextlib.contextmanager
 def neighbour(address: str, topic: str, *, patience_s: float = 5.0) -> Iterator[Neighbour]:
-    """Somebody who must be answered all the time, if the machine has nothing else to do within `patience_s`."""
+    """A client that must be answered all the time, if the machine has nothing else to do within `patience_s`."""
     someone = Neighbour(address, topic)
     someone._thread.start()
     try:

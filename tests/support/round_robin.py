@@ -1,4 +1,4 @@
-"""A load balancer: each connection goes to the next backend, whoever it comes from."""
+"""A load balancer: each connection goes to the next backend, from whatever client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a share group on one connection: takes records, says what became of them, and remembers nothing else."""
+"""A member of a share group on one connection: takes records, acknowledges them, and remembers nothing else."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def numbered(first: int, end: int) -> list[bytes]:
 
 
 def tier(*arguments: str, code: int = 0) -> tuple[Any, str]:
-    """Run `penstock tier`; what it prints, and what it says meanwhile."""
+    """Run `penstock tier`; what it prints, and its progress on stderr."""
     command = [sys.executable, "-m", "penstock", "tier", *arguments, "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == code, done.stdout + done.stderr
@@ -49,7 +49,7 @@ def topic_id(cluster: Cluster, topic: str) -> bytes:
 
 
 def offset(cluster: Cluster, topic: str, timestamp: int) -> int:
-    """What ListOffsets says of the first partition."""
+    """What ListOffsets returns for the first partition."""
     eventually(lambda: find_leader(cluster.address(1), topic) > 0)
     with WireClient(cluster.address(find_leader(cluster.address(1), topic))) as wire:
         return int(wire.list_offset(topic, timestamp).offset)

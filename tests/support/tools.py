@@ -1,7 +1,7 @@
 """Programs that tests and the bench borrow from the machine, and how to say that one is missing.
 
 A test that cannot run names what it wants: `for want of kcat: …how to get it…`. The end of a test run groups the
-skipped tests by these sentences, so whoever reads it knows what to install.
+skipped tests by these sentences, so its reader knows what to install.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INSTALL_TIMEOUT_SECONDS = 300
 
 
 def want(thing: str, remedy: str) -> str:
-    """The sentence that says why a test is skipped; the run's summary groups by it."""
+    """The reason why a test is skipped; the run's summary groups by it."""
     return f"for want of {thing}: {remedy}"
 
 

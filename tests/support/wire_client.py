@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants, in any version, with our own codec and one socket."""
+"""A client that sends exactly what a test wants, in any version, with our own codec and one socket."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class WireClient(Closing):
         return self.call(request, LIST_OFFSETS_VERSION).topics[0].partitions[0]
 
     def new_producer_id(self) -> int:
-        """A producer id nobody else has."""
+        """A producer id that no other producer has."""
         response = self.call(InitProducerIdRequest(None, 60_000), 4)
         assert response.error_code == 0
         producer_id: int = response.producer_id

@@ -1,4 +1,4 @@
-"""A transactional producer that does exactly what a test says, in protocol version 1 or 2, also what none should."""
+"""A transactional producer that does exactly what a test wants, in protocol version 1 or 2, also what none should."""
 
 from __future__ import annotations
 

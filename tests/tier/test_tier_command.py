@@ -1,4 +1,4 @@
-"""`penstock tier`: what is there, what is missing or damaged, and what nobody knows of."""
+"""`penstock tier`: what is there, what is missing or damaged, and orphans."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def test_what_is_missing_is_named_and_needs_a_word(bucket: Path) -> None:
         (row,), _ = restore(cluster, bucket, "--partial", "--config-override", "retention.ms=-1")
         assert row["offsets"] == [[0, end]]
         expected = [(number, value(number)) for number in range(after, end)]
-        # What was not decided is aborted, and keeps nobody waiting.
+        # What was not decided is aborted, and keeps no reader waiting.
         assert read_all(servers, topic, end, after, **COMMITTED) == expected
         with WireClient(servers) as wire:
             assert wire.list_offset(topic, LATEST, isolation_level=1).offset == end + 1

@@ -2,7 +2,7 @@
 
 PENSTOCK_CHAOS_CLOCK names a directory with a file for each node, named after its settings: the seconds by which its
 clock is wrong, eight bytes in this machine's order. Tests may write to it while the node runs. Only wall-clock time is
-shifted, as when somebody sets a machine's clock. PENSTOCK_CHAOS_BREAK names one of the slips of `sim.broken`. Processes
+shifted, as when an operator sets a machine's clock. PENSTOCK_CHAOS_BREAK names a mutation of `sim.broken`. Processes
 that were not started with a settings file are left alone.
 """
 
@@ -19,7 +19,7 @@ SLIPS: list[object] = []
 
 
 def shift_clock(path: Path) -> None:
-    """Add what a file says to all wall-clock time."""
+    """Add the offset in a file to all wall-clock time."""
     with path.open("rb") as file:
         shared = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
     real_time, real_time_ns = time.time, time.time_ns
@@ -39,7 +39,7 @@ def slip(name: str) -> None:
 
     slipping = getattr(broken, name)()
     slipping.__enter__()
-    # One that nobody holds would be undone.
+    # One that is not referenced would be undone.
     SLIPS.append(slipping)
 
 

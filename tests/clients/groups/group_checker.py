@@ -1,7 +1,7 @@
 """Judges the history of a group: what its members wrote down, and what the coordinator put on record.
 
 What must hold, whatever happens to members:
-- every record is processed, by somebody, at least once;
+- every record is processed, by some member, at least once;
 - in one generation (or member epoch) a partition has one owner;
 - at one moment a partition has one owner, leaving aside who was killed, stalled, or told that it lost its partitions;
 - committed offsets never go back;
@@ -137,7 +137,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def unprocessed(histories: Iterable[History], ends: Mapping[int, int]) -> list[str]:
-    """Records nobody has processed."""
+    """Records that no member has processed."""
     runs: dict[int, list[tuple[int, int]]] = {partition: [] for partition in ends}
     for history in histories:
         for event in history.of("processed"):
@@ -147,10 +147,10 @@ def unprocessed(histories: Iterable[History], ends: Mapping[int, int]) -> list[s
         reached = 0
         for first, last in sorted(runs[partition]):
             if first > reached:
-                missing.append(f"partition {partition}: nobody processed {reached}..{first - 1}")
+                missing.append(f"partition {partition}: not processed: {reached}..{first - 1}")
             reached = max(reached, last + 1)
         if reached < end:
-            missing.append(f"partition {partition}: nobody processed {reached}..{end - 1}")
+            missing.append(f"partition {partition}: not processed: {reached}..{end - 1}")
     return missing
 
 

@@ -42,9 +42,9 @@ def processed(*runs: tuple[int, int]) -> History:
 
 def test_records_that_were_not_processed() -> None:
     assert unprocessed([processed((0, 4)), processed((3, 9))], {0: 10}) == []
-    assert unprocessed([processed((0, 4), (6, 9))], {0: 10}) == ["partition 0: nobody processed 5..5"]
-    assert unprocessed([processed((0, 4))], {0: 10}) == ["partition 0: nobody processed 5..9"]
-    assert unprocessed([], {0: 1}) == ["partition 0: nobody processed 0..0"]
+    assert unprocessed([processed((0, 4), (6, 9))], {0: 10}) == ["partition 0: not processed: 5..5"]
+    assert unprocessed([processed((0, 4))], {0: 10}) == ["partition 0: not processed: 5..9"]
+    assert unprocessed([], {0: 1}) == ["partition 0: not processed: 0..0"]
 
 
 def test_two_owners_in_a_generation() -> None:

@@ -54,7 +54,7 @@ def judge(crew: Crew) -> None:
 
 
 def group_type(crew: Crew) -> str:
-    """The protocol that the group speaks, as ListGroups says."""
+    """The protocol of the group, from ListGroups."""
     with WireClient(crew.cluster.bootstrap_servers) as wire:
         listed = wire.call(ListGroupsRequest(), 5).groups
     found: str = next(row.group_type for row in listed if row.group_id == crew.group)

@@ -59,7 +59,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def client(cluster: Cluster) -> Iterator[WireClient]:
     with WireClient(cluster.bootstrap_servers) as wire:
-        # The offsets topic is made when somebody first looks for a coordinator.
+        # The offsets topic is created when a client first looks for a coordinator.
         wire.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["any"]), 4)
         yield wire
 

@@ -21,7 +21,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "100",
     "offsets.topic.num.partitions": "3",
 }
-# A commit travels behind the JoinGroup of its connection, so whoever waits for commits waits for rebalances.
+# A commit travels behind the JoinGroup of its connection, so a wait for commits is a wait for rebalances.
 COOPERATIVE: dict[str, Any] = {"assignor": "cooperative-sticky", "waits_for_commits": False}
 # Less than half of what a rebalance takes that waits for a stalled member's session to end.
 PAUSE_MAX_S = SESSION_TIMEOUT_MS / 1000 / 2

@@ -1,4 +1,4 @@
-"""Groups under random harm for as long as GROUP_SOAK_SECONDS says; GROUP_SOAK_SEED makes the same choices again."""
+"""Groups under random harm for GROUP_SOAK_SECONDS; GROUP_SOAK_SEED makes the same choices again."""
 
 from __future__ import annotations
 

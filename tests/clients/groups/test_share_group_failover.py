@@ -66,7 +66,7 @@ class Coordinator:
                 if not found.error_code:
                     self.node_id = found.node_id
                     return f"{found.host}:{found.port}"
-        raise OSError("nobody knows the coordinator")
+        raise OSError("no broker knows the coordinator")
 
     def beat(self, member: str, epoch: int, topics: list[str] | None = None) -> ShareGroupHeartbeatResponse:
         response: ShareGroupHeartbeatResponse = self.ask(

@@ -6,7 +6,7 @@ import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * A member of a share group that does with each record what its value says, and prints what it did.
+ * A member of a share group that does with each record what its value requests, and prints what it did.
  *
  * <p>A line is: what was done, partition, offset, delivery count, value. Standard input ends the work.
  */

@@ -159,7 +159,7 @@ def test_what_a_group_does_is_counted(cluster: Cluster, client: WireClient, metr
     late = Record(3, int(time.time() * 1000), None, b"", ((AFTER, b"3600000"),))
     client.produce("jobs.counted", build_batch([*(Record(n, 0, None, b"") for n in range(3)), late]))
     assert len(member.take()) == 3
-    # The delayed one is passed over when somebody looks for more.
+    # The delayed one is passed over when a member fetches more.
     assert member.take(wait_ms=10) == []
     labels = '{group="counted",topic="jobs.counted",partition="0"}'
     assert told(f"kafka_server_sharepartitionmetrics_inflightmessagecount{labels}") == 3

@@ -119,7 +119,7 @@ def test_each_job_is_done_or_a_dead_letter_whatever_process_dies(cluster: Cluste
         return Counter(value for worker in workers for value in worker.said("ACCEPT") if value in wanted)
 
     def all_work() -> bool:
-        """Whoever comes second finds something to do."""
+        """The second worker finds something to do."""
         produce(cluster, ["job-more"] * 12)
         return all(worker.said("ACCEPT") for worker in workers)
 

@@ -59,7 +59,7 @@ def programs(cluster: Cluster, path: Path, count: int, **settings: str) -> Itera
 
 
 class Table:
-    """The counts that the sink topic says, read by a consumer that sees what is committed."""
+    """The counts in the sink topic, read by a consumer that sees what is committed."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._consumer = Consumer(

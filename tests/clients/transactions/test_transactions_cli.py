@@ -1,4 +1,4 @@
-"""`penstock txn` and kafka-transactions.sh: what is open is found, described and ended, where nobody else would too."""
+"""`penstock txn` and kafka-transactions.sh: what is open is found, described and ended where no producer would."""
 
 from __future__ import annotations
 

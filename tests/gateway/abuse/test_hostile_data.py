@@ -1,7 +1,7 @@
 """Attacks with schemas and data on one gateway, while another caller sends simple requests.
 
-The gateway must keep its process, answer the neighbour soon, refuse or show what it is sent with a sentence that says
-why, and have its memory back afterwards.
+The gateway must keep its process, answer the neighbour soon, refuse or show what it is sent with a reason, and have
+its memory back afterwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a history says about each log: who sent a value, who polled it, where it is, and whether it had to be there."""
+"""What a history shows about each log: who sent a value, who polled it, where it is, and whether it had to be there."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def summary(anomalies: Iterable[Anomaly]) -> dict[str, int]:
 
 
 def lost_writes(analysis: Analysis) -> Iterator[Anomaly]:
-    """Whoever polled a value would have polled those before it, unless they were gone."""
+    """A consumer that polled a value would have polled those before it, unless they were gone."""
     for key, log in analysis.logs.items():
         seen = analysis.seen.get(key, set())
         reached = max((log.first[value] for value in seen if value in log.first), default=-1)

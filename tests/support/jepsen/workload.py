@@ -3,7 +3,7 @@
 Senders are idempotent producers that wait for each answer. Pollers read assigned partitions, or are members of one
 group that commits. Workers read, process and write in transactions. Every consumer reads committed records only. When
 the outcome of an operation is unknown, its process is over: fresh clients go on as another process. Now and then one
-crashes without a reason. At the end somebody reads every log from its beginning.
+crashes without a reason. At the end a client reads every log from its beginning.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Process(threading.Thread):
         """Give the clients up."""
 
     def end(self, outcome: str, f: str, value: Any, rebalanced: Iterable[int] = (), error: object = None) -> None:
-        """An operation is over; so is the process if nobody knows how it ended."""
+        """An operation is over; so is the process if the outcome is unknown."""
         reason = None if error is None else str(error)
         self.workload.recorder.complete(self.process, outcome, f, value, rebalanced, reason)
         if outcome == "info":
@@ -402,7 +402,7 @@ class Member(Polling):
             try:
                 self.consumer.commit(offsets=behind, asynchronous=False)
             except KafkaException as failed:
-                # What was read was read; whoever gets the partition next reads it again.
+                # What was read was read; the partition's next owner reads it again.
                 error = failed
         self.end("ok", "poll", [["poll", found]], self.take_rebalanced(), error)
 
@@ -479,7 +479,7 @@ class Worker(Polling):
     def _failed(
         self, producer: Producer, found: Pairs, sends: list[list[Any]], error: KafkaException, *, asked: bool
     ) -> None:
-        """Abort if that can be done. What nobody tried to commit, and what was aborted, certainly had no effect."""
+        """Abort if that can be done. What was not tried to commit, and what was aborted, certainly had no effect."""
         aborted = False
         if error.args[0].txn_requires_abort():
             with contextlib.suppress(KafkaException):

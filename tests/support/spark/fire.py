@@ -57,7 +57,7 @@ def judge(bootstrap: str, topic: str, expected: Iterable[bytes | None]) -> Findi
 class Copy:
     """The job in a process of its own, started again whenever it is killed or fails.
 
-    `executors` says which processes may be killed as executors of a driver; without it, its Python workers.
+    `executors` returns which processes may be killed as executors of a driver; without it, its Python workers.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ def postgres() -> Iterator[Postgres]:
     """A server for as long as the block lasts."""
     binaries = find_postgres()
     assert binaries is not None
-    # Not below pytest's directory, which is for its owner alone, while the server runs as somebody else.
+    # Not below pytest's directory, which is for its owner alone, while the server runs as another user.
     with tempfile.TemporaryDirectory(prefix="penstock-postgres-") as name:
         directory = Path(name)
         if os.geteuid() == 0:

@@ -38,7 +38,7 @@ def write(
     """Send the entries, wait until all are acknowledged, and say where they went."""
     written: list[Written] = []
 
-    # librdkafka's delivery reports leave headers out, so the entry itself says what they were.
+    # librdkafka's delivery reports leave headers out, so the entry itself contains them.
     def delivered(entry: Entry, error: Any, message: Message) -> None:
         assert error is None, error
         written.append(

@@ -52,7 +52,7 @@ class GroupWorld:
         self.shard = self._new_shard()
         self.observer: Callable[[Effects], None] = lambda _effects: None
         self._next_token = 0
-        # The topics that whoever asks may know of; None for all.
+        # The topics that the caller may know of; None for all.
         self.may_describe: Callable[[str], bool] | None = None
 
     def ask(self, method: str, request: Any, version: int = 9, client: str = "client") -> int:
@@ -120,7 +120,7 @@ class GroupWorld:
         return shard
 
     def reload(self) -> None:
-        """The coordinator dies and another one takes over; whoever waited is never answered by the old one."""
+        """The coordinator dies and another one takes over; waiting requests are never answered by the old one."""
         self.timers.clear()
         self.tokens_open.clear()
         self.shard = self.replayed(latest_only=True)

@@ -1,7 +1,7 @@
 """A shell for one transaction shard: a clock that stands still until told, timers, a log of encoded records.
 
 It keeps the order that coordinators rely on: records are appended and replayed, then timers are set and replies sent.
-Markers that are due wait in `markers` until somebody writes them.
+Markers that are due wait in `markers` until the test writes them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TransactionWorld:
         return response
 
     def take_producer_id(self) -> int:
-        """An id nobody has had."""
+        """An id that no producer has had."""
         self._next_producer_id += 1
         return self._next_producer_id - 1
 
@@ -110,7 +110,7 @@ class TransactionWorld:
         self.now_ms = until_ms
 
     def expire(self) -> None:
-        """Forget transactional ids that nobody uses."""
+        """Forget transactional ids that are not in use."""
         for effects in self.shard.expire(self.now_ms):
             self._perform(effects)
 

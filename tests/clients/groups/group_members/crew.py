@@ -255,7 +255,7 @@ class Crew:
             time.sleep(0.1)
 
     def wait_until_shared(self, members: Sequence[Running], timeout_s: float = 30) -> None:
-        """Wait until these members, and nobody else, own all partitions, each at least one."""
+        """Wait until these members, and no others, own all partitions, each at least one."""
         everything = set(range(self.partitions))
 
         def shared() -> bool:
@@ -290,7 +290,7 @@ class Crew:
         return offsets_records(self.cluster)
 
     def tails(self, lines: int = 12) -> str:
-        """The ends of all logs, for whoever has to find out what went wrong."""
+        """The ends of all logs, for the analysis of a failure."""
         parts = []
         for member in self.members:
             text = member.log.read_text() if member.log.exists() else "(no log)"

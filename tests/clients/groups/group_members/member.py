@@ -1,7 +1,7 @@
 """What every member program shares: its orders, its log, and the end of its life.
 
 Orders are one JSON object, the only argument. The log is one JSON object a line, written before anything that depends
-on it: a record is in the log before its offset is committed, so whoever kills the member may trust what it reads.
+on it: a record is in the log before its offset is committed, so a test that kills the member may trust what it reads.
 
     {"event": "assigned", "partitions": [0, 1], "generation": 3}    revoked and lost look the same
     {"event": "generation", "generation": 3}                        what is owned now is owned in this generation
