@@ -135,3 +135,9 @@ def test_what_is_measured_does_not_grow_with_the_names_of_clients() -> None:
     # Each is still measured on its own.
     assert measured.record(PRODUCER_BYTE_RATE, "alice", names[0], 100_000, 0) > 0
     assert measured.record(PRODUCER_BYTE_RATE, "alice", names[1], 1, 0) == 0
+
+
+def test_changes_without_a_quota_are_not_throttled() -> None:
+    measured = quotas(({USER: "other"}, 100.0))
+    assert measured.mutated("u", "c", 5_000, 0) == 0
+    assert measured.mutation_throttle_ms("u", "c", 0) == 0
