@@ -28,7 +28,7 @@ from tests.support.kafka_tools import java_missing, libraries_of
 from bench.peers.process import ServerProcess
 from bench.processes import cpu_seconds
 from bench.security_figures import RAW, section
-from penstock.core.security.authorizer import Authorizer, Entry
+from penstock.core.security.authorizer import Authorizer, AccessEntry
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 from penstock.runtime.security.certificates import issue, make_authority
 
@@ -187,7 +187,7 @@ def authorizing(entries: int) -> dict[str, float]:
     """Microseconds of a decision, the first time and once it is known."""
     authorizer = Authorizer()
     for number in range(entries):
-        entry = Entry(
+        entry = AccessEntry(
             ResourceType.TOPIC,
             f"topic-{number}",
             PatternType.LITERAL if number % 2 else PatternType.PREFIXED,

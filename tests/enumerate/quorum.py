@@ -21,7 +21,7 @@ from penstock.model.errors import ApiError
 from penstock.runtime.raft import driver
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.raft.metadata_files import DamagedMetadata, SnapshotId, encode_records, write_snapshot
-from penstock.runtime.raft.wire import TOPIC, Reply
+from penstock.runtime.raft.wire import TOPIC, RaftReply
 from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages import begin_quorum_epoch as begin
@@ -188,12 +188,12 @@ class ScriptedTransport:
     def fetch(self, peer_id: int, message: FetchRequest, high_watermark: int) -> asyncio.Future[Any]:  # noqa: ARG002
         return asyncio.ensure_future(self._fetch(peer_id, message))
 
-    async def _fetch(self, peer_id: int, message: FetchRequest) -> Reply:
+    async def _fetch(self, peer_id: int, message: FetchRequest) -> RaftReply:
         leader, ledger = self._voter.leaders[peer_id], self._voter.ledger
         end = message.log_end
         await asyncio.sleep(0.001)
         if message.epoch != leader.epoch:
-            return Reply(FetchResponse(leader.epoch, leader.node_id))
+            return RaftReply(FetchResponse(leader.epoch, leader.node_id))
         if end.offset < leader.start:
             assert leader.snapshot is not None
             found = leader.snapshot[0]
@@ -201,14 +201,16 @@ class ScriptedTransport:
             ledger.history = [
                 (offset, entry[0]) for offset, entry in leader.entries.items() if offset < found.end_offset
             ]
-            return Reply(FetchResponse(leader.epoch, leader.node_id, snapshot=LogEnd(found.end_offset, found.epoch)))
+            return RaftReply(
+                FetchResponse(leader.epoch, leader.node_id, snapshot=LogEnd(found.end_offset, found.epoch))
+            )
         last = leader.entries.get(end.offset - 1)
         if end.offset and (last is None or last[1] != end.epoch) and end.offset != leader.start:
             same = [offset for offset, entry in leader.entries.items() if entry[1] <= end.epoch and offset < end.offset]
             at = same[-1] + 1 if same else 0
             ledger.kept = min(ledger.kept, at)
             ledger.others.append(list(ledger.history))
-            return Reply(
+            return RaftReply(
                 FetchResponse(
                     leader.epoch, leader.node_id, diverging=LogEnd(at, leader.entries[at - 1][1] if at else 0)
                 )
@@ -228,7 +230,7 @@ class ScriptedTransport:
         for offset, name, _, _ in sent:
             ledger.offer(offset, name)
         reply = FetchResponse(leader.epoch, leader.node_id, high_watermark=min(end.offset, leader.committed))
-        return Reply(reply, b"".join(data for *_, data in sent))
+        return RaftReply(reply, b"".join(data for *_, data in sent))
 
     def ask(self, peer_id: int, request: Any) -> asyncio.Future[Any]:
         return asyncio.ensure_future(self._piece(peer_id, request))
@@ -252,8 +254,8 @@ class ScriptedTransport:
         return snapshots.FetchSnapshotResponse(topics=[snapshots.FetchSnapshotResponseTopicSnapshot(TOPIC, [row])])
 
     @staticmethod
-    def read_reply(answer: asyncio.Future[Any], message: Any) -> Reply:  # noqa: ARG004
-        reply: Reply = answer.result()
+    def read_reply(answer: asyncio.Future[Any], message: Any) -> RaftReply:  # noqa: ARG004
+        reply: RaftReply = answer.result()
         return reply
 
     async def settle(self, timeout_s: float) -> None:

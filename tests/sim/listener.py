@@ -6,7 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 
-from penstock.server.connection import SCRATCH_BYTES, Connection, Session
+from penstock.server.connection import SCRATCH_BYTES, Connection, RequestSession
 from penstock.server.limits import ConnectionLimits
 from sim.network import Host, StreamEnd
 from sim.scheduler import SimLoop
@@ -27,7 +27,7 @@ class SimListener:
         self._machine = host
         self._limits = limits
         self._scratch = bytearray(SCRATCH_BYTES)
-        self._make_session: Callable[[tuple[str, int]], Session] | None = None
+        self._make_session: Callable[[tuple[str, int]], RequestSession] | None = None
         self._connections: dict[Connection, None] = {}
         self._watch: asyncio.Task[None] | None = None
 
@@ -45,7 +45,7 @@ class SimListener:
         if self.port in self._machine.listeners:
             raise OSError(errno.EADDRINUSE, "Address already in use")
 
-    def start(self, make_session: Callable[[tuple[str, int]], Session]) -> None:
+    def start(self, make_session: Callable[[tuple[str, int]], RequestSession]) -> None:
         self._make_session = make_session
         self._machine.listeners[self.port] = self
         self._watch = self.loop.create_task(self._watch_deadlines())

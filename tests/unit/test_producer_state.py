@@ -18,7 +18,7 @@ from penstock.core.replica.producer_state import (
     MarkerRefused,
     ProducerEntry,
     ProducerState,
-    Refused,
+    RefusedBatch,
     Verification,
 )
 from penstock.model.errors import ErrorCode
@@ -48,8 +48,8 @@ def marker_batch(offset: int, *, epoch: int = 0, producer_id: int = PRODUCER) ->
     return BatchHeader(offset, 60, 0, 2, 0, 0x30, 0, 2000, 2000, producer_id, epoch, -1, 1)
 
 
-def refusal(verdict: Duplicate | Refused | None) -> ErrorCode | None:
-    return verdict.code if isinstance(verdict, Refused) else None
+def refusal(verdict: Duplicate | RefusedBatch | None) -> ErrorCode | None:
+    return verdict.code if isinstance(verdict, RefusedBatch) else None
 
 
 @pytest.fixture
@@ -280,7 +280,9 @@ def test_batches_of_one_producer_share_a_token_and_the_lowest_sequence_comes_fir
     assert state.begin_verification(PRODUCER, 0, 4, 0) is token
     assert token.lowest_sequence == 3
     refused = state.check(batch(4, transactional=True), verification=token)
-    assert refused == Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"Producer {PRODUCER} sent sequence 4 before 3.")
+    assert refused == RefusedBatch(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"Producer {PRODUCER} sent sequence 4 before 3."
+    )
     first = batch(3, transactional=True)
     assert state.check(first, verification=token) is None
     state.update(first)

@@ -41,7 +41,7 @@ from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens
 from penstock.runtime.security.tenants import Tenants
 from penstock.runtime.share.partitions import SharePartitions
-from penstock.runtime.share.share_groups import ShareGroups
+from penstock.runtime.share.share_groups import ShareGroupCoordinator
 from penstock.runtime.share.states import ShareStates
 from penstock.runtime.telemetry import Telemetry
 from penstock.runtime.tier.remote_logs import RemoteLogs
@@ -86,7 +86,7 @@ class BrokerServices(SharedServices):
     controller_id: Callable[[], int]
     settle_deletions: Callable[[list[Partition]], Awaitable[None]]
     groups: Groups
-    share_groups: ShareGroups
+    share_groups: ShareGroupCoordinator
     streams_topics: StreamsInternalTopics
     lag: LagView
     follower_fetch: FollowerFetch

@@ -24,7 +24,7 @@ FIRST_OWN_KEY = 10_000
 Versions = Mapping[int, tuple[int, int]]
 
 
-class Row(NamedTuple):
+class IndexRow(NamedTuple):
     """One API in the index."""
 
     key: int
@@ -40,9 +40,9 @@ class Row(NamedTuple):
         return declared_in(import_module(f"penstock.api.{self.module}").__name__)
 
 
-ROWS = [Row(*row) for row in INDEX]
-BROKER_APIS: Mapping[int, Row] = {row.key: row for row in ROWS if row.on_broker}
-CONTROLLER_APIS: Mapping[int, Row] = {row.key: row for row in ROWS if row.on_controller}
+ROWS = [IndexRow(*row) for row in INDEX]
+BROKER_APIS: Mapping[int, IndexRow] = {row.key: row for row in ROWS if row.on_broker}
+CONTROLLER_APIS: Mapping[int, IndexRow] = {row.key: row for row in ROWS if row.on_controller}
 FORWARDED_KEYS = frozenset(row.key for row in ROWS if row.is_forwarded)
 
 BROKER_VERSIONS: Versions = {key: (row.first_version, row.last_version) for key, row in BROKER_APIS.items()}

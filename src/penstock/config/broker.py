@@ -17,7 +17,7 @@ from penstock.config.listeners import (
     resolve_listeners,
 )
 from penstock.config.names import check_names, find_property, has_listener_prefix
-from penstock.config.node import NodeSettings, Voter
+from penstock.config.node import ConfiguredVoter, NodeSettings
 from penstock.config.properties import INT_MAX, ConfigError, Finding, UpdateMode, Value
 from penstock.config.tables import BROKER_PROPERTIES, TOPIC_SYNONYMS
 from penstock.config.topic import broker_defaults
@@ -195,7 +195,7 @@ def _listeners(
     return listeners
 
 
-def _voters(items: tuple[str, ...], errors: list[Finding]) -> tuple[Voter, ...]:
+def _voters(items: tuple[str, ...], errors: list[Finding]) -> tuple[ConfiguredVoter, ...]:
     voters = []
     name = "controller.quorum.voters"
     for item in items:
@@ -204,7 +204,7 @@ def _voters(items: tuple[str, ...], errors: list[Finding]) -> tuple[Voter, ...]:
         if not (node_id.isascii() and node_id.isdigit() and int(node_id) <= INT_MAX) or endpoint is None:
             errors.append(Finding(name, f"{name}: {item!r}: expected id@host:port, for example 1@localhost:9093"))
             continue
-        voters.append(Voter(int(node_id), endpoint))
+        voters.append(ConfiguredVoter(int(node_id), endpoint))
     return tuple(voters)
 
 

@@ -14,7 +14,7 @@ CONTROLLER_ROLE = "controller"
 
 
 @dataclass(frozen=True, slots=True)
-class Voter:
+class ConfiguredVoter:
     """A controller of the fixed quorum."""
 
     node_id: int
@@ -41,7 +41,7 @@ class NodeSettings:
     inter_broker_listener_name: str | None
     # Of every listener of the cluster by name.
     security_protocols: Mapping[str, str]
-    controller_quorum_voters: tuple[Voter, ...]
+    controller_quorum_voters: tuple[ConfiguredVoter, ...]
     controller_quorum_bootstrap_servers: tuple[Endpoint, ...]
     log_dirs: tuple[str, ...]
     cordoned_log_dirs: tuple[str, ...]

@@ -42,7 +42,7 @@ from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.access import Access, AccessGuard
 from penstock.gateway.web.application import Load
 from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.connection import Connection, plain_protocol
+from penstock.gateway.web.connection import HttpConnection, plain_protocol
 from penstock.gateway.web.connection_policy import ConnectionPolicy
 from penstock.gateway.web.hot_path import hot_protocol
 from penstock.gateway.web.limits import Limits
@@ -74,7 +74,7 @@ class _Port(NamedTuple):
 
     application: ASGIApp
     port: int
-    connections: type[Connection]
+    connections: type[HttpConnection]
 
 
 class _Server(uvicorn.Server):
@@ -115,7 +115,7 @@ class _Server(uvicorn.Server):
         if counter % CHECK_TICKS == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
-                assert isinstance(connection, Connection | SocketConnection)
+                assert isinstance(connection, HttpConnection | SocketConnection)
                 try:
                     connection.check_deadlines(now)
                 except Exception:

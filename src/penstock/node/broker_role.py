@@ -82,7 +82,7 @@ from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.end_offsets import EndOffsets
 from penstock.runtime.share.partitions import SharePartitions
 from penstock.runtime.share.persister import Persister
-from penstock.runtime.share.share_groups import ShareGroups
+from penstock.runtime.share.share_groups import ShareGroupCoordinator
 from penstock.runtime.share.states import ShareStates
 from penstock.runtime.telemetry import Telemetry
 from penstock.wire.apis import APIS, ApiKey
@@ -265,7 +265,7 @@ class BrokerRole:
             env, self._brokers(), self._share_states.leader_of, settings.share_coordinator_write_timeout_ms
         )
         ends = EndOffsets(self._brokers(), self._leader_of)
-        self._share_groups = ShareGroups(env, raft.image, self._groups, self._persister, ends)
+        self._share_groups = ShareGroupCoordinator(env, raft.image, self._groups, self._persister, ends)
         dead_letters = DeadLetterTopics(
             self._brokers(), raft.image, self._requests, self._producer_ids.take, self._live.current
         )

@@ -15,7 +15,7 @@ from penstock.config.node import NodeSettings
 from penstock.core.security.connections import ConnectionQuotas, ConnectionRules
 from penstock.core.security.quotas import Windows
 from penstock.node.failures import CannotStart
-from penstock.server.connection import Session
+from penstock.server.connection import RequestSession
 from penstock.server.limits import ConnectionLimits
 from penstock.server.request_memory import RequestMemory
 from penstock.server.shared_limits import SharedLimits
@@ -34,7 +34,7 @@ class Accepting(Protocol):
 
     async def bind(self) -> None: ...
 
-    def start(self, make_session: Callable[[tuple[str, int]], Session]) -> None: ...
+    def start(self, make_session: Callable[[tuple[str, int]], RequestSession]) -> None: ...
 
     def limit(self, limits: ConnectionLimits) -> None: ...
 
@@ -43,7 +43,7 @@ class Accepting(Protocol):
 
 Tls = Callable[[], ssl.SSLContext] | None
 MakeListener = Callable[[str, str, int, ConnectionLimits, int, Tls], Accepting]
-MakeSession = Callable[[Dispatcher, str, tuple[str, int]], Session]
+MakeSession = Callable[[Dispatcher, str, tuple[str, int]], RequestSession]
 
 
 class Endpoints:

@@ -33,7 +33,7 @@ from penstock.runtime.security.certificate_reload import CurrentContext, Reloadi
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.runtime.security.sign_in import DelegationTokens, SignIn, SignInSettings, SignInUnusable, login_of
 from penstock.runtime.security.tls import TlsUnusable, client_context, distinguished_name, server_context
-from penstock.server.connection import Session
+from penstock.server.connection import RequestSession
 from penstock.wire.messages.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
 
 WATCH_INTERVAL_S = 5.0
@@ -183,7 +183,7 @@ class NodeSecurity:
         found = self._tls.get(listener_name)
         return found.context if found is not None else None
 
-    def session(self, dispatcher: Dispatcher, listener_name: str, address: tuple[str, int]) -> Session:
+    def session(self, dispatcher: Dispatcher, listener_name: str, address: tuple[str, int]) -> RequestSession:
         """The session of a new connection."""
         principal_of = partial(self._principal_of, listener_name) if listener_name in self._tls else None
         plain: ClientSession = dispatcher.session(

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from penstock.model.errors import ApiError, ErrorCode
 
 
-class Sender(Protocol):
+class RequestSender(Protocol):
     """A connection to another broker."""
 
     def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
@@ -23,12 +23,12 @@ class Brokers:
     """
 
     def __init__(
-        self, node_id: int, make_peer: Callable[[int], Sender], ask_itself: Callable[[Any], Awaitable[Any]]
+        self, node_id: int, make_peer: Callable[[int], RequestSender], ask_itself: Callable[[Any], Awaitable[Any]]
     ) -> None:
         self.node_id = node_id
         self._make_peer = make_peer
         self._ask_itself = ask_itself
-        self._peers: dict[tuple[int, int], Sender] = {}
+        self._peers: dict[tuple[int, int], RequestSender] = {}
 
     async def ask(self, broker_id: int, request: Any, *, timeout_ms: int | None = None, lane: int = -1) -> Any:
         """A broker's response; raises PeerLost or ApiError. Without a time that of all requests to brokers counts."""

@@ -60,7 +60,7 @@ _SIZE = Struct(">i")
 logger = logging.getLogger("penstock.server")
 
 
-class Session(Protocol):
+class RequestSession(Protocol):
     """What the dispatcher keeps about one connection (the peer's address, client software, principal)."""
 
     # A peer that has not signed in yet may only send small requests, and has little time.
@@ -112,7 +112,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        session: Session,
+        session: RequestSession,
         limits: ConnectionLimits,
         loop: asyncio.AbstractEventLoop,
         peer: tuple[str, int],

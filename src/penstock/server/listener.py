@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from penstock.server.connection import SCRATCH_BYTES, Connection, Session
+from penstock.server.connection import SCRATCH_BYTES, Connection, RequestSession
 from penstock.server.limits import ConnectionLimits
 from penstock.server.shared_limits import SharedLimits
 
@@ -57,7 +57,7 @@ class Listener:
         self.host = host
         self.port = port
         self._limits = limits
-        self._make_session: Callable[[tuple[str, int]], Session]
+        self._make_session: Callable[[tuple[str, int]], RequestSession]
         self._backlog = backlog
         self._tls = tls
         self.on_handshake_failure: Callable[[str, str], None] | None = None
@@ -113,7 +113,7 @@ class Listener:
         self.port = listening.getsockname()[1]
         self._socket = listening
 
-    def start(self, make_session: Callable[[tuple[str, int]], Session]) -> None:
+    def start(self, make_session: Callable[[tuple[str, int]], RequestSession]) -> None:
         """Begin to accept; `make_session` is called once per connection with the peer's address."""
         assert self._socket is not None, "bind first"
         self._make_session = make_session

@@ -15,7 +15,15 @@ import pytest
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from penstock.gateway.web.hot_path import BODY_BYTES_MAX, Head, HotHandler, HotProtocol, Reply, hot_protocol, read_head
+from penstock.gateway.web.hot_path import (
+    BODY_BYTES_MAX,
+    Head,
+    HotHandler,
+    HotProtocol,
+    HttpReply,
+    hot_protocol,
+    read_head,
+)
 from support.gateway_process import GatewayProcess
 
 PLAIN = b"POST /hot HTTP/1.1\r\nHost: here\r\nContent-Length: 2"
@@ -86,12 +94,12 @@ class Hot:
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
-        self.replies: list[Reply] = []
+        self.replies: list[HttpReply] = []
 
     def routes(self, head: Head) -> HotHandler | None:
         return self.serve if head.path == b"/hot" else None
 
-    def serve(self, body: bytes, reply: Reply) -> bool:
+    def serve(self, body: bytes, reply: HttpReply) -> bool:
         if body == b"no":
             return False
         self.bodies.append(body)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer
 
-from penstock.gateway.kafka.share.routes import Delivery
+from penstock.gateway.kafka.share.routes import RoutedDelivery
 from penstock.gateway.rest.native.messages import delivered_id, parse_message_id
 from penstock.gateway.rest.native.topics import retention_configs
 from penstock.gateway.web.problem import Problem
@@ -177,7 +177,7 @@ def test_errors_of_bad_requests_name_the_problem_and_the_fix(
     problem(rest.get(f"/topics/{penstock_topic}/subscribe", params={"timeout": "99999999"}), 400, 40001)
     problem(rest.post(f"/topics/{penstock_topic}/ack", json={"messageId": "nonsense"}), 400, 40002)
     problem(rest.post(f"/topics/{penstock_topic}/ack", json={"messageId": "0-1"}), 400, 40002)
-    elsewhere = delivered_id(Delivery(group, "0" * 32, 9, 1, 1))
+    elsewhere = delivered_id(RoutedDelivery(group, "0" * 32, 9, 1, 1))
     problem(rest.post(f"/topics/{penstock_topic}/ack", json={"messageId": elsewhere}), 404, 40402)
     problem(rest.post(f"/topics/{penstock_topic}/ack", json={}), 400, 40002)
     problem(rest.post("/topics", json={"name": penstock_topic}), 409, 40901)
@@ -241,7 +241,7 @@ def test_unreachable_brokers_are_a_503_until_they_return() -> None:
 
 def test_message_ids_round_trip() -> None:
     for group in ("orders", "ünïcode", "a-b_c", "x" * 200):
-        delivery = Delivery(group, "0123456789abcdef" * 2, 3, 1 << 40, 5)
+        delivery = RoutedDelivery(group, "0123456789abcdef" * 2, 3, 1 << 40, 5)
         for incarnation in (-1, 0, (1 << 62) - 1):
             one = delivery._replace(incarnation=incarnation)
             assert parse_message_id(delivered_id(one)) == one

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.config.broker import examine, node_settings
 from penstock.config.listeners import Endpoint, Listener
-from penstock.config.node import NodeSettings, Voter
+from penstock.config.node import ConfiguredVoter, NodeSettings
 from penstock.config.properties import ConfigError
 
 COMBINED = {
@@ -46,7 +46,7 @@ def test_a_combined_node() -> None:
     assert [str(one) for one in settings.broker_listeners] == ["PLAINTEXT://:9092"]
     assert [one.name for one in settings.controller_listeners] == ["CONTROLLER"]
     assert settings.inter_broker_listener_name == "PLAINTEXT"
-    assert settings.controller_quorum_voters == (Voter(1, Endpoint("localhost", 9093)),)
+    assert settings.controller_quorum_voters == (ConfiguredVoter(1, Endpoint("localhost", 9093)),)
     assert settings.log_dirs == ("/data/one", "/data/two")
     assert settings.metadata_log_dir == "/data/one"
     assert settings.num_partitions == 1
@@ -88,7 +88,7 @@ def test_a_broker_and_a_controller_of_their_own() -> None:
 def test_a_node_of_a_quorum_of_three() -> None:
     settings, warnings = settings_of(controller_quorum_voters="1@one:9093,2@two:9093,3@three:9093")
     assert warnings == []
-    assert settings.controller_quorum_voters[2] == Voter(3, Endpoint("three", 9093))
+    assert settings.controller_quorum_voters[2] == ConfiguredVoter(3, Endpoint("three", 9093))
 
 
 def test_a_broker_that_bootstraps_from_its_controllers() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.replica.directory_move import REST_BYTES_MAX, FoundLog, Step, next_step, settle
+from penstock.core.replica.directory_move import REST_BYTES_MAX, FoundLog, MoveStep, next_step, settle
 
 OLD, NEW, THIRD = b"o" * 16, b"n" * 16, b"t" * 16
 
@@ -12,16 +12,16 @@ OLD, NEW, THIRD = b"o" * 16, b"n" * 16, b"t" * 16
 @pytest.mark.parametrize(
     ("rest_bytes", "is_assigned", "step"),
     [
-        (REST_BYTES_MAX + 1, False, Step.COPY),
-        (REST_BYTES_MAX, False, Step.ASSIGN),
-        (0, False, Step.ASSIGN),
+        (REST_BYTES_MAX + 1, False, MoveStep.COPY),
+        (REST_BYTES_MAX, False, MoveStep.ASSIGN),
+        (0, False, MoveStep.ASSIGN),
         # Much was appended while the controller was told.
-        (REST_BYTES_MAX + 1, True, Step.COPY),
-        (REST_BYTES_MAX, True, Step.SWAP),
+        (REST_BYTES_MAX + 1, True, MoveStep.COPY),
+        (REST_BYTES_MAX, True, MoveStep.SWAP),
     ],
 )
 def test_the_logs_change_places_when_little_is_missing_and_the_controller_knows(
-    rest_bytes: int, is_assigned: bool, step: Step
+    rest_bytes: int, is_assigned: bool, step: MoveStep
 ) -> None:
     assert next_step(rest_bytes, is_assigned) is step
 

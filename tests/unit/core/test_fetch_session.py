@@ -16,7 +16,7 @@ from penstock.core.replica.fetch_session import (
     PARTITION_BYTES,
     SESSION_BYTES,
     FetchContext,
-    Session,
+    FetchSession,
     SessionCache,
     Wanted,
 )
@@ -115,7 +115,7 @@ def test_no_slots_means_no_sessions() -> None:
 
 
 def test_only_news_is_returned_and_partitions_that_had_data_go_last() -> None:
-    session = Session(1, 0)
+    session = FetchSession(1, 0)
     session.update([("a", Wanted(0, 1)), ("b", Wanted(0, 1)), ("c", Wanted(0, 1))], [])
     assert session.must_include("a", 5, 0, 0, 0)
     assert not session.must_include("a", 5, 0, 0, 0)

@@ -20,8 +20,8 @@ from penstock.core.metrics.counters import FETCH_BY_CONSUMERS
 from penstock.core.replica.fetch_session import FetchContext, Wanted
 from penstock.model.access import ANONYMOUS, Operation
 from penstock.runtime.replication.fetch_rows import (
-    Found,
-    Key,
+    FetchedPartition,
+    FetchKey,
     ResponseBuilder,
     forgotten_in,
     is_follower,
@@ -79,7 +79,7 @@ def fetch(
     if opened.error:
         services.counters.api(FETCH_BY_CONSUMERS).failed(opened.error)
         return FetchResponse(error_code=opened.error)
-    wanted: Sequence[tuple[Key, Wanted]]
+    wanted: Sequence[tuple[FetchKey, Wanted]]
     if opened.session is not None:
         wanted = [(key, cached.wanted) for key, cached in opened.session.partitions.items()]  # type: ignore[misc]
     else:
@@ -88,10 +88,10 @@ def fetch(
     if len(wanted) > AT_ONCE_MAX:
         return _fetch_in_turns(services, opened, wanted, reader, request, context)
 
-    def respond_with(found: Sequence[Found]) -> FetchResponse:
+    def respond_with(found: Sequence[FetchedPartition]) -> FetchResponse:
         return respond(opened, found, services.partitions, context.api_version, client.listener_name)
 
-    async def respond_from_tier(tier: RemoteLogs, found: Sequence[Found]) -> FetchResponse:
+    async def respond_from_tier(tier: RemoteLogs, found: Sequence[FetchedPartition]) -> FetchResponse:
         return respond_with(await _fill_from_tier(tier, reader, wanted, found))
 
     found = reader.read(wanted)
@@ -113,7 +113,7 @@ def fetch(
 async def _fetch_in_turns(
     services: BrokerServices,
     opened: FetchContext,
-    wanted: Sequence[tuple[Key, Wanted]],
+    wanted: Sequence[tuple[FetchKey, Wanted]],
     reader: FetchReader,
     request: FetchRequest,
     context: RequestContext,
@@ -134,8 +134,8 @@ async def _fetch_in_turns(
     return builder.response(context.client.listener_name)
 
 
-async def _read_in_turns(reader: FetchReader, wanted: Sequence[tuple[Key, Wanted]]) -> list[Found]:
-    found: list[Found] = []
+async def _read_in_turns(reader: FetchReader, wanted: Sequence[tuple[FetchKey, Wanted]]) -> list[FetchedPartition]:
+    found: list[FetchedPartition] = []
     size_bytes = 0
     async for piece in pieces_of(wanted):
         # Rights are checked with each piece: a topic may be created between two turns.
@@ -146,8 +146,8 @@ async def _read_in_turns(reader: FetchReader, wanted: Sequence[tuple[Key, Wanted
 
 
 async def _fill_from_tier(
-    tier: RemoteLogs, reader: FetchReader, wanted: Sequence[tuple[Key, Wanted]], found: Sequence[Found]
-) -> list[Found]:
+    tier: RemoteLogs, reader: FetchReader, wanted: Sequence[tuple[FetchKey, Wanted]], found: Sequence[FetchedPartition]
+) -> list[FetchedPartition]:
     tiered = TieredFetch(tier, reader.on_error)
     return await tiered.fill(found, dict(wanted), reader.find, reader.bytes_max, committed_only=reader.committed_only)
 
@@ -159,7 +159,7 @@ async def pieces_of(rows: Sequence[T]) -> AsyncIterator[Sequence[T]]:
         await next_turn()
 
 
-def _ends_the_wait(row: Found) -> bool:
+def _ends_the_wait(row: FetchedPartition) -> bool:
     return bool(row.data.error_code) or row.data.preferred_read_replica >= 0
 
 

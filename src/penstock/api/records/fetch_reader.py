@@ -16,7 +16,7 @@ from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.replication.absence import note_read_failure
-from penstock.runtime.replication.fetch_rows import TOPIC_IDS_SINCE, Found, Key, is_follower
+from penstock.runtime.replication.fetch_rows import TOPIC_IDS_SINCE, FetchedPartition, FetchKey, is_follower
 from penstock.runtime.replication.partition import Partition
 from penstock.wire.messages.fetch import AbortedTransaction, FetchRequest, PartitionData
 from penstock.wire.records import HEADER_SIZE, LENGTH_OVERHEAD, read_header
@@ -48,7 +48,7 @@ class FetchReader:
         # Counts an error that the consumer gets.
         self.on_error: Callable[[int], None] = services.counters.api(FETCH_BY_CONSUMERS).failed
 
-    def read(self, wanted: Iterable[tuple[Key, Wanted]], size_bytes: int = 0) -> list[Found]:
+    def read(self, wanted: Iterable[tuple[FetchKey, Wanted]], size_bytes: int = 0) -> list[FetchedPartition]:
         """A row for each partition: its records, its error, or the replica that is nearer to the consumer.
 
         `size_bytes` is that of the rows before these.
@@ -67,7 +67,7 @@ class FetchReader:
                     row = self._read(partition, key, one, room, is_first=is_first)
             except ApiError as error:
                 self.on_error(error.code)
-                found.append(Found(key, PartitionData(key.partition, error.code, -1, records=b""), 0))
+                found.append(FetchedPartition(key, PartitionData(key.partition, error.code, -1, records=b""), 0))
                 continue
             if row.size_bytes:
                 room -= row.size_bytes
@@ -75,21 +75,21 @@ class FetchReader:
             found.append(row)
         return found
 
-    def find(self, key: Key) -> Partition:
+    def find(self, key: FetchKey) -> Partition:
         """The partition, if this broker may serve the consumer; raises ApiError."""
         by_id = self._context.api_version >= TOPIC_IDS_SINCE
         if self._context.api_version >= RACKS_SINCE:
             return self._partitions.replica(key.topic, key.topic_id, key.partition, by_id=by_id)
         return self._partitions.lookup(key.topic, key.topic_id, key.partition, by_id=by_id)
 
-    def uncount(self, found: Iterable[Found]) -> None:
+    def uncount(self, found: Iterable[FetchedPartition]) -> None:
         """What was read is not sent now, and is counted when it is."""
         for row in found:
             if row.size_bytes:
                 with suppress(ApiError):
                     self.find(row.key).counters.read(-row.size_bytes)
 
-    def partitions(self, wanted: Iterable[tuple[Key, Wanted]]) -> Iterator[Partition]:
+    def partitions(self, wanted: Iterable[tuple[FetchKey, Wanted]]) -> Iterator[Partition]:
         """Those of the partitions that this broker serves."""
         for key, _ in wanted:
             try:
@@ -97,7 +97,7 @@ class FetchReader:
             except ApiError:
                 continue
 
-    def _unreadable(self, wanted: Iterable[tuple[Key, Wanted]]) -> Set[tuple[str, Uuid]]:
+    def _unreadable(self, wanted: Iterable[tuple[FetchKey, Wanted]]) -> Set[tuple[str, Uuid]]:
         """The topics that the client may not read, as it names them. Rights are checked for every fetch."""
         named = {(key.topic, key.topic_id) for key, _ in wanted}
         if is_follower(self._request):
@@ -110,7 +110,7 @@ class FetchReader:
         client = self._context.client
         return {topic for topic, name in names.items() if not self._access.allows(client, READ, TOPIC, name)}
 
-    def _nearer(self, partition: Partition, key: Key, wanted: Wanted) -> Found | None:
+    def _nearer(self, partition: Partition, key: FetchKey, wanted: Wanted) -> FetchedPartition | None:
         """The row that directs a consumer to a replica in its rack; None when it is served here."""
         leading = partition.leading
         if leading is None or not leading.has_followers:
@@ -129,9 +129,11 @@ class FetchReader:
             preferred_read_replica=chosen,
             records=b"",
         )
-        return Found(key, data, 0)
+        return FetchedPartition(key, data, 0)
 
-    def _read(self, partition: Partition, key: Key, wanted: Wanted, room: int, *, is_first: bool) -> Found:
+    def _read(
+        self, partition: Partition, key: FetchKey, wanted: Wanted, room: int, *, is_first: bool
+    ) -> FetchedPartition:
         check_leader_epoch(wanted.leader_epoch, partition.state.leader_epoch)
         directory = self._partitions.home(partition)
         if directory.failure is not None:
@@ -156,7 +158,7 @@ class FetchReader:
                 # The client needs the log's bounds to find out where to continue.
                 error = note_read_failure(partition, problem)
                 self.on_error(error)
-        return Found(
+        return FetchedPartition(
             key,
             PartitionData(
                 key.partition,

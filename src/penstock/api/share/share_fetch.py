@@ -29,8 +29,8 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.replication.leader_hints import LeaderHints
 from penstock.runtime.replication.watcher import EVERYTHING
-from penstock.runtime.share.led_partition import Delivery, LedSharePartition
-from penstock.runtime.share.reading import Found
+from penstock.runtime.share.led_partition import AcquiredBatch, LedSharePartition
+from penstock.runtime.share.reading import FoundRecords
 from penstock.runtime.share.settings import ShareGroupSettings
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.share_fetch import (
@@ -48,11 +48,11 @@ PARTITION_BYTES_MAX = 1024 * 1024
 STRICT = 1
 
 
-class Row(NamedTuple):
+class ShareFetchRow(NamedTuple):
     """What there is to say of one partition: an error, or records."""
 
     error: ApiError = NO_ERROR
-    delivery: Delivery = Delivery([], [])
+    delivery: AcquiredBatch = AcquiredBatch([], [])
 
 
 @broker_api(
@@ -86,7 +86,7 @@ async def share_fetch(
         _end_with_connection(services, session, context.client)
     acknowledgements = [one for one in _acknowledgements(request) if one.batches]
     outcomes = await acknowledge(services, acknowledgements, session, context, is_renewal=request.is_renew_ack)
-    rows: Mapping[TopicIdPartition, Row] = {}
+    rows: Mapping[TopicIdPartition, ShareFetchRow] = {}
     if request.share_session_epoch == FINAL_EPOCH:
         await shares.end_session(session)
     elif request.max_records > 0:
@@ -103,7 +103,7 @@ def _end_with_connection(services: BrokerServices, session: ShareSession, client
 
 async def _respond(
     services: BrokerServices,
-    rows: Mapping[TopicIdPartition, Row],
+    rows: Mapping[TopicIdPartition, ShareFetchRow],
     outcomes: Mapping[TopicIdPartition, ApiError],
     listener_name: str,
     lock_ms: int,
@@ -111,7 +111,7 @@ async def _respond(
     hints = LeaderHints(services.partitions)
     topics: dict[Uuid, list[PartitionData]] = {}
     async for place in in_turns(dict.fromkeys((*rows, *outcomes))):
-        error, delivery = rows.get(place, Row())
+        error, delivery = rows.get(place, ShareFetchRow())
         outcome = outcomes.get(place, NO_ERROR)
         leader = hints.leader(error.code or outcome.code, "", *place, by_id=True)
         data = PartitionData(
@@ -156,7 +156,7 @@ class ShareFetch:
         self._bytes_max = min(request.max_bytes, services.settings.node.fetch_max_bytes)
         self._loading: dict[TopicIdPartition, asyncio.Future[LedSharePartition]] = {}
 
-    async def rows(self) -> Mapping[TopicIdPartition, Row]:
+    async def rows(self) -> Mapping[TopicIdPartition, ShareFetchRow]:
         """Partitions with records or an error."""
         deadline_ms = self._services.env.monotonic_ms() + max(0, self._request.max_wait_ms)
         while True:
@@ -167,7 +167,7 @@ class ShareFetch:
             left_ms = deadline_ms - self._services.env.monotonic_ms()
             is_last = bool(errors) or left_ms <= 0
             if found and not self._request.max_records:
-                return errors | {place: Row() for place in found}
+                return errors | {place: ShareFetchRow() for place in found}
             if found and (is_last or size >= self._request.min_bytes):
                 rows = self._acquire(led, found, is_strict=settings.is_strict)
                 if rows or is_last:
@@ -176,13 +176,13 @@ class ShareFetch:
                 return errors
             await self._wait([*led.values()], left_ms)
 
-    async def _find(self) -> tuple[dict[TopicIdPartition, LedSharePartition], dict[TopicIdPartition, Row]]:
+    async def _find(self) -> tuple[dict[TopicIdPartition, LedSharePartition], dict[TopicIdPartition, ShareFetchRow]]:
         """The partitions that can be looked at, and the errors of others; some are still being loaded.
 
         Other clients get their turns after `ROWS_MAX` of them.
         """
         led: dict[TopicIdPartition, LedSharePartition] = {}
-        errors: dict[TopicIdPartition, Row] = {}
+        errors: dict[TopicIdPartition, ShareFetchRow] = {}
         places = self._session.in_turn()
         async for place in in_turns(places):
             try:
@@ -195,7 +195,7 @@ class ShareFetch:
                 if isinstance(found, LedSharePartition):
                     self._shares.check_surely_led(found)
             except ApiError as error:
-                errors[place] = Row(error)
+                errors[place] = ShareFetchRow(error)
                 continue
             if isinstance(found, LedSharePartition):
                 led[place] = found
@@ -205,16 +205,16 @@ class ShareFetch:
             for place in [place for place, one in led.items() if one.is_over]:
                 del led[place]
                 why = "this broker led the partition until just now"
-                errors[place] = Row(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
+                errors[place] = ShareFetchRow(ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
         return led, errors
 
     def _look(
         self,
         led: Mapping[TopicIdPartition, LedSharePartition],
         settings: ShareGroupSettings,
-        errors: dict[TopicIdPartition, Row],
-    ) -> dict[TopicIdPartition, Found]:
-        found: dict[TopicIdPartition, Found] = {}
+        errors: dict[TopicIdPartition, ShareFetchRow],
+    ) -> dict[TopicIdPartition, FoundRecords]:
+        found: dict[TopicIdPartition, FoundRecords] = {}
         room = self._bytes_max
         for place, one in led.items():
             if room <= 0 and found:
@@ -222,7 +222,7 @@ class ShareFetch:
             try:
                 read = one.find(min(room, PARTITION_BYTES_MAX), settings, minimum_one_batch=not found)
             except ApiError as error:
-                errors[place] = Row(error)
+                errors[place] = ShareFetchRow(error)
                 continue
             if read is not None:
                 found[place] = read
@@ -232,11 +232,11 @@ class ShareFetch:
     def _acquire(
         self,
         led: Mapping[TopicIdPartition, LedSharePartition],
-        found: Mapping[TopicIdPartition, Found],
+        found: Mapping[TopicIdPartition, FoundRecords],
         *,
         is_strict: bool,
-    ) -> dict[TopicIdPartition, Row]:
-        rows: dict[TopicIdPartition, Row] = {}
+    ) -> dict[TopicIdPartition, ShareFetchRow]:
+        rows: dict[TopicIdPartition, ShareFetchRow] = {}
         left = self._request.max_records
         for place, read in found.items():
             if left <= 0:
@@ -249,7 +249,7 @@ class ShareFetch:
                 is_strict=is_strict or self._request.share_acquire_mode == STRICT,
             )
             if delivery.acquired:
-                rows[place] = Row(delivery=delivery)
+                rows[place] = ShareFetchRow(delivery=delivery)
                 left -= sum(one.last - one.first + 1 for one in delivery.acquired)
         return rows
 

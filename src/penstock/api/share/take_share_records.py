@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
-from penstock.api.share.share_fetch import STRICT, Row, ShareFetch
+from penstock.api.share.share_fetch import STRICT, ShareFetch, ShareFetchRow
 from penstock.api.share.share_requests import check_share_request, message_of, session_owner
 from penstock.config.offset_reset import OffsetReset, parse_offset_reset
 from penstock.core.share.sessions import ShareSession, TopicIdPartition
@@ -62,7 +62,7 @@ def _offset_reset(request: TakeShareRecordsRequest) -> OffsetReset | None:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
-def _taken(place: TopicIdPartition, row: Row) -> TakenPartition:
+def _taken(place: TopicIdPartition, row: ShareFetchRow) -> TakenPartition:
     return TakenPartition(
         place.partition,
         row.error.code,

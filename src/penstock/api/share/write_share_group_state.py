@@ -6,7 +6,7 @@ from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
 from penstock.api.share.share_state_requests import answer_each, result_of
 from penstock.core.share.runs import Delays, StateBatch
-from penstock.core.share.state import Change
+from penstock.core.share.state import StateWrite
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.write_share_group_state import (
     PartitionData,
@@ -17,8 +17,8 @@ from penstock.wire.messages.write_share_group_state import (
 )
 
 
-def _change(row: PartitionData) -> Change:
-    return Change(
+def _change(row: PartitionData) -> StateWrite:
+    return StateWrite(
         row.state_epoch,
         row.leader_epoch,
         row.start_offset,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.app.context import Message
 from penstock.app.policy import HEADERS, VALUE, RetryPolicy, dead_letter_headers
 from penstock.app.processing.key_queue import Job
-from penstock.app.processing.transport import Refused
+from penstock.app.processing.transport import RecordRefused
 from penstock.client.application.errors import PenstockError
 
 LEFT_OUT = b"too large"
@@ -31,7 +31,7 @@ class DeadLettered(NamedTuple):
     messages: list[Message]
 
 
-def dead_letter_refused(refused: Refused, jobs: Iterable[Job], policy: RetryPolicy, group: str) -> DeadLettered:
+def dead_letter_refused(refused: RecordRefused, jobs: Iterable[Job], policy: RetryPolicy, group: str) -> DeadLettered:
     """Replace the outputs of jobs whose messages were refused by dead letters.
 
     A dead letter that is refused is sent without the record's value, which a replay reads from the topic and offset in

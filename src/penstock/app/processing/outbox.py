@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, TopicPartition
 
 from penstock.app.context import Message
-from penstock.app.processing.transport import Refused
+from penstock.app.processing.transport import RecordRefused
 from penstock.client.application.connection import Connection
 from penstock.client.application.errors import PenstockError, TransactionAborted, explained
 from penstock.client.application.producer import ONLY_FAILURES, Producer
@@ -153,7 +153,7 @@ class Outbox:
     @staticmethod
     def _raise(refused: Refusals) -> None:
         if refused:
-            raise Refused(refused)
+            raise RecordRefused(refused)
 
     def _is_refusal(self, error: PenstockError, topic: str) -> bool:
         return error.code in REFUSALS or (error.code in REFUSED_TOPICS and topic not in self._own_topics)

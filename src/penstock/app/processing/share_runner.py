@@ -16,7 +16,7 @@ from penstock.app.processing.dead_letters import dead_letter_refused, make_dead_
 from penstock.app.processing.handler_caller import HandlerCaller, HandlerResults
 from penstock.app.processing.key_queue import Job
 from penstock.app.processing.progress import PartitionProgress
-from penstock.app.processing.transport import Outcomes, Refused, SharedSource
+from penstock.app.processing.transport import Outcomes, RecordRefused, SharedSource
 from penstock.app.subscription import Subscription
 from penstock.client.application.errors import TimedOut
 from penstock.client.application.records import Record
@@ -95,7 +95,7 @@ class ShareSubscriptionRunner:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._thread, self._source.store, messages)
                 return
-            except Refused as refused:
+            except RecordRefused as refused:
                 subscription = self._subscription
                 dead_lettered = dead_letter_refused(refused, jobs, subscription.policy, subscription.group)
                 for job, error in dead_lettered.jobs:

@@ -22,7 +22,7 @@ from penstock.app.processing.dead_letters import dead_letter_refused, make_dead_
 from penstock.app.processing.handler_caller import HandlerCaller, HandlerResults
 from penstock.app.processing.key_queue import Job, KeyQueue, Partition
 from penstock.app.processing.progress import PartitionProgress, Ranges
-from penstock.app.processing.transport import Clock, Position, Refused, Sink, Source
+from penstock.app.processing.transport import Clock, Position, RecordRefused, Sink, Source
 from penstock.app.subscription import Subscription
 from penstock.client.application.records import Record
 
@@ -333,7 +333,7 @@ class SubscriptionRunner:
             commit = partial(self._sink.commit, messages, positions if is_exact else {})
             try:
                 return await self._in_committer(commit)
-            except Refused as refused:
+            except RecordRefused as refused:
                 # Messages sent to the sink meanwhile are flushed with these.
                 later = [job for each in self._unstored.values() for job in each]
                 subscription = self._subscription

@@ -16,7 +16,7 @@ Outcomes = list[tuple[Any, str]]
 Position = tuple[int, str]
 
 
-class Refused(Exception):
+class RecordRefused(Exception):
     """Messages that brokers refuse, with the errors. The records that they were sent for fail."""
 
     def __init__(self, messages: list[tuple[Message, PenstockError]]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Session:
+class BrokerSession:
     """The session of one registered broker."""
 
     deadline_ms: int
@@ -35,15 +35,17 @@ class Heartbeats:
     def __init__(self, session_timeout_ms: int, lost_connection_grace_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
         self._grace_ms = lost_connection_grace_ms
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, BrokerSession] = {}
 
     def register(self, broker_id: int, fenced: bool, now_ms: int) -> None:
         """Start a new session; the state of an earlier incarnation is dropped."""
-        self._sessions[broker_id] = Session(now_ms + self._session_timeout_ms, fenced=fenced)
+        self._sessions[broker_id] = BrokerSession(now_ms + self._session_timeout_ms, fenced=fenced)
 
     def inherit(self, broker_id: int, fenced: bool, now_ms: int, first_session_ms: int) -> None:
         """Start a session for a broker that was registered with an earlier controller."""
-        self._sessions[broker_id] = Session(now_ms + min(first_session_ms, self._session_timeout_ms), fenced=fenced)
+        self._sessions[broker_id] = BrokerSession(
+            now_ms + min(first_session_ms, self._session_timeout_ms), fenced=fenced
+        )
 
     def forget(self, broker_id: int) -> None:
         """The broker is no longer registered."""

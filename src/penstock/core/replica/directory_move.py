@@ -25,7 +25,7 @@ from penstock.model.ids import Uuid
 REST_BYTES_MAX = 256 * 1024
 
 
-class Step(Enum):
+class MoveStep(Enum):
     """What a move does next."""
 
     COPY = "copy"
@@ -33,11 +33,11 @@ class Step(Enum):
     SWAP = "swap"
 
 
-def next_step(rest_bytes: int, is_assigned: bool) -> Step:
+def next_step(rest_bytes: int, is_assigned: bool) -> MoveStep:
     """The next step of a move whose future replica lacks this many bytes."""
     if rest_bytes > REST_BYTES_MAX:
-        return Step.COPY
-    return Step.SWAP if is_assigned else Step.ASSIGN
+        return MoveStep.COPY
+    return MoveStep.SWAP if is_assigned else MoveStep.ASSIGN
 
 
 class FoundLog(NamedTuple):

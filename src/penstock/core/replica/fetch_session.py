@@ -55,7 +55,7 @@ class Cached:
     log_start_offset: int = -1
 
 
-class Session:
+class FetchSession:
     """The partitions one client follows, in the order in which they are served."""
 
     __slots__ = ("epoch", "is_privileged", "last_used_ms", "owner", "partitions", "session_id", "size_bytes")
@@ -107,7 +107,7 @@ class FetchContext(NamedTuple):
     """How one fetch is served: its session if any, whether it is incremental, or the error to answer with."""
 
     error: ErrorCode = ErrorCode.NONE
-    session: Session | None = None
+    session: FetchSession | None = None
     incremental: bool = False
 
     @property
@@ -129,12 +129,12 @@ class SessionCache:
 
     def __init__(self, slots: int, random: Random, bytes_max: int = BYTES_MAX) -> None:
         # Called with sessions that have ended.
-        self.on_closed: Callable[[Session], None] | None = None
+        self.on_closed: Callable[[FetchSession], None] | None = None
         self._slots = slots
         self._bytes_max = bytes_max
         self._random = random
         # The least recently used first.
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         # Of clients, by owner.
         self._holdings: dict[Hashable, _Holding] = {}
         self._size_bytes = 0
@@ -195,7 +195,7 @@ class SessionCache:
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._random.randrange(1, 2**31)
-        session = Session(session_id, now_ms, is_privileged, owner)
+        session = FetchSession(session_id, now_ms, is_privileged, owner)
         session.update(wanted, ())
         if not session.partitions:
             return FetchContext()
@@ -227,7 +227,7 @@ class SessionCache:
         if not holding.sessions:
             del self._holdings[owner]
 
-    def _make_room(self, session: Session, now_ms: int) -> bool:
+    def _make_room(self, session: FetchSession, now_ms: int) -> bool:
         """Evict others until the limits are kept; whether they are kept with this session."""
         while len(self._sessions) > self._slots or self._size_bytes > self._bytes_max:
             evicted = self._evicted_for(session, now_ms)
@@ -237,7 +237,7 @@ class SessionCache:
             self.close(evicted.session_id)
         return True
 
-    def _evicted_for(self, session: Session, now_ms: int) -> Session | None:
+    def _evicted_for(self, session: FetchSession, now_ms: int) -> FetchSession | None:
         """The session to end first, so that there is room for this one; None if there is none to end."""
         is_by_count = len(self._sessions) > self._slots
         for oldest in self._sessions.values():

@@ -66,7 +66,7 @@ class Duplicate:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedBatch:
     """The batch must not be appended; `code` and `message` go to the producer."""
 
     code: ErrorCode
@@ -234,7 +234,7 @@ class ProducerState:
         header: BatchHeader,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification: Verification | None = NOT_REQUIRED,
-    ) -> Duplicate | Refused | None:
+    ) -> Duplicate | RefusedBatch | None:
         """May this batch of data be appended? None means yes."""
         producer_id = header.producer_id
         if producer_id < 0 or origin is AppendOrigin.REPLICATION:
@@ -245,17 +245,17 @@ class ProducerState:
             return self._check_verified(header, verification)
         return verdict
 
-    def _check_verified(self, header: BatchHeader, verification: Verification | None) -> Refused | None:
+    def _check_verified(self, header: BatchHeader, verification: Verification | None) -> RefusedBatch | None:
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
         if not self.is_verified(producer_id, producer_epoch, verification):
-            return Refused(
+            return RefusedBatch(
                 ErrorCode.INVALID_TXN_STATE,
                 f"The transaction of producer {producer_id} ended before this batch arrived.",
             )
         if self._is_open(producer_id, producer_epoch) or verification is None or verification is NOT_REQUIRED:
             return None
         if header.base_sequence > verification.lowest_sequence:
-            return Refused(
+            return RefusedBatch(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"Producer {producer_id} sent sequence {header.base_sequence} before {verification.lowest_sequence}.",
             )
@@ -263,7 +263,7 @@ class ProducerState:
 
     def _check_known(
         self, header: BatchHeader, origin: AppendOrigin, entry: ProducerEntry
-    ) -> Duplicate | Refused | None:
+    ) -> Duplicate | RefusedBatch | None:
         producer_id = header.producer_id
         epoch = header.producer_epoch
         if origin is AppendOrigin.CLIENT and epoch == entry.producer_epoch:
@@ -272,7 +272,7 @@ class ProducerState:
                 if batch.first_sequence == first and batch.last_sequence == last:
                     return Duplicate(batch.base_offset, batch.last_offset, batch.timestamp)
         if epoch < entry.producer_epoch:
-            return Refused(
+            return RefusedBatch(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"Producer {producer_id} has epoch {epoch}, but epoch {entry.producer_epoch} has already written here; "
                 "another instance took over.",
@@ -282,7 +282,7 @@ class ProducerState:
             if refused is not None:
                 return refused
         if entry.transaction_first_offset != NO_OFFSET and not header.attributes & _TRANSACTIONAL:
-            return Refused(
+            return RefusedBatch(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Producer {producer_id} has an open transaction here and must write inside it.",
             )
@@ -416,12 +416,12 @@ def first_sequence_of(last_sequence: int, delta: int) -> int:
     return (last_sequence - delta) & SEQUENCE_MAX
 
 
-def _check_sequence(header: BatchHeader, entry: ProducerEntry) -> Refused | None:
+def _check_sequence(header: BatchHeader, entry: ProducerEntry) -> RefusedBatch | None:
     first = header.base_sequence
     if header.producer_epoch != entry.producer_epoch:
         if first == 0 or entry.producer_epoch == NO_EPOCH:
             return None
-        return Refused(
+        return RefusedBatch(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"Producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {first} instead of 0 "
             f"(epoch {entry.producer_epoch} wrote last).",
@@ -430,7 +430,7 @@ def _check_sequence(header: BatchHeader, entry: ProducerEntry) -> Refused | None
     # From -1 (nothing in this epoch yet) the next is 0, and the largest sequence is followed by 0 again.
     if first == last + 1 or (first == 0 and last == SEQUENCE_MAX) or entry.producer_epoch == NO_EPOCH:
         return None
-    return Refused(
+    return RefusedBatch(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         f"Producer {header.producer_id} sent sequence {first} after {last}; a batch between them is missing "
         "or this one is too old to be known.",

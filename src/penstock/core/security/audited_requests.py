@@ -31,7 +31,7 @@ _CONFIG_OPERATIONS = ("set", "delete", "append", "subtract")
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
-class Change(NamedTuple):
+class AuditedChange(NamedTuple):
     """What a request did to one resource."""
 
     kind: str
@@ -44,11 +44,11 @@ class Change(NamedTuple):
 class Changes(NamedTuple):
     """What a request did: the first rows, and how many there are besides."""
 
-    rows: list[Change]
+    rows: list[AuditedChange]
     left_out: int = 0
 
 
-Rows = Iterable[Change]
+Rows = Iterable[AuditedChange]
 T = TypeVar("T")
 
 
@@ -60,7 +60,7 @@ def changes_of(api_key: int, request: Any, response: Any) -> Changes:
     rows = [*islice(_ROWS[api_key](request, first), CHANGES_MAX)]
     code = getattr(response, "error_code", 0)
     if code and not rows:
-        rows = [Change("cluster", "", code, getattr(response, "error_message", None))]
+        rows = [AuditedChange("cluster", "", code, getattr(response, "error_message", None))]
     return Changes(rows, left_out)
 
 
@@ -121,18 +121,20 @@ def _create_topics(request: Any, response: Any) -> Rows:
         shape: dict[str, object] = {}
         if row.num_partitions > 0:
             shape = {"partitions": row.num_partitions, "replication_factor": row.replication_factor}
-        yield Change("topic", row.name, row.error_code, row.error_message, {**shape, **configs})
+        yield AuditedChange("topic", row.name, row.error_code, row.error_message, {**shape, **configs})
 
 
 def _delete_topics(_: Any, response: Any) -> Rows:
     for row in response.responses:
-        yield Change("topic", row.name or format_uuid(row.topic_id), row.error_code, row.error_message)
+        yield AuditedChange("topic", row.name or format_uuid(row.topic_id), row.error_code, row.error_message)
 
 
 def _create_partitions(request: Any, response: Any) -> Rows:
     counts = {topic.name: topic.count for topic in request.topics}
     for row in response.results:
-        yield Change("topic", row.name, row.error_code, row.error_message, {"partitions": counts.get(row.name, "")})
+        yield AuditedChange(
+            "topic", row.name, row.error_code, row.error_message, {"partitions": counts.get(row.name, "")}
+        )
 
 
 def _partitions(topics: Iterable[Any], name: str = "name") -> set[tuple[str, int]]:
@@ -151,14 +153,14 @@ def _delete_records(request: Any, response: Any) -> Rows:
     for topic in response.topics:
         for row in topic.partitions:
             details = {"before_offset": wanted.get((topic.name, row.partition_index), "")}
-            yield Change("partition", f"{topic.name}-{row.partition_index}", row.error_code, None, details)
+            yield AuditedChange("partition", f"{topic.name}-{row.partition_index}", row.error_code, None, details)
 
 
 def _restore_topics(request: Any, response: Any) -> Rows:
     named = {row.name for row in response.topics}
     ids = {topic.name: format_uuid(topic.topic_id) for topic in request.topics if topic.name in named}
     for row in response.topics:
-        yield Change("topic", row.name, row.error_code, row.error_message, {"restored": ids.get(row.name, "")})
+        yield AuditedChange("topic", row.name, row.error_code, row.error_message, {"restored": ids.get(row.name, "")})
 
 
 def _alter_replica_log_dirs(request: Any, response: Any) -> Rows:
@@ -173,7 +175,7 @@ def _alter_replica_log_dirs(request: Any, response: Any) -> Rows:
     for topic in response.results:
         for row in topic.partitions:
             details = {"directory": wanted.get((topic.topic_name, row.partition_index), "")}
-            yield Change("partition", f"{topic.topic_name}-{row.partition_index}", row.error_code, None, details)
+            yield AuditedChange("partition", f"{topic.topic_name}-{row.partition_index}", row.error_code, None, details)
 
 
 def _entry(row: Any, pattern: int) -> dict[str, object]:
@@ -190,15 +192,17 @@ def _entry(row: Any, pattern: int) -> dict[str, object]:
 def _create_acls(request: Any, response: Any) -> Rows:
     for wanted, row in zip(request.creations, response.results, strict=False):
         details = _entry(wanted, wanted.resource_pattern_type)
-        yield Change("acl", wanted.resource_name, row.error_code, row.error_message, details)
+        yield AuditedChange("acl", wanted.resource_name, row.error_code, row.error_message, details)
 
 
 def _delete_acls(_: Any, response: Any) -> Rows:
     for result in response.filter_results:
         if result.error_code:
-            yield Change("acl", "", result.error_code, result.error_message)
+            yield AuditedChange("acl", "", result.error_code, result.error_message)
         for row in result.matching_acls:
-            yield Change("acl", row.resource_name, row.error_code, row.error_message, _entry(row, row.pattern_type))
+            yield AuditedChange(
+                "acl", row.resource_name, row.error_code, row.error_message, _entry(row, row.pattern_type)
+            )
 
 
 def _alter_configs(request: Any, response: Any) -> Rows:
@@ -218,7 +222,7 @@ def _alter_configs(request: Any, response: Any) -> Rows:
             details = described[resource] = _few(configs, partial(_setting, kind))
         # A refusal may quote the value.
         may_quote = HIDDEN in details.values() or len(configs) > DETAILS_MAX
-        yield Change(kind, row.resource_name, row.error_code, None if may_quote else row.error_message, details)
+        yield AuditedChange(kind, row.resource_name, row.error_code, None if may_quote else row.error_message, details)
 
 
 def _setting(kind: str, config: Any) -> tuple[str, object]:
@@ -242,31 +246,31 @@ def _create_token(request: Any, response: Any) -> Rows:
     owner = f"{response.principal_type}:{response.principal_name}"
     renewers = [f"{row.principal_type}:{row.principal_name}" for row in request.renewers]
     details = {"owner": owner, "renewers": _named(renewers), "expires_ms": response.expiry_timestamp_ms}
-    yield Change("delegation_token", response.token_id, response.error_code, None, details)
+    yield AuditedChange("delegation_token", response.token_id, response.error_code, None, details)
 
 
 def _change_token(_: Any, response: Any) -> Rows:
     # The request names a token by its secret alone.
-    yield Change("delegation_token", "", response.error_code, None, {"expires_ms": response.expiry_timestamp_ms})
+    yield AuditedChange("delegation_token", "", response.error_code, None, {"expires_ms": response.expiry_timestamp_ms})
 
 
 def _delete_groups(_: Any, response: Any) -> Rows:
     for row in response.results:
-        yield Change("group", row.group_id, row.error_code)
+        yield AuditedChange("group", row.group_id, row.error_code)
 
 
 def _offset_delete(request: Any, response: Any) -> Rows:
     rows = [(topic.name, row) for topic in response.topics for row in topic.partitions]
     details = _few(rows, lambda each: (f"{each[0]}-{each[1].partition_index}", _outcome(each[1], "offset deleted")))
     code = response.error_code or max((row.error_code for _, row in rows), default=0)
-    yield Change("group", request.group_id, code, None, details)
+    yield AuditedChange("group", request.group_id, code, None, details)
 
 
 def _offset_commit(request: Any, response: Any) -> Rows:
     rows = [(topic, row) for topic in request.topics for row in topic.partitions]
     details = _few(rows, _committed)
     codes = {row.error_code for topic in response.topics for row in topic.partitions}
-    yield Change("group", request.group_id, max(codes, default=0), None, details)
+    yield AuditedChange("group", request.group_id, max(codes, default=0), None, details)
 
 
 def _committed(named: tuple[Any, Any]) -> tuple[str, object]:
@@ -283,13 +287,13 @@ def _alter_share_offsets(request: Any, response: Any) -> Rows:
     details = _few(rows, lambda each: (f"{each[0]}-{each[1].partition_index}", each[1].start_offset))
     codes = {row.error_code for topic in response.responses for row in topic.partitions}
     code = response.error_code or max(codes, default=0)
-    yield Change("group", request.group_id, code, response.error_message, details)
+    yield AuditedChange("group", request.group_id, code, response.error_message, details)
 
 
 def _delete_share_offsets(request: Any, response: Any) -> Rows:
     details = _few(response.responses, lambda row: (row.topic_name, _outcome(row, "offsets deleted")))
     code = response.error_code or max((row.error_code for row in response.responses), default=0)
-    yield Change("group", request.group_id, code, response.error_message, details)
+    yield AuditedChange("group", request.group_id, code, response.error_message, details)
 
 
 def _elect_leaders(request: Any, response: Any) -> Rows:
@@ -297,7 +301,7 @@ def _elect_leaders(request: Any, response: Any) -> Rows:
     for topic in response.replica_election_results:
         for row in topic.partition_result:
             name = f"{topic.topic}-{row.partition_id}"
-            yield Change("partition", name, row.error_code, row.error_message, details)
+            yield AuditedChange("partition", name, row.error_code, row.error_message, details)
 
 
 def _alter_reassignments(request: Any, response: Any) -> Rows:
@@ -313,14 +317,14 @@ def _alter_reassignments(request: Any, response: Any) -> Rows:
             replicas = wanted.get((topic.name, row.partition_index))
             details = {"replicas": "cancelled" if replicas is None else _named(replicas)}
             name = f"{topic.name}-{row.partition_index}"
-            yield Change("partition", name, row.error_code, row.error_message, details)
+            yield AuditedChange("partition", name, row.error_code, row.error_message, details)
 
 
 def _alter_quotas(request: Any, response: Any) -> Rows:
     for wanted, row in zip(request.entries, response.entries, strict=False):
         name = _named([f"{one.entity_type}={one.entity_name or '<default>'}" for one in wanted.entity])
         details = _few(wanted.ops, lambda one: (one.key, "(removed)" if one.remove else one.value))
-        yield Change("quota", name, row.error_code, row.error_message, details)
+        yield AuditedChange("quota", name, row.error_code, row.error_message, details)
 
 
 def _alter_credentials(request: Any, response: Any) -> Rows:
@@ -333,7 +337,7 @@ def _alter_credentials(request: Any, response: Any) -> Rows:
         if row.name in named:
             details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "set"
     for row in response.results:
-        yield Change("user", row.user, row.error_code, row.error_message, details.get(row.user, {}))
+        yield AuditedChange("user", row.user, row.error_code, row.error_message, details.get(row.user, {}))
 
 
 def _update_features(request: Any, response: Any) -> Rows:
@@ -341,15 +345,15 @@ def _update_features(request: Any, response: Any) -> Rows:
     results = {row.feature: (row.error_code, row.error_message) for row in response.results}
     for row in request.feature_updates:
         own = results.get(row.feature, (code, message))
-        yield Change("feature", row.feature, *own, {"level": row.max_version_level})
+        yield AuditedChange("feature", row.feature, *own, {"level": row.max_version_level})
 
 
 def _unregister_broker(request: Any, response: Any) -> Rows:
-    yield Change("broker", str(request.broker_id), response.error_code, response.error_message)
+    yield AuditedChange("broker", str(request.broker_id), response.error_code, response.error_message)
 
 
 def _voter(request: Any, response: Any) -> Rows:
-    yield Change("voter", str(request.voter_id), response.error_code, response.error_message)
+    yield AuditedChange("voter", str(request.voter_id), response.error_code, response.error_message)
 
 
 def _name(enum: Any, code: int) -> str:
@@ -359,7 +363,7 @@ def _name(enum: Any, code: int) -> str:
         return str(code)
 
 
-_ROWS: Mapping[int, Callable[[Any, Any], Rows | Iterator[Change]]] = {
+_ROWS: Mapping[int, Callable[[Any, Any], Rows | Iterator[AuditedChange]]] = {
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.CREATE_PARTITIONS: _create_partitions,

@@ -35,7 +35,7 @@ _IMPLIED_BY = {
 }
 
 
-class Entry(NamedTuple):
+class AccessEntry(NamedTuple):
     """One line of an access list."""
 
     resource_type: ResourceType
@@ -80,15 +80,15 @@ class Authorizer:
     def __init__(self, super_users: Iterable[str] = (), allow_if_no_entry: bool = False) -> None:
         self._super_users = frozenset(super_users)
         self._allow_if_no_entry = allow_if_no_entry
-        self._entries: dict[Uuid, Entry] = {}
-        self._literal: dict[tuple[ResourceType, str], list[Entry]] = {}
-        self._prefixed: dict[tuple[ResourceType, str], list[Entry]] = {}
+        self._entries: dict[Uuid, AccessEntry] = {}
+        self._literal: dict[tuple[ResourceType, str], list[AccessEntry]] = {}
+        self._prefixed: dict[tuple[ResourceType, str], list[AccessEntry]] = {}
         # How many prefixes there are of each length, so that a name is only cut at those lengths.
         self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
         self._allowed = _Answers(ANSWERS_BYTES_MAX)
         self._denied = _Answers(DENIALS_BYTES_MAX)
 
-    def add(self, entry_id: Uuid, entry: Entry) -> None:
+    def add(self, entry_id: Uuid, entry: AccessEntry) -> None:
         """Add an entry; an existing one with the same id is replaced."""
         self.remove(entry_id)
         self._entries[entry_id] = entry
@@ -118,7 +118,7 @@ class Authorizer:
                 del lengths[len(entry.resource_name)]
         self._forget()
 
-    def replace_all(self, entries: Iterable[tuple[Uuid, Entry]]) -> None:
+    def replace_all(self, entries: Iterable[tuple[Uuid, AccessEntry]]) -> None:
         """Replace all entries."""
         self._entries.clear()
         self._literal.clear()
@@ -158,7 +158,7 @@ class Authorizer:
             return True
         denied_names: set[str] = set()
         denied_prefixes: set[str] = set()
-        allowed: list[Entry] = []
+        allowed: list[AccessEntry] = []
         for entry in self._entries.values():
             if entry.resource_type is not kind or not _concerns(entry, principal, host):
                 continue
@@ -189,7 +189,7 @@ class Authorizer:
             for entry in concerned
         )
 
-    def _covering(self, kind: ResourceType, name: str) -> list[Entry]:
+    def _covering(self, kind: ResourceType, name: str) -> list[AccessEntry]:
         """Every entry whose pattern covers a name."""
         found = [*self._literal.get((kind, name), ())]
         if name != WILDCARD:
@@ -200,16 +200,16 @@ class Authorizer:
         return found
 
 
-def _concerns(entry: Entry, principal: str, host: str) -> bool:
+def _concerns(entry: AccessEntry, principal: str, host: str) -> bool:
     return entry.principal in (principal, ANYBODY) and entry.host in (host, WILDCARD)
 
 
-def _is_about(entry: Entry, operation: Operation) -> bool:
+def _is_about(entry: AccessEntry, operation: Operation) -> bool:
     """An entry is only about what it names: denying READ leaves DESCRIBE alone."""
     return entry.operation in (operation, Operation.ALL)
 
 
-def _is_denied(entry: Entry, names: set[str], prefixes: set[str]) -> bool:
+def _is_denied(entry: AccessEntry, names: set[str], prefixes: set[str]) -> bool:
     name = entry.resource_name
     if entry.pattern_type is PatternType.LITERAL:
         if name == WILDCARD:

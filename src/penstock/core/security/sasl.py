@@ -42,7 +42,7 @@ class Identity(NamedTuple):
     token_id: str | None = None
 
 
-class Step(NamedTuple):
+class SaslStep(NamedTuple):
     """The message to send, and the identity once it is known."""
 
     answer: bytes
@@ -52,7 +52,7 @@ class Step(NamedTuple):
 class Exchange(Protocol):
     """A sign-in in progress."""
 
-    def step(self, message: bytes) -> Step:
+    def step(self, message: bytes) -> SaslStep:
         """Take the peer's next message; raises SignInRefused."""
 
 
@@ -62,7 +62,7 @@ class PlainExchange:
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
 
-    def step(self, message: bytes) -> Step:
+    def step(self, message: bytes) -> SaslStep:
         """Check the only message."""
         try:
             authorization, user, password = message.decode().split("\0")
@@ -81,7 +81,7 @@ class PlainExchange:
             raise SignInRefused(
                 "Authentication failed: Invalid username or password", "an unknown user or a wrong password", user
             )
-        return Step(b"", Identity(USER_PREFIX + user))
+        return SaslStep(b"", Identity(USER_PREFIX + user))
 
 
 class ScramExchange:
@@ -92,12 +92,12 @@ class ScramExchange:
         self._server = server
         self._has_begun = False
 
-    def step(self, message: bytes) -> Step:
+    def step(self, message: bytes) -> SaslStep:
         """The first message, then the proof."""
         try:
             if not self._has_begun:
                 self._has_begun = True
-                return Step(self._server.first(message))
+                return SaslStep(self._server.first(message))
             answer, account = self._server.final(message)
         except ScramError as error:
             raise SignInRefused(
@@ -107,7 +107,7 @@ class ScramExchange:
                 self._server.user,
             ) from None
         token_id = self._server.user if account.is_token else None
-        return Step(answer, Identity(account.principal, account.is_token, account.expires_ms, token_id))
+        return SaslStep(answer, Identity(account.principal, account.is_token, account.expires_ms, token_id))
 
 
 class InvalidToken(Exception):
@@ -121,16 +121,16 @@ class BearerExchange:
         self._validate = validate
         self._problem = ""
 
-    def step(self, message: bytes) -> Step:
+    def step(self, message: bytes) -> SaslStep:
         """The token; a client whose token was refused sends one more message to end the exchange."""
         if self._problem:
             raise SignInRefused('{"status":"invalid_token"}', self._problem)
         token = bearer_token(message)
         try:
-            return Step(b"", self._validate(token))
+            return SaslStep(b"", self._validate(token))
         except InvalidToken as error:
             self._problem = str(error)
-            return Step(json.dumps({"status": "invalid_token"}).encode())
+            return SaslStep(json.dumps({"status": "invalid_token"}).encode())
 
 
 def bearer_token(message: bytes) -> str:

@@ -96,7 +96,7 @@ class Answer(NamedTuple):
     state: ShareState = UNINITIALIZED
 
 
-class Change(NamedTuple):
+class StateWrite(NamedTuple):
     """A leader's word about some records; a start of NO_OFFSET leaves the start where it is."""
 
     state_epoch: int
@@ -147,7 +147,7 @@ class ShareStateShard:
             return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
         if leader_epoch == NO_EPOCH:
             return Effects(replies=[Reply(token, Answer(state=before))])
-        change = Change(
+        change = StateWrite(
             before.state_epoch,
             leader_epoch,
             before.start_offset,
@@ -161,7 +161,7 @@ class ShareStateShard:
             replies=[Reply(token, Answer(state=_changed(before, change)))],
         )
 
-    def write(self, key: ShareKey, change: Change, token: Token, now_ms: int) -> Effects:
+    def write(self, key: ShareKey, change: StateWrite, token: Token, now_ms: int) -> Effects:
         """What became of some records."""
         before = self._states.get(key)
         if before is None:
@@ -264,7 +264,7 @@ class ShareStateShard:
         count = self._partition_count(key.topic_id)
         return count is None or not 0 <= key.partition < count
 
-    def _record(self, key: ShareKey, before: ShareState, change: Change, now_ms: int) -> Record:
+    def _record(self, key: ShareKey, before: ShareState, change: StateWrite, now_ms: int) -> Record:
         if before.update_count >= self._updates_per_snapshot:
             return _snapshot(key, _snapshotted(_changed(before, change), now_ms))
         leader_epoch = before.leader_epoch if change.leader_epoch == NO_EPOCH else change.leader_epoch
@@ -293,7 +293,7 @@ def _refused(token: Token, error: ErrorCode, message: str) -> Effects:
     return Effects(replies=[Reply(token, Answer(error, message))])
 
 
-def _changed(before: ShareState, change: Change) -> ShareState:
+def _changed(before: ShareState, change: StateWrite) -> ShareState:
     start = max(before.start_offset, change.start_offset)
     delays = before.delays if change.start_offset == NO_OFFSET else change.delays
     return replace(
@@ -308,7 +308,7 @@ def _changed(before: ShareState, change: Change) -> ShareState:
     )
 
 
-def _floor(change: Change) -> int:
+def _floor(change: StateWrite) -> int:
     """The offset before which a change has nothing to say."""
     return change.start_offset if change.delays.start == NO_DELAY else change.delays.start
 
@@ -350,7 +350,7 @@ def _from_snapshot(value: ShareSnapshotValue, offset: int) -> ShareState:
 
 
 def _updated(before: ShareState, value: ShareUpdateValue) -> ShareState:
-    change = Change(
+    change = StateWrite(
         before.state_epoch,
         value.leader_epoch,
         value.start_offset,

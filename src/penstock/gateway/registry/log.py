@@ -14,7 +14,7 @@ from confluent_kafka import Message, Producer
 from penstock.gateway.kafka.delivery import Delivery
 from penstock.gateway.kafka.records import headers_of
 from penstock.gateway.kafka.topic_follower import TopicFollower
-from penstock.gateway.registry.ordering import BASE_HEADER, WRITE_HEADER, AppendOrder, Entry
+from penstock.gateway.registry.ordering import BASE_HEADER, WRITE_HEADER, AppendOrder, OrderedRecord
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ STOP_TIMEOUT_S = 5.0
 APPEND_TIMEOUT_MS = 10_000
 RECORD_BYTES_MAX = 32 * 1024 * 1024
 
-OnEntry = Callable[[Entry, bool], None]
+OnEntry = Callable[[OrderedRecord, bool], None]
 
 
 class SchemaLog:
@@ -97,11 +97,11 @@ class SchemaLog:
             self._on_entry(entry, counts)
 
 
-def _entry(message: Message) -> Entry:
+def _entry(message: Message) -> OrderedRecord:
     headers = {name: value for name, value in headers_of(message) or () if value is not None}
     base = headers.get(BASE_HEADER, b"").decode("ascii", "replace")
     known = WRITE_HEADER in headers and re.fullmatch(r"-?\d{1,19}", base) is not None
-    return Entry(
+    return OrderedRecord(
         message.offset() or 0,
         message.key(),
         message.value(),

@@ -18,7 +18,7 @@ BASE_HEADER = "penstock.base"
 WRITE_HEADER = "penstock.write"
 
 
-class Entry(NamedTuple):
+class OrderedRecord(NamedTuple):
     """A record of the topic. `base` and `write` come from its headers; None and empty without them."""
 
     offset: int
@@ -39,7 +39,7 @@ class AppendOrder:
         self._values: dict[bytes, bytes | None] = {}
         self._stale: dict[bytes, None] = {}
 
-    def admit(self, entry: Entry) -> bool:
+    def admit(self, entry: OrderedRecord) -> bool:
         """Whether the entry counts. Entries must be passed in offset order, each once."""
         assert entry.offset > self.last_offset
         if not entry.write or entry.write != self._write:

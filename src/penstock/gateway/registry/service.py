@@ -19,7 +19,7 @@ from penstock.gateway.registry.analysis import Analysis, AnalysisRequest, analyz
 from penstock.gateway.registry.analysis_cache import AnalysisCache, AnalysisMissing
 from penstock.gateway.registry.decisions import Decision
 from penstock.gateway.registry.log import TOPIC, SchemaLog
-from penstock.gateway.registry.ordering import Entry
+from penstock.gateway.registry.ordering import OrderedRecord
 from penstock.gateway.registry.records import RegistryRecord, decode_record, is_readable
 from penstock.gateway.registry.state import RegistryState
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
@@ -132,7 +132,7 @@ class Registry:
     async def _append(self, records: Sequence[RegistryRecord]) -> bool:
         return await self._log.append([(record.key_bytes(), record.value_bytes()) for record in records])
 
-    def _apply(self, entry: Entry, counts: bool) -> None:
+    def _apply(self, entry: OrderedRecord, counts: bool) -> None:
         record = decode_record(entry.key, entry.value)
         if counts and record is not None:
             self.state.apply(record, entry.timestamp_ms)

@@ -50,7 +50,7 @@ class Reading(Enum):
     LINGERING = 4
 
 
-class Connection(SlowReaderProtocol, HttpToolsProtocol):
+class HttpConnection(SlowReaderProtocol, HttpToolsProtocol):
     """A connection that answers even invalid HTTP in JSON. `policy` is its gateway's."""
 
     policy = ConnectionPolicy()
@@ -247,10 +247,10 @@ class Connection(SlowReaderProtocol, HttpToolsProtocol):
         socket.take_over(self.policy, caller, self._certificate)
 
 
-def plain_protocol(of: ConnectionPolicy) -> type[Connection]:
+def plain_protocol(of: ConnectionPolicy) -> type[HttpConnection]:
     """The connection class of one gateway."""
 
-    class BoundConnection(Connection):
+    class BoundConnection(HttpConnection):
         """A connection of one gateway."""
 
         policy = of

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol
 
-from penstock.gateway.web.connection import Connection, Reading
+from penstock.gateway.web.connection import HttpConnection, Reading
 from penstock.gateway.web.connection_policy import ConnectionPolicy
 
 HEAD_BYTES_MAX = 4096
@@ -40,7 +40,7 @@ class Head:
     body_length: int
 
 
-class Reply(Protocol):
+class HttpReply(Protocol):
     """The sender of one response."""
 
     def answer(self, head: bytes, body: bytes) -> None:
@@ -48,7 +48,7 @@ class Reply(Protocol):
 
 
 # Takes a body: True if it will call the reply's `answer`, False if it declines the request.
-HotHandler = Callable[[bytes, Reply], bool]
+HotHandler = Callable[[bytes, HttpReply], bool]
 # The handler for a head; None if there is none.
 HotRoutes = Callable[[Head], HotHandler | None]
 # Called for every response with its status and duration in seconds.
@@ -78,7 +78,7 @@ def read_head(block: bytes) -> Head | None:
     return Head(request[1], headers, int(length))
 
 
-class HotProtocol(Connection):
+class HotProtocol(HttpConnection):
     """A connection whose plain requests to known routes take the fast path."""
 
     routes: HotRoutes

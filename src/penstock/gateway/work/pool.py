@@ -22,7 +22,7 @@ from penstock.gateway.named_limits import higher_limit
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import CALLER
 from penstock.gateway.work.budgets import Budgets
-from penstock.gateway.work.worker import LENGTH, Reply, WorkerOptions, frame, main
+from penstock.gateway.work.worker import LENGTH, WorkerOptions, WorkerReply, frame, main
 from penstock.runtime.fair_turns import FairTurns
 
 log = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class _Worker:
             self.idle_timer.cancel()
             self.idle_timer = None
 
-    async def call(self, request: bytes, size_max: int) -> Reply:
+    async def call(self, request: bytes, size_max: int) -> WorkerReply:
         """Send a frame and wait for the reply."""
         self.usable = False
         assert self._process.stdin is not None
@@ -233,14 +233,14 @@ class _Worker:
             raise _Died from None
         return await self.reply(size_max)
 
-    async def reply(self, size_max: int) -> Reply:
+    async def reply(self, size_max: int) -> WorkerReply:
         """The next frame."""
         assert self._process.stdout is not None
         try:
             (size,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
             if size > size_max:
                 raise _Died
-            reply: Reply = pickle.loads(await self._process.stdout.readexactly(size))
+            reply: WorkerReply = pickle.loads(await self._process.stdout.readexactly(size))
         except (asyncio.IncompleteReadError, OSError):
             raise _Died from None
         return reply

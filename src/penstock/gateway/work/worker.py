@@ -26,7 +26,7 @@ GROWN_BYTES = 150 * 1024 * 1024
 Outcome = Literal["ready", "done", "memory", "depth", "size", "failed"]
 
 
-class Reply(NamedTuple):
+class WorkerReply(NamedTuple):
     """The outcome of a piece of work. After the `last` reply the worker exits."""
 
     outcome: Outcome
@@ -69,7 +69,7 @@ def main() -> None:
     for name in options.modules:
         importlib.import_module(name)
     _limit(options.memory_bytes_max)
-    _send(target, frame(Reply("ready")))
+    _send(target, frame(WorkerReply("ready")))
     last = False
     while not last:
         header = source.read(LENGTH.size)
@@ -86,16 +86,16 @@ def _work(request: bytes, options: WorkerOptions) -> tuple[bytes, bool]:
         function, arguments = pickle.loads(request)
         result = function(*arguments)
         last = _resident_bytes() > GROWN_BYTES
-        answer = frame(Reply("done", result, last))
+        answer = frame(WorkerReply("done", result, last))
         if len(answer) <= options.answer_bytes_max:
             return answer, last
-        return frame(Reply("size", last=True)), True
+        return frame(WorkerReply("size", last=True)), True
     except MemoryError:
-        return frame(Reply("memory", last=True)), True
+        return frame(WorkerReply("memory", last=True)), True
     except RecursionError:
-        return frame(Reply("depth")), False
+        return frame(WorkerReply("depth")), False
     except Exception:  # noqa: BLE001 - the pool raises it in the caller.
-        return frame(Reply("failed", traceback.format_exc(), last=True)), True
+        return frame(WorkerReply("failed", traceback.format_exc(), last=True)), True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -30,7 +30,7 @@ from penstock.core.metadata.topic_policy import TopicPolicy
 from penstock.core.placement.stripe import PlacementError, UsableBroker, place
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
-from penstock.runtime.controller.duties import RECORDS_PER_DECISION, ControllerSettings, Duties, Quorum
+from penstock.runtime.controller.duties import RECORDS_PER_DECISION, ControllerSettings, DecisionQueue, Duties
 from penstock.runtime.controller.security import SecurityDecisions
 from penstock.runtime.env import Env
 from penstock.wire.messages.alter_partition import (
@@ -70,7 +70,7 @@ class Controller:
     def __init__(
         self,
         env: Env,
-        raft: Quorum,
+        raft: DecisionQueue,
         defaults: topics.TopicDefaults,
         broker: Callable[[], TopicSettings],
         *,

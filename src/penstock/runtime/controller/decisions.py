@@ -25,7 +25,7 @@ PENDING_MAX = 10_000
 Response = TypeVar("Response")
 
 
-class Quorum(Protocol):
+class DecisionLog(Protocol):
     """What decisions need from the metadata log."""
 
     @property
@@ -51,7 +51,7 @@ class Pending(NamedTuple):
 class Decisions:
     """The active controller's decisions. `on_leadership` must be called when this node gains or loses leadership."""
 
-    def __init__(self, quorum: Quorum, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, quorum: DecisionLog, clock: Callable[[], float] = perf_counter) -> None:
         self._quorum = quorum
         self._clock = clock
         self._pending: deque[Pending] = deque()

@@ -59,7 +59,7 @@ class ControllerSettings:
     first_records: tuple[Any, ...] = ()
 
 
-class Quorum(Protocol):
+class DecisionQueue(Protocol):
     """What the duties need from the metadata log."""
 
     @property
@@ -79,7 +79,7 @@ class Duties:
     def __init__(
         self,
         env: Env,
-        quorum: Quorum,
+        quorum: DecisionQueue,
         settings: ControllerSettings,
         rules: Callable[[], ElectionRules],
         next_offset: Callable[[], int],

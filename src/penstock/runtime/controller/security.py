@@ -14,7 +14,7 @@ from penstock.core.metadata.scram_credentials import ScramRules
 from penstock.core.security import scram
 from penstock.model.errors import ApiError
 from penstock.model.ids import Uuid
-from penstock.runtime.controller.duties import Quorum
+from penstock.runtime.controller.duties import DecisionQueue
 from penstock.runtime.env import Env
 from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequestEntryData
 from penstock.wire.messages.alter_user_scram_credentials import (
@@ -36,7 +36,7 @@ SCRAM_RULES = ScramRules(frozenset(scram.MECHANISMS_BY_CODE), scram.ITERATIONS_M
 class SecurityDecisions:
     """Decides on changes of security; every future completes once the change is committed."""
 
-    def __init__(self, env: Env, quorum: Quorum) -> None:
+    def __init__(self, env: Env, quorum: DecisionQueue) -> None:
         self._env = env
         self._quorum = quorum
 

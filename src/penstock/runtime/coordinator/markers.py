@@ -67,7 +67,7 @@ _EXPECTED = frozenset(
 
 
 @dataclass(slots=True)
-class Delivery:
+class MarkerDelivery:
     """Markers to deliver. `report` is called with partitions that have theirs, `is_wanted` is whether to continue."""
 
     markers: Markers
@@ -87,7 +87,7 @@ class Delivery:
 class Portion:
     """The part of a delivery that goes to one broker, and the pause before a retry."""
 
-    delivery: Delivery
+    delivery: MarkerDelivery
     partitions: list[TopicPartition]
     pause_ms: int
 
@@ -119,7 +119,7 @@ class TransactionMarkers:
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         """Deliver markers to their partitions, while `is_wanted`; each partition is reported once."""
-        self._route(Portion(Delivery(markers, report, is_wanted), [*markers.partitions], RETRY_MIN_MS))
+        self._route(Portion(MarkerDelivery(markers, report, is_wanted), [*markers.partitions], RETRY_MIN_MS))
 
     def _route(self, portion: Portion) -> None:
         """Queue each partition for its leader; partitions without a leader wait."""
@@ -147,7 +147,7 @@ class TransactionMarkers:
         if gone:
             delivery.report(gone)
 
-    def _try_later(self, delivery: Delivery, partitions: list[TopicPartition], pause_ms: int) -> None:
+    def _try_later(self, delivery: MarkerDelivery, partitions: list[TopicPartition], pause_ms: int) -> None:
         if partitions:
             portion = Portion(delivery, partitions, min(2 * pause_ms, RETRY_MAX_MS))
             asyncio.get_running_loop().call_later(pause_ms / 1000, self._route, portion)

@@ -53,7 +53,7 @@ from penstock.runtime.raft.requests import RaftRequests
 from penstock.runtime.raft.snapshots import SnapshotTaker
 from penstock.runtime.raft.transport import AddressBook, Transport
 from penstock.runtime.raft.voters import VoterChanges
-from penstock.runtime.raft.wire import Reply, Sender
+from penstock.runtime.raft.wire import RaftReply, RaftSender
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log, LogSettings
 
@@ -287,9 +287,9 @@ class RaftDriver:
         if self._failed is None:
             await self._sync.close()
 
-    def _sender(self) -> Sender:
+    def _sender(self) -> RaftSender:
         endpoints = self._addresses.announced_by(self._node_id) or self._addresses.endpoints_of(self._node_id)
-        return Sender(self._node_id, self._directory_id, self._cluster_id, endpoints)
+        return RaftSender(self._node_id, self._directory_id, self._cluster_id, endpoints)
 
     def set_endpoints(self, endpoints: Iterable[VoterEndpoint]) -> None:
         """Set the addresses of this node's controller listeners, once they are known."""
@@ -413,7 +413,7 @@ class RaftDriver:
             if self.quorum.is_leader:
                 asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self.resign)
 
-    def _answered(self, peer_id: int, reply: Reply) -> None:
+    def _answered(self, peer_id: int, reply: RaftReply) -> None:
         self._step(Received(peer_id, reply.message))
 
     def _unanswered(self, peer_id: int, message: Message) -> None:

@@ -33,7 +33,7 @@ from penstock.runtime.raft.metadata_files import (
 )
 from penstock.runtime.raft.metadata_log import MetadataLog, UnfitEntries
 from penstock.runtime.raft.transport import Transport
-from penstock.runtime.raft.wire import EPOCH_ERRORS, RefusedByPeer, Reply, Sender, snapshot_request
+from penstock.runtime.raft.wire import EPOCH_ERRORS, RaftReply, RaftSender, RefusedByPeer, snapshot_request
 from penstock.storage.files import File, StorageError
 from penstock.wire.primitives import MalformedMessage
 from penstock.wire.records import CorruptBatch
@@ -64,7 +64,7 @@ class Follower:
         sync: LogSync,
         transport: Transport,
         times: QuorumTimes,
-        sender: Callable[[], Sender],
+        sender: Callable[[], RaftSender],
         step: Callable[[Event], Effects],
         entries_taken: Callable[[], None],
         installed: Installed,
@@ -171,7 +171,7 @@ class Follower:
         elif self._in_flight is None:
             self._again_after(self._times.retry_ms)
 
-    def _take(self, reply: Reply) -> None:
+    def _take(self, reply: RaftReply) -> None:
         if len(reply.records):
             try:
                 self._log.append_fetched(reply.records, self._quorum.epoch)

@@ -16,7 +16,7 @@ from penstock.core.raft.messages import BeginEpochRequest, FetchRequest, Message
 from penstock.core.raft.voters import VoterEndpoint, VoterSet
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PLAIN_TEXT, Peer, PeerLost, PeerSecurity
-from penstock.runtime.raft.wire import RefusedByPeer, Reply, Sender, from_wire, to_wire
+from penstock.runtime.raft.wire import RaftReply, RaftSender, RefusedByPeer, from_wire, to_wire
 
 FETCH_WAIT_MS_MAX = 500
 
@@ -91,9 +91,9 @@ class Transport:
         self,
         env: Env,
         addresses: AddressBook,
-        sender: Callable[[], Sender],
+        sender: Callable[[], RaftSender],
         times: QuorumTimes,
-        answered: Callable[[int, Reply], None],
+        answered: Callable[[int, RaftReply], None],
         unanswered: Callable[[int, Message], None],
         security: PeerSecurity = PLAIN_TEXT,
     ) -> None:
@@ -151,7 +151,7 @@ class Transport:
             self._fetcher = (peer_id, self._new_peer(peer_id))
         return self._fetcher[1].send(request, timeout_ms=self._times.fetch_request_ms)
 
-    def read_reply(self, answer: asyncio.Future[Any], message: Message) -> Reply:
+    def read_reply(self, answer: asyncio.Future[Any], message: Message) -> RaftReply:
         """The reply in a completed answer; raises its error."""
         reply = from_wire(answer.result(), message)
         leader_id = getattr(reply.message, "leader_id", -1)

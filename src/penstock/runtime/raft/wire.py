@@ -33,7 +33,7 @@ TOPIC = "__cluster_metadata"
 FETCH_BYTES_MAX = 8 * 1024 * 1024
 
 
-class Sender(NamedTuple):
+class RaftSender(NamedTuple):
     """What every request contains about its sender."""
 
     node_id: int
@@ -42,7 +42,7 @@ class Sender(NamedTuple):
     endpoints: tuple[VoterEndpoint, ...]
 
 
-class Reply(NamedTuple):
+class RaftReply(NamedTuple):
     """A peer's answer: the core's message, and the data beside it."""
 
     message: Message
@@ -55,7 +55,12 @@ class RefusedByPeer(Exception):
 
 
 def to_wire(
-    message: Message, sender: Sender, voters: VoterSet, voter_id: int, high_watermark: int = -1, max_wait_ms: int = 0
+    message: Message,
+    sender: RaftSender,
+    voters: VoterSet,
+    voter_id: int,
+    high_watermark: int = -1,
+    max_wait_ms: int = 0,
 ) -> Any:
     """The request for one of the core's messages, to one voter."""
     voter_directory_id = _directory(voters, voter_id)
@@ -102,7 +107,7 @@ def _directory(voters: VoterSet, voter_id: int) -> Uuid:
     return voter.directory_id if voter is not None else ZERO_UUID
 
 
-def _fetch(message: FetchRequest, sender: Sender, high_watermark: int, max_wait_ms: int) -> fetch.FetchRequest:
+def _fetch(message: FetchRequest, sender: RaftSender, high_watermark: int, max_wait_ms: int) -> fetch.FetchRequest:
     row = fetch.FetchPartition(
         current_leader_epoch=message.epoch,
         fetch_offset=message.log_end.offset,
@@ -120,7 +125,7 @@ def _fetch(message: FetchRequest, sender: Sender, high_watermark: int, max_wait_
     )
 
 
-def from_wire(response: Any, request: Message) -> Reply:
+def from_wire(response: Any, request: Message) -> RaftReply:
     """The core's message for a response. Raises RefusedByPeer for an error."""
     if response.error_code:
         raise RefusedByPeer(f"it answered {error_name(response.error_code)}")
@@ -136,11 +141,11 @@ def from_wire(response: Any, request: Message) -> Reply:
         raise RefusedByPeer(f"it answered {error_name(row.error_code)}")
     if isinstance(response, vote.VoteResponse):
         assert isinstance(request, VoteRequest)
-        return Reply(VoteResponse(epoch, leader_id, row.vote_granted, request.pre_vote), b"", address)
+        return RaftReply(VoteResponse(epoch, leader_id, row.vote_granted, request.pre_vote), b"", address)
     if isinstance(response, begin.BeginQuorumEpochResponse):
-        return Reply(BeginEpochResponse(epoch, leader_id), b"", address)
+        return RaftReply(BeginEpochResponse(epoch, leader_id), b"", address)
     assert isinstance(response, end.EndQuorumEpochResponse)
-    return Reply(EndEpochResponse(epoch, leader_id), b"", address)
+    return RaftReply(EndEpochResponse(epoch, leader_id), b"", address)
 
 
 EPOCH_ERRORS = (
@@ -152,7 +157,7 @@ EPOCH_ERRORS = (
 )
 
 
-def _fetched(response: fetch.FetchResponse) -> Reply:
+def _fetched(response: fetch.FetchResponse) -> RaftReply:
     try:
         row = response.responses[0].partitions[0]
     except IndexError:
@@ -162,7 +167,7 @@ def _fetched(response: fetch.FetchResponse) -> Reply:
     if row.error_code not in EPOCH_ERRORS:
         raise RefusedByPeer(f"it answered {error_name(row.error_code)}")
     if row.error_code:
-        return Reply(FetchResponse(leader.leader_epoch, leader.leader_id, is_refused=True), b"", address)
+        return RaftReply(FetchResponse(leader.leader_epoch, leader.leader_id, is_refused=True), b"", address)
     diverging, snapshot = row.diverging_epoch, row.snapshot_id
     message = FetchResponse(
         leader.leader_epoch,
@@ -173,7 +178,7 @@ def _fetched(response: fetch.FetchResponse) -> Reply:
     )
     records = row.records
     data = b"" if records is None else records if isinstance(records, Buffer) else b"".join(records)
-    return Reply(message, data, address)
+    return RaftReply(message, data, address)
 
 
 def _address(endpoints: Any, leader_id: int) -> tuple[str, int] | None:
@@ -190,7 +195,7 @@ def epoch_error(request_epoch: int, epoch: int, *, leads: bool) -> ErrorCode:
 
 
 def snapshot_request(
-    sender: Sender, epoch: int, snapshot: LogEnd, position: int, max_bytes: int
+    sender: RaftSender, epoch: int, snapshot: LogEnd, position: int, max_bytes: int
 ) -> snapshots.FetchSnapshotRequest:
     """Request a part of a snapshot."""
     row = snapshots.FetchSnapshotRequestPartitionSnapshot(

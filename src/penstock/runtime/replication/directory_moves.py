@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.core.replica.directory_move import Step, next_step
+from penstock.core.replica.directory_move import MoveStep, next_step
 from penstock.core.replica.throttle import Throttle
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
@@ -231,12 +231,12 @@ class DirectoryMoves:
         future = move.future
         assert future is not None
         step = next_step(len(missing), move.is_assigned)
-        if step is Step.COPY:
+        if step is MoveStep.COPY:
             size = await self._work(partial(future.append, missing))
             self._throttle.spent(size)
             self.moved_bytes += size
             return False
-        if step is Step.ASSIGN:
+        if step is MoveStep.ASSIGN:
             await self._work(future.sync)
             move.is_announced = True
             move.is_assigned = await self._assignments.assign(move.partition, move.target)

@@ -23,7 +23,7 @@ TOPIC_IDS_SINCE = 13
 HINTS_SINCE = 16
 
 
-class Key(NamedTuple):
+class FetchKey(NamedTuple):
     """A partition as a fetch names it: by topic name before version 13, by topic id since."""
 
     topic: str
@@ -31,10 +31,10 @@ class Key(NamedTuple):
     partition: int
 
 
-class Found(NamedTuple):
+class FetchedPartition(NamedTuple):
     """The result for one partition. `is_moved` is set if what is requested is only in object storage."""
 
-    key: Key
+    key: FetchKey
     data: PartitionData
     size_bytes: int
     is_moved: bool = False
@@ -45,12 +45,12 @@ def is_follower(request: FetchRequest) -> bool:
     return request.replica_id >= 0 or request.replica_state.replica_id >= 0
 
 
-def wanted_in(request: FetchRequest) -> Iterator[tuple[Key, Wanted]]:
+def wanted_in(request: FetchRequest) -> Iterator[tuple[FetchKey, Wanted]]:
     """The partitions in a request, and what it requests of each."""
     for topic in request.topics:
         for row in topic.partitions:
             yield (
-                Key(topic.topic, topic.topic_id, row.partition),
+                FetchKey(topic.topic, topic.topic_id, row.partition),
                 Wanted(
                     row.fetch_offset,
                     row.partition_max_bytes,
@@ -61,15 +61,15 @@ def wanted_in(request: FetchRequest) -> Iterator[tuple[Key, Wanted]]:
             )
 
 
-def forgotten_in(request: FetchRequest) -> Iterator[Key]:
+def forgotten_in(request: FetchRequest) -> Iterator[FetchKey]:
     """The partitions that a request removes from its session."""
     for topic in request.forgotten_topics_data:
         for partition in topic.partitions:
-            yield Key(topic.topic, topic.topic_id, partition)
+            yield FetchKey(topic.topic, topic.topic_id, partition)
 
 
 def respond(
-    fetch: FetchContext, found: Sequence[Found], partitions: Partitions, api_version: int, listener_name: str
+    fetch: FetchContext, found: Sequence[FetchedPartition], partitions: Partitions, api_version: int, listener_name: str
 ) -> FetchResponse:
     """The response for a client of this listener; in a session only partitions with something new."""
     builder = ResponseBuilder(fetch, partitions, api_version)
@@ -88,7 +88,7 @@ class ResponseBuilder:
         self._hints = LeaderHints(partitions)
         self._topics: dict[tuple[str, Uuid], list[PartitionData]] = {}
 
-    def add(self, found: Sequence[Found]) -> None:
+    def add(self, found: Sequence[FetchedPartition]) -> None:
         """Further rows; in a session only those with something new are included."""
         topics, has_hints = self._topics, self._has_hints
         for row in self._included(found):
@@ -98,7 +98,7 @@ class ResponseBuilder:
                 data = data._replace(current_leader=LeaderIdAndEpoch(*leader))
             topics.setdefault((row.key.topic, row.key.topic_id), []).append(data)
 
-    def _included(self, found: Sequence[Found]) -> Sequence[Found]:
+    def _included(self, found: Sequence[FetchedPartition]) -> Sequence[FetchedPartition]:
         session = self._fetch.session
         if session is None:
             return found

@@ -14,13 +14,20 @@ from typing import Protocol
 
 from penstock.core.metadata.image import LOST_DIRECTORY
 from penstock.core.replica.fencing import check_leader_epoch
-from penstock.core.replica.fetch_session import FetchContext, Session, SessionCache, Wanted
+from penstock.core.replica.fetch_session import FetchContext, FetchSession, SessionCache, Wanted
 from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.replication.absence import note_read_failure
-from penstock.runtime.replication.fetch_rows import TOPIC_IDS_SINCE, Found, Key, forgotten_in, respond, wanted_in
+from penstock.runtime.replication.fetch_rows import (
+    TOPIC_IDS_SINCE,
+    FetchedPartition,
+    FetchKey,
+    forgotten_in,
+    respond,
+    wanted_in,
+)
 from penstock.runtime.replication.follower_view import FollowerView, Watch
 from penstock.runtime.replication.leading import divergence, note_fetch
 from penstock.runtime.replication.long_poll import LongPoll
@@ -32,7 +39,7 @@ REPLICA_STATE_SINCE = 15
 SESSION = "fetch session"
 
 
-class Connection(Protocol):
+class FollowerConnection(Protocol):
     """The connection that a follower fetches over."""
 
     @property
@@ -72,7 +79,7 @@ class FollowerFetch:
         self._next_fetch: asyncio.Future[None] | None = None
 
     def fetch(
-        self, request: FetchRequest, api_version: int, connection: Connection
+        self, request: FetchRequest, api_version: int, connection: FollowerConnection
     ) -> FetchResponse | asyncio.Future[FetchResponse]:
         """Answer a follower, at once or when there is something new for it."""
         session = self._sessions.open(
@@ -129,7 +136,7 @@ class FollowerFetch:
             if former.replica == view.replica and 0 <= former.broker_epoch < view.broker_epoch:
                 self._sessions.close(session_id)
 
-    def end_session(self, session: Session) -> None:
+    def end_session(self, session: FetchSession) -> None:
         """A fetch session has ended."""
         view = self._views.pop(session.session_id, None)
         if view is not None:
@@ -139,9 +146,9 @@ class FollowerFetch:
         self,
         view: FollowerView,
         session: FetchContext,
-        found: Sequence[Found],
+        found: Sequence[FetchedPartition],
         api_version: int,
-        connection: Connection,
+        connection: FollowerConnection,
     ) -> FetchResponse:
         if not session.session_id:
             view.close()
@@ -182,7 +189,9 @@ class _FollowerReads:
         self._propose = propose
         self._throttle = throttle
 
-    def collect(self, view: FollowerView, request: FetchRequest, api_version: int, *, is_news: bool) -> list[Found]:
+    def collect(
+        self, view: FollowerView, request: FetchRequest, api_version: int, *, is_news: bool
+    ) -> list[FetchedPartition]:
         """What there is for a follower. `is_news` is set if its offsets have just arrived, and show progress."""
         now_ms = self._env.monotonic_ms()
         by_id = api_version >= TOPIC_IDS_SINCE
@@ -236,7 +245,7 @@ class _FollowerReads:
             return None
         return broker_epoch in (-1, registered) and not broker.fenced and not broker.in_controlled_shutdown
 
-    def _divergence(self, partition: Partition, key: Key, wanted: Wanted) -> Found | None:
+    def _divergence(self, partition: Partition, key: FetchKey, wanted: Wanted) -> FetchedPartition | None:
         try:
             end = divergence(partition, wanted.offset, wanted.last_fetched_epoch)
         except ApiError as error:
@@ -269,13 +278,13 @@ class _FollowerReads:
         self,
         partition: Partition,
         leading: LeaderState,
-        key: Key,
+        key: FetchKey,
         wanted: Wanted,
         replica: int,
         room: int,
         first: bool,
         now_ms: int,
-    ) -> Found:
+    ) -> FetchedPartition:
         directory = self._partitions.home(partition)
         if directory.failure is not None:
             directory.check_writable()
@@ -315,7 +324,7 @@ def _replica(request: FetchRequest, api_version: int) -> tuple[int, int]:
     return request.replica_id, -1
 
 
-def _is_urgent(fetch: FetchContext, found: Iterable[Found]) -> bool:
+def _is_urgent(fetch: FetchContext, found: Iterable[FetchedPartition]) -> bool:
     cached = fetch.session.partitions if fetch.session is not None else {}
     for key, data, *_ in found:
         if data.error_code or data.diverging_epoch.epoch >= 0:
@@ -328,7 +337,7 @@ def _is_urgent(fetch: FetchContext, found: Iterable[Found]) -> bool:
     return False
 
 
-def _row(partition: Partition, key: Key, data: bytes, error: int) -> Found:
+def _row(partition: Partition, key: FetchKey, data: bytes, error: int) -> FetchedPartition:
     answer = PartitionData(
         key.partition,
         error,
@@ -338,8 +347,8 @@ def _row(partition: Partition, key: Key, data: bytes, error: int) -> Found:
         aborted_transactions=None,
         records=data,
     )
-    return Found(key, answer, len(data))
+    return FetchedPartition(key, answer, len(data))
 
 
-def _refused(key: Key, code: int) -> Found:
-    return Found(key, PartitionData(key.partition, code, -1, records=b""), 0)
+def _refused(key: FetchKey, code: int) -> FetchedPartition:
+    return FetchedPartition(key, PartitionData(key.partition, code, -1, records=b""), 0)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from penstock.core.replica.fetch_session import Wanted
-from penstock.runtime.replication.fetch_rows import Key
+from penstock.runtime.replication.fetch_rows import FetchKey
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.watcher import EVERYTHING
 
@@ -26,11 +26,11 @@ class FollowerView:
         self.fetched_ms = now_ms()
         self.on_grown: Callable[[int], None] | None = None
         self._now_ms = now_ms
-        self._wanted: dict[Key, Wanted] = {}
-        self._watches: dict[Key, Watch] = {}
-        self._dirty: dict[Key, None] = {}
+        self._wanted: dict[FetchKey, Wanted] = {}
+        self._watches: dict[FetchKey, Watch] = {}
+        self._dirty: dict[FetchKey, None] = {}
 
-    def update(self, wanted: Iterable[tuple[Key, Wanted]], forgotten: Iterable[Key]) -> None:
+    def update(self, wanted: Iterable[tuple[FetchKey, Wanted]], forgotten: Iterable[FetchKey]) -> None:
         """A fetch came: apply its partitions; they go to the end of the order."""
         self.fetch_count += 1
         self.fetched_ms = self._now_ms()
@@ -41,12 +41,12 @@ class FollowerView:
         for key in forgotten:
             self._forget(key)
 
-    def asked(self) -> list[tuple[Key, Wanted]]:
+    def asked(self) -> list[tuple[FetchKey, Wanted]]:
         """The partitions to look at, and what the follower wants of them."""
         wanted = self._wanted
         return [(key, wanted[key]) for key in self._dirty]
 
-    def watch(self, key: Key, partition: Partition) -> None:
+    def watch(self, key: FetchKey, partition: Partition) -> None:
         """Watch this partition from now on."""
         watch = self._watches.get(key)
         if watch is None or watch.partition is not partition:
@@ -55,17 +55,17 @@ class FollowerView:
             self._watches[key] = watch = Watch(self, key, partition)
             partition.watch(watch)
 
-    def mark_clean(self, key: Key) -> None:
+    def mark_clean(self, key: FetchKey) -> None:
         """The follower has everything, and knows the watermarks."""
         self._dirty.pop(key, None)
 
-    def mark_dirty(self, key: Key, size_bytes: int) -> None:
+    def mark_dirty(self, key: FetchKey, size_bytes: int) -> None:
         """A partition changed."""
         self._dirty[key] = None
         if size_bytes and self.on_grown is not None:
             self.on_grown(size_bytes)
 
-    def fell_behind(self, key: Key, partition: Partition, size_bytes: int) -> None:
+    def fell_behind(self, key: FetchKey, partition: Partition, size_bytes: int) -> None:
         """A partition grew. If it was clean, the follower had everything until this moment."""
         if key not in self._dirty and partition.leading is not None:
             partition.leading.was_caught_up(self.replica, self._now_ms())
@@ -76,7 +76,7 @@ class FollowerView:
         for key in list(self._wanted):
             self._forget(key)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: FetchKey) -> None:
         self._wanted.pop(key, None)
         self._dirty.pop(key, None)
         watch = self._watches.pop(key, None)
@@ -89,7 +89,7 @@ class Watch:
 
     __slots__ = ("_key", "_view", "partition")
 
-    def __init__(self, view: FollowerView, key: Key, partition: Partition) -> None:
+    def __init__(self, view: FollowerView, key: FetchKey, partition: Partition) -> None:
         self._view = view
         self._key = key
         self.partition = partition

@@ -20,7 +20,14 @@ from penstock.core.metadata.image import LOST_DIRECTORY, PartitionState
 from penstock.core.metrics.counters import TopicCounters
 from penstock.core.replica.follower import FollowerState
 from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
-from penstock.core.replica.producer_state import NOT_REQUIRED, AppendOrigin, Duplicate, EndMarker, Refused, Verification
+from penstock.core.replica.producer_state import (
+    NOT_REQUIRED,
+    AppendOrigin,
+    Duplicate,
+    EndMarker,
+    RefusedBatch,
+    Verification,
+)
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
 from penstock.runtime.env import Env
@@ -363,7 +370,7 @@ class Partition:
             facts = check_records(self.settings, header, body, now_ms)
         if header.producer_id >= 0:
             verdict = self.log.producers.check(header, origin, verification)
-            if isinstance(verdict, Refused):
+            if isinstance(verdict, RefusedBatch):
                 refused = ApiError(verdict.code, verdict.message)
                 verdict = self._recalled.lookup(self.log, header, refused)
                 if verdict is None:
@@ -424,7 +431,7 @@ class Partition:
         self._check_size(header, len(data))
         check_crc(data, 0, header)
         verdict = self.log.producers.check(header)
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, RefusedBatch):
             verdict = self._recalled.lookup(self.log, header, ApiError(verdict.code, verdict.message))
         return self._appended_before(verdict) if isinstance(verdict, Duplicate) else None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from penstock.core.metadata.image import Image
-from penstock.core.security.authorizer import Authorizer, Entry
+from penstock.core.security.authorizer import AccessEntry, Authorizer
 from penstock.model.access import (
     CLUSTER_NAME,
     OPERATIONS,
@@ -111,9 +111,9 @@ class AccessControl:
 OPEN = AccessControl()
 
 
-def entry_of(record: AccessControlEntryRecord) -> Entry:
+def entry_of(record: AccessControlEntryRecord) -> AccessEntry:
     """An entry in the authorizer's form."""
-    return Entry(
+    return AccessEntry(
         ResourceType(record.resource_type),
         record.resource_name,
         PatternType(record.pattern_type),

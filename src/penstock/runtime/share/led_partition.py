@@ -25,7 +25,7 @@ from penstock.runtime.share.counters import ShareCounters
 from penstock.runtime.share.dead_letter_topics import DeadLetterTopics
 from penstock.runtime.share.letters import DeadLetterWriter
 from penstock.runtime.share.persister import Persister, StoredState
-from penstock.runtime.share.reading import Found, ShareReader
+from penstock.runtime.share.reading import FoundRecords, ShareReader
 from penstock.runtime.share.settings import ShareGroupSettings
 from penstock.runtime.share.tier_window import Tier
 
@@ -51,7 +51,7 @@ _AS_THEY_ARE = frozenset(
 )
 
 
-class Delivery(NamedTuple):
+class AcquiredBatch(NamedTuple):
     """What a member gets: batches, and which of their records are its own."""
 
     records: list[memoryview]
@@ -152,7 +152,7 @@ class LedSharePartition:
         """Stop calling `listener`."""
         self._waiting.pop(listener, None)
 
-    def find(self, size_max: int, settings: ShareGroupSettings, *, minimum_one_batch: bool) -> Found | None:
+    def find(self, size_max: int, settings: ShareGroupSettings, *, minimum_one_batch: bool) -> FoundRecords | None:
         """What could be handed out now; None for nothing. Raises ApiError where the log cannot be read."""
         self.share.settings = settings.partition
         self._admit_due()
@@ -162,12 +162,12 @@ class LedSharePartition:
     def acquire(
         self,
         member: str,
-        found: Found,
+        found: FoundRecords,
         records_max: int,
         *,
         batch_size: int,
         is_strict: bool,
-    ) -> Delivery:
+    ) -> AcquiredBatch:
         """Hand out what `find` has found, in the same turn."""
         acquired = self.share.acquire(
             member, found.ranges, records_max, self._env.monotonic_ms(), batch_size=batch_size, is_strict=is_strict
@@ -176,7 +176,7 @@ class LedSharePartition:
         self._set_timer()
         records = with_records(found.batches, acquired)
         self.partition.counters.read(sum(map(len, records)))
-        return Delivery(records, acquired, self.share.incarnation)
+        return AcquiredBatch(records, acquired, self.share.incarnation)
 
     def _admit_due(self) -> bool:
         """Records that came back and have waited long enough, and delayed ones that are due; whether there are any."""

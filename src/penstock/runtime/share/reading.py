@@ -39,7 +39,7 @@ class Read(NamedTuple):
     aborted: tuple[Aborted, ...] | None = None
 
 
-class Found(NamedTuple):
+class FoundRecords(NamedTuple):
     """Batches that could be read, and the ranges of offsets in them that may be handed out."""
 
     batches: Batches
@@ -60,7 +60,7 @@ class ShareReader:
         self._ahead = Ahead(share)
         self._last_read: tuple[int, int, list[Record]] = (0, -1, [])
 
-    def find(self, size_max: int, settings: ShareGroupSettings, *, minimum_one_batch: bool) -> Found | None:
+    def find(self, size_max: int, settings: ShareGroupSettings, *, minimum_one_batch: bool) -> FoundRecords | None:
         """What could be handed out now; None for nothing. Raises ApiError where the log cannot be read."""
         share, partition = self._share, self._partition
         for _ in range(SKIPS_MAX):
@@ -81,7 +81,7 @@ class ShareReader:
             ranges = self._deliverable(read, settings)
             first = next((base for base, last in ranges if last >= offset), batches.end)
             if first <= offset:
-                return Found(batches, ranges)
+                return FoundRecords(batches, ranges)
             share.pass_over(offset, first - 1)
             self.handed_out()
             share.advance()
@@ -108,7 +108,7 @@ class ShareReader:
             self._window.forget()
         return Read(batches_in(data, offset))
 
-    def _scattered(self, start: int, size_max: int, settings: ShareGroupSettings) -> Found | None:
+    def _scattered(self, start: int, size_max: int, settings: ShareGroupSettings) -> FoundRecords | None:
         """Records that were delayed, from `start` on, without those around them; None if they are all gone."""
         share, limit = self._share, self._partition.high_watermark
         pieces: list[bytes] = []
@@ -131,7 +131,7 @@ class ShareReader:
         if not pieces:
             return None
         batches = batches_in(b"".join(pieces), start)
-        return Found(batches, [(header.base_offset, header.last_offset) for header in batches.headers])
+        return FoundRecords(batches, [(header.base_offset, header.last_offset) for header in batches.headers])
 
     def _deliverable(self, read: Read, settings: ShareGroupSettings) -> list[tuple[int, int]]:
         ranges = deliverable(read.batches.headers, self._aborted(read, settings))

@@ -50,7 +50,7 @@ T = TypeVar("T")
 Result = TypeVar("Result")
 
 
-class ShareGroups:
+class ShareGroupCoordinator:
     """What this broker does for the share groups that it coordinates. Raises ApiError where it does not."""
 
     def __init__(self, env: Env, image: Image, groups: Groups, persister: Persister, end_offsets: EndOffsets) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.config.node import NodeSettings
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.topics import NewTopic
-from penstock.core.share.state import Answer, Change, ShareKey, ShareStateShard
+from penstock.core.share.state import Answer, ShareKey, ShareStateShard, StateWrite
 from penstock.model.errors import ApiError
 from penstock.model.ids import Uuid
 from penstock.runtime.controller.client import TopicCreator
@@ -91,7 +91,7 @@ class ShareStates(CoordinatedTopic[ShareStateShard]):
         )
         return answer
 
-    async def write(self, key: ShareKey, change: Change) -> Answer:
+    async def write(self, key: ShareKey, change: StateWrite) -> Answer:
         """What became of records, from their leader."""
         answer: Answer = await self.ask(
             key.coordinator_key, lambda shard, token, now_ms: shard.write(key, change, token, now_ms)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.core.replica.fetch_session import Wanted
 from penstock.model.errors import ApiError
-from penstock.runtime.replication.fetch_rows import Found, Key
+from penstock.runtime.replication.fetch_rows import FetchedPartition, FetchKey
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.tier.remote_logs import RemoteLogs
 from penstock.wire.messages.fetch import AbortedTransaction
@@ -29,13 +29,13 @@ class TieredFetch:
 
     async def fill(
         self,
-        found: Sequence[Found],
-        asked: Mapping[Key, Wanted],
-        find: Callable[[Key], Partition],
+        found: Sequence[FetchedPartition],
+        asked: Mapping[FetchKey, Wanted],
+        find: Callable[[FetchKey], Partition],
         room: int,
         *,
         committed_only: bool,
-    ) -> list[Found]:
+    ) -> list[FetchedPartition]:
         """The rows, with what the tier has for those that need it; together they get no more than `room`."""
         rows = [*found]
         moved = [number for number, row in enumerate(found) if row.is_moved][:PARTITIONS_MAX]
@@ -52,8 +52,14 @@ class TieredFetch:
         return rows
 
     async def _complete(
-        self, row: Found, wanted: Wanted, find: Callable[[Key], Partition], share: int, *, committed_only: bool
-    ) -> Found:
+        self,
+        row: FetchedPartition,
+        wanted: Wanted,
+        find: Callable[[FetchKey], Partition],
+        share: int,
+        *,
+        committed_only: bool,
+    ) -> FetchedPartition:
         try:
             partition = find(row.key)
             size_max = min(wanted.bytes_max, share)
@@ -66,4 +72,4 @@ class TieredFetch:
         partition.counters.read(len(read.data))
         aborted = [AbortedTransaction(one.producer_id, one.first_offset) for one in read.aborted]
         data = row.data._replace(records=read.data, aborted_transactions=aborted if committed_only else None)
-        return Found(row.key, data, len(read.data))
+        return FetchedPartition(row.key, data, len(read.data))

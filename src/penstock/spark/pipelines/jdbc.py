@@ -33,14 +33,14 @@ class Database:
         return str(self._dialect.quoteIdentifier(name))
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
+    def connection(self) -> Iterator[JdbcConnection]:
         """One transaction: committed when the block ends, rolled back when it raises."""
         with _translated():
             own = self._dialect.createConnectionFactory(self._options).apply(-1)
         try:
             with _translated():
                 own.setAutoCommit(False)
-                yield Connection(own)
+                yield JdbcConnection(own)
                 own.commit()
         finally:
             # Closing rolls back what was not committed.
@@ -59,7 +59,7 @@ class Database:
         return True
 
 
-class Connection:
+class JdbcConnection:
     """Statements within one transaction."""
 
     def __init__(self, own: Any) -> None:

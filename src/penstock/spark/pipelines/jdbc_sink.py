@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.spark.pipelines.jdbc import Connection, Database
+from penstock.spark.pipelines.jdbc import Database, JdbcConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,7 +50,7 @@ class JdbcWriter:
                 self._move(connection, database, staging, frame.columns)
             connection.execute(f"DROP TABLE {staging}")
 
-    def _move(self, connection: Connection, database: Database, staging: str, columns: Sequence[str]) -> None:
+    def _move(self, connection: JdbcConnection, database: Database, staging: str, columns: Sequence[str]) -> None:
         table = self.options["dbtable"]
         if self.keys:
             # Standard SQL instead of each database's upsert: this works for any table, even without a primary key.
@@ -60,7 +60,7 @@ class JdbcWriter:
         connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM {staging}")
 
 
-def _advance(connection: Connection, query: str, batch_id: int) -> bool:
+def _advance(connection: JdbcConnection, query: str, batch_id: int) -> bool:
     """Record a query's batch number; False if it was recorded before. The row is locked until the transaction ends."""
     changed = connection.execute(
         f"UPDATE {BATCHES} SET batch_id = ? WHERE query = ? AND batch_id < ?", batch_id, query, batch_id

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import compress as select
 
-from penstock.storage.compaction.transactions import Transactions
+from penstock.storage.compaction.transactions import OpenTransactions
 from penstock.wire.compression import compress
 from penstock.wire.kernel import OffsetMap, filter_records, walk_keys
 from penstock.wire.record_types import Buffer
@@ -39,7 +39,7 @@ class BatchCleaner:
     def __init__(
         self,
         offsets: OffsetMap,
-        transactions: Transactions,
+        transactions: OpenTransactions,
         producers: Mapping[int, tuple[int, int]],
         now_ms: int,
         delete_retention_ms: int,

@@ -18,7 +18,7 @@ from penstock.core.lifecycle.retention import SegmentFacts
 from penstock.model.errors import ApiError
 from penstock.storage.compaction.batches import NO_TIMESTAMP, BatchCleaner
 from penstock.storage.compaction.swap import CleanedSegment
-from penstock.storage.compaction.transactions import AbortedRanges, Transactions, find_aborted
+from penstock.storage.compaction.transactions import AbortedRanges, OpenTransactions, find_aborted
 from penstock.storage.files import CorruptLogError, File, Filesystem, StorageError
 from penstock.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
@@ -135,7 +135,7 @@ class Compaction:
         job = self._job
         offsets = self._map_offsets()
         producers = {producer_id: (last_offset, epoch) for producer_id, last_offset, epoch in job.producers}
-        transactions = Transactions(self._find_aborted)
+        transactions = OpenTransactions(self._find_aborted)
         cleaner = BatchCleaner(offsets, transactions, producers, job.now_ms, job.delete_retention_ms)
         mapped = [segment for segment in job.segments if segment.base_offset < self.report.end_offset]
         for group in group_segments(mapped, min(job.segment_bytes, SEGMENT_SIZE_MAX)):
@@ -163,7 +163,7 @@ class Compaction:
         offset_count = dirty[-1].end_offset - job.first_dirty_offset if dirty else 0
         memory_bytes = int((offset_count * _SLOTS_PER_KEY + 4) * _SLOT_BYTES)
         offsets = OffsetMap(min(memory_bytes, job.map_bytes_max), job.seed)
-        transactions = Transactions(self._find_aborted)
+        transactions = OpenTransactions(self._find_aborted)
         for segment in dirty:
             for header, batch in self._read(segment):
                 if header.last_offset < job.first_dirty_offset or header.is_control or transactions.is_aborted(header):

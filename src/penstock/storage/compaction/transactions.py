@@ -38,7 +38,7 @@ def find_aborted(files: Iterable[tuple[File, int]]) -> AbortedRanges:
     return aborted
 
 
-class Transactions:
+class OpenTransactions:
     """One pass over a log's batches in order."""
 
     def __init__(self, find: Callable[[], AbortedRanges]) -> None:

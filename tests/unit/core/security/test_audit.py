@@ -22,7 +22,7 @@ from penstock.core.security.audit import (
     details_of,
     shortened,
 )
-from penstock.core.security.audited_requests import AUDITED, CHANGES_MAX, Change, changes_of
+from penstock.core.security.audited_requests import AUDITED, CHANGES_MAX, AuditedChange, changes_of
 from penstock.model.errors import ErrorCode
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages import alter_configs as whole
@@ -77,7 +77,7 @@ CHANGE = AuditEvent(EventType.CHANGE, api="CreateTopics", resource_type="topic",
 DENIED = AuditEvent(EventType.DENIED, Who("User:eve"), "Produce", "WRITE", "topic", "orders", "DENIED")
 
 
-def rows_of(key: ApiKey, request: Any, response: Any) -> list[Change]:
+def rows_of(key: ApiKey, request: Any, response: Any) -> list[AuditedChange]:
     return changes_of(key, request, response).rows
 
 
@@ -210,7 +210,7 @@ def test_a_move_between_directories_contains_its_target() -> None:
     row = AlterReplicaLogDirPartitionResult(3, ErrorCode.LOG_DIR_NOT_FOUND)
     response = AlterReplicaLogDirsResponse(results=[AlterReplicaLogDirTopicResult("orders", [row])])
     assert rows_of(ApiKey.ALTER_REPLICA_LOG_DIRS, request, response) == [
-        Change("partition", "orders-3", ErrorCode.LOG_DIR_NOT_FOUND, None, {"directory": "/data/2"})
+        AuditedChange("partition", "orders-3", ErrorCode.LOG_DIR_NOT_FOUND, None, {"directory": "/data/2"})
     ]
 
 
@@ -218,7 +218,7 @@ def test_a_restored_topic_contains_its_id() -> None:
     request = RestoreTopicsRequest([RestorableTopic("orders", bytes(15) + b"\7")])
     response = RestoreTopicsResponse(topics=[RestoredTopicResult("orders", error_message=None)])
     assert rows_of(ApiKey.RESTORE_TOPICS, request, response) == [
-        Change("topic", "orders", 0, None, {"restored": "AAAAAAAAAAAAAAAAAAAABw"})
+        AuditedChange("topic", "orders", 0, None, {"restored": "AAAAAAAAAAAAAAAAAAAABw"})
     ]
 
 
@@ -251,7 +251,9 @@ def test_of_a_large_request_the_first_rows_are_described() -> None:
     rows = [DeleteRecordsPartitionResult(n, 5, 3) for n in range(300)]
     topics = [DeleteRecordsTopicResult("t", rows), DeleteRecordsTopicResult("u", rows)]
     found = changes_of(ApiKey.DELETE_RECORDS, request, DeleteRecordsResponse(0, topics))
-    assert found.rows == [Change("partition", f"t-{n}", 3, None, {"before_offset": 5}) for n in range(CHANGES_MAX)]
+    assert found.rows == [
+        AuditedChange("partition", f"t-{n}", 3, None, {"before_offset": 5}) for n in range(CHANGES_MAX)
+    ]
     assert found.left_out == 600 - CHANGES_MAX
 
 

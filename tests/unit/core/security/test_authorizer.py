@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.security.authorizer import ANSWERS_BYTES_MAX, DENIALS_BYTES_MAX, Authorizer, Entry, _Answers
+from penstock.core.security.authorizer import ANSWERS_BYTES_MAX, DENIALS_BYTES_MAX, AccessEntry, Authorizer, _Answers
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 
 TOPIC = ResourceType.TOPIC
@@ -23,12 +23,12 @@ def entry(
     deny: bool = False,
     prefixed: bool = False,
     kind: ResourceType = TOPIC,
-) -> Entry:
+) -> AccessEntry:
     pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
-    return Entry(kind, name, pattern, principal, host, operation, Permission.DENY if deny else Permission.ALLOW)
+    return AccessEntry(kind, name, pattern, principal, host, operation, Permission.DENY if deny else Permission.ALLOW)
 
 
-def authorizer(*entries: Entry, super_users: tuple[str, ...] = (), allow_if_no_entry: bool = False) -> Authorizer:
+def authorizer(*entries: AccessEntry, super_users: tuple[str, ...] = (), allow_if_no_entry: bool = False) -> Authorizer:
     made = Authorizer(super_users, allow_if_no_entry)
     made.replace_all((bytes([number] * 16), each) for number, each in enumerate(entries))
     return made
@@ -136,7 +136,7 @@ def test_a_revoked_right_is_gone_at_once() -> None:
         ),
     ],
 )
-def test_whether_any_topic_may_be_written_to(entries: list[Entry], expected: bool) -> None:
+def test_whether_any_topic_may_be_written_to(entries: list[AccessEntry], expected: bool) -> None:
     assert authorizer(*entries).allows_some(ALICE, HERE, Operation.WRITE, TOPIC) is expected
 
 
@@ -157,7 +157,7 @@ entries_drawn = st.builds(
     operation=st.sampled_from(list(Operation)[3:9]),
 )
 def test_answers_are_those_of_looking_through_all_entries(
-    entries: list[Entry], drop: set[int], operation: Operation
+    entries: list[AccessEntry], drop: set[int], operation: Operation
 ) -> None:
     lists = authorizer(*entries)
     for name in ("a", "ab", "abc", "b", "c"):
@@ -169,7 +169,7 @@ def test_answers_are_those_of_looking_through_all_entries(
         assert allows(lists, operation, name) is plainly(left, operation, name)
 
 
-def plainly(entries: list[Entry], operation: Operation, name: str) -> bool:
+def plainly(entries: list[AccessEntry], operation: Operation, name: str) -> bool:
     """The rules once more, by the book."""
     implying = {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
     allowed = False

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.contract import Effects, Record
 from penstock.core.share.runs import RecordState, StateBatch
-from penstock.core.share.state import NO_COUNT, NO_EPOCH, NO_OFFSET, Answer, Change, ShareKey, ShareStateShard
+from penstock.core.share.state import NO_COUNT, NO_EPOCH, NO_OFFSET, Answer, ShareKey, ShareStateShard, StateWrite
 from penstock.core.share.state_batches import combine
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.share_state_records import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey
@@ -47,7 +47,7 @@ class Log:
     def write(
         self, *batches: StateBatch, start: int = 0, state_epoch: int = 0, leader_epoch: int = 0, number: int = 0
     ) -> Answer:
-        change = Change(state_epoch, leader_epoch, start, 3, batches, write_number=number)
+        change = StateWrite(state_epoch, leader_epoch, start, 3, batches, write_number=number)
         answer: Answer = self.perform(self.shard.write(KEY, change, "token", 8))
         return answer
 

@@ -17,7 +17,7 @@ from penstock.core.contract import Caller, Effects, ProducerIdentity, Token
 from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.share.runs import RecordState, StateBatch
-from penstock.core.share.state import Change, ShareKey
+from penstock.core.share.state import ShareKey, StateWrite
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.coordinator import shards
@@ -124,7 +124,7 @@ def test_the_only_snapshot_stays_if_the_next_one_cannot_be_written(
 ) -> None:
     async def story(shell: TransactionShell) -> None:
         states, key = await states_of(shell)
-        change = Change(1, 0, 0, 0, (StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1),))
+        change = StateWrite(1, 0, 0, 0, (StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1),))
         await states.write(key, change)
         host = states.coordinator.hosts()[0]
         fill_disk(monkeypatch)
@@ -387,7 +387,7 @@ def test_groups_are_loaded_again_after_a_passing_error(tmp_path: Path, monkeypat
 def test_share_state_is_loaded_again_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(shell: TransactionShell) -> None:
         states, key = await states_of(shell)
-        await states.write(key, Change(1, 0, 0, 0, (StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1),)))
+        await states.write(key, StateWrite(1, 0, 0, 0, (StateBatch(0, 9, RecordState.ACKNOWLEDGED, 1),)))
         before = await states.summary(key)
         (host,) = states.coordinator.hosts()
         real, calls = Log.read, iter((False, True))

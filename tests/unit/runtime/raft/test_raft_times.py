@@ -15,7 +15,7 @@ from penstock.core.raft.messages import FetchRequest, LogEnd, VoteRequest
 from penstock.runtime.peer import PeerLost
 from penstock.runtime.raft.follower import Follower
 from penstock.runtime.raft.transport import AddressBook, Transport
-from penstock.runtime.raft.wire import Sender
+from penstock.runtime.raft.wire import RaftSender
 
 FETCH = FetchRequest(1, 1, LogEnd(0, 0))
 VOTE = VoteRequest(1, 1, LogEnd(0, 0), pre_vote=False)
@@ -68,7 +68,7 @@ def test_a_request_is_given_up_after_its_time(
         def unanswered(*_: Any) -> None:
             given_up["vote"] = env.monotonic_ms() - started_ms
 
-        sender = Sender(1, bytes(16), None, ())
+        sender = RaftSender(1, bytes(16), None, ())
         book = AddressBook({2: ("host", 2)}, "CONTROLLER")
         transport = Transport(env, book, lambda: sender, times, unanswered, unanswered)  # type: ignore[arg-type]
         transport.send(2, VOTE)

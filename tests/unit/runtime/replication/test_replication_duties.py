@@ -24,7 +24,7 @@ from penstock.core.security.authorizer import Authorizer
 from penstock.model.access import ANONYMOUS
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.coordinator.shards import Coordinator
-from penstock.runtime.replication.fetch_rows import Key
+from penstock.runtime.replication.fetch_rows import FetchKey
 from penstock.runtime.replication.follower_view import FollowerView
 from penstock.runtime.replication.leading import exclude
 from penstock.runtime.security.access_control import OPEN, AccessControl
@@ -359,7 +359,7 @@ def test_a_view_looks_at_partitions_where_something_happened(tmp_path: Path) -> 
         partition, leading = one.partition, one.partition.leading
         assert leading is not None
         view = FollowerView(2, -1, lambda: 7)
-        key = Key(TOPIC, TOPIC_ID, 0)
+        key = FetchKey(TOPIC, TOPIC_ID, 0)
         view.update([(key, Wanted(0, 100))], ())
         view.watch(key, partition)
         assert view.asked() == [(key, Wanted(0, 100))]

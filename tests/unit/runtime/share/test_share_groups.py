@@ -19,7 +19,7 @@ from penstock.runtime.coordinator.groups import Groups
 from penstock.runtime.peer import PeerLost
 from penstock.runtime.share.end_offsets import EndOffsets
 from penstock.runtime.share.persister import Persister, Summary
-from penstock.runtime.share.share_groups import ShareGroups
+from penstock.runtime.share.share_groups import ShareGroupCoordinator
 from penstock.wire.messages import alter_share_group_offsets as altering
 from penstock.wire.messages import delete_share_group_offsets as deleting
 from penstock.wire.messages import describe_share_group_offsets as describing
@@ -89,7 +89,7 @@ class Desk:
         self.groups = groups
         self.persister = FakePersister()
         self.ends = FixedEnds()
-        self.share = ShareGroups(
+        self.share = ShareGroupCoordinator(
             shell.env, shell.image, groups, cast(Persister, self.persister), cast(EndOffsets, self.ends)
         )
 

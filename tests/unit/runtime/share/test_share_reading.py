@@ -17,7 +17,7 @@ from penstock.core.share.runs import Delays
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.share import reading
-from penstock.runtime.share.reading import Found, ShareReader
+from penstock.runtime.share.reading import FoundRecords, ShareReader
 from penstock.runtime.share.settings import ShareGroupSettings
 from penstock.runtime.tier.remote_logs import TierRead
 from penstock.storage.files import OsFilesystem
@@ -68,7 +68,7 @@ class World:
         self.log.append([read_header(data)], data, 0)
         return base
 
-    def find(self, size_max: int = 1_000_000, settings: ShareGroupSettings = SETTINGS) -> Found | None:
+    def find(self, size_max: int = 1_000_000, settings: ShareGroupSettings = SETTINGS) -> FoundRecords | None:
         return self.reader.find(size_max, settings, minimum_one_batch=True)
 
     def take(self, count: int = 1_000, size_max: int = 1_000_000) -> list[int]:

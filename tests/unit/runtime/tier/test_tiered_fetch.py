@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from penstock.core.replica.fetch_session import Wanted
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.replication.fetch_rows import Found, Key
+from penstock.runtime.replication.fetch_rows import FetchedPartition, FetchKey
 from penstock.runtime.tier.remote_logs import TierRead
 from penstock.runtime.tier.tiered_fetch import PARTITIONS_MAX, TieredFetch
 from penstock.storage.producers.transaction_index import AbortedTransaction as Aborted
@@ -17,12 +17,12 @@ from penstock.wire.messages.fetch import AbortedTransaction, PartitionData
 ABORTED = [Aborted(7, 3, 9, 10), Aborted(8, 5, 11, 12)]
 
 
-def key(number: int) -> Key:
-    return Key("orders", b"t" * 16, number)
+def key(number: int) -> FetchKey:
+    return FetchKey("orders", b"t" * 16, number)
 
 
-def row(number: int, size: int = 0, *, is_moved: bool = False) -> Found:
-    return Found(
+def row(number: int, size: int = 0, *, is_moved: bool = False) -> FetchedPartition:
+    return FetchedPartition(
         key(number), PartitionData(number, high_watermark=100, records=memoryview(bytes(size))), size, is_moved
     )
 
@@ -45,12 +45,14 @@ class World:
             raise outcome
         return None if outcome is None else TierRead(memoryview(bytes(outcome)), ABORTED)
 
-    def find(self, wanted: Key) -> Any:
+    def find(self, wanted: FetchKey) -> Any:
         if wanted.partition == 99:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it has moved on")
         return SimpleNamespace(number=wanted.partition, counters=SimpleNamespace(read=self.counted.append))
 
-    def fill(self, rows: list[Found], room: int, *, bytes_max: int = 1_000, committed_only: bool = True) -> list[Found]:
+    def fill(
+        self, rows: list[FetchedPartition], room: int, *, bytes_max: int = 1_000, committed_only: bool = True
+    ) -> list[FetchedPartition]:
         self.committed_only = committed_only
         asked = {one.key: Wanted(40 + one.key.partition, bytes_max) for one in rows}
         return asyncio.run(self.fetch.fill(rows, asked, self.find, room, committed_only=committed_only))

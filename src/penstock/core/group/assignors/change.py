@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple
 from penstock.core.group.assignors.contract import Owner
 
 
-class Change(NamedTuple, Generic[Owner]):
+class AssignmentChange(NamedTuple, Generic[Owner]):
     """The steps from an assignment to its target; `must_wait` if others still hold some of what is to come."""
 
     kept: Mapping[Owner, frozenset[int]]
@@ -29,7 +29,7 @@ def compare(
     assigned: Mapping[Owner, frozenset[int]],
     target: Mapping[Owner, frozenset[int]],
     is_held: Callable[[Owner, int], bool],
-) -> Change[Owner]:
+) -> AssignmentChange[Owner]:
     """The change from `assigned` to `target`; what `is_held` by another owner cannot come yet."""
     none: frozenset[int] = frozenset()
     kept = {owner: numbers & target.get(owner, none) for owner, numbers in assigned.items()}
@@ -41,7 +41,7 @@ def compare(
         free = frozenset(number for number in missing if not is_held(owner, number))
         must_wait = must_wait or len(free) < len(missing)
         gained[owner] = free
-    return Change(_without_empty(kept), _without_empty(lost), _without_empty(gained), must_wait)
+    return AssignmentChange(_without_empty(kept), _without_empty(lost), _without_empty(gained), must_wait)
 
 
 def _without_empty(numbers_of: Mapping[Owner, frozenset[int]]) -> Mapping[Owner, frozenset[int]]:

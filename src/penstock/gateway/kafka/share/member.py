@@ -19,7 +19,7 @@ from penstock.core.share.acknowledgements import AckType
 from penstock.gateway.kafka.broker_requests import RETRY_AFTER, BrokerWire, check
 from penstock.gateway.kafka.share.membership import Membership, not_supported
 from penstock.gateway.kafka.share.records import Taken, taken_records
-from penstock.gateway.kafka.share.routes import PASSING, Delivery, ShareRoutes, TopicRoute
+from penstock.gateway.kafka.share.routes import PASSING, RoutedDelivery, ShareRoutes, TopicRoute
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import error_name
 from penstock.wire.messages.metadata import MetadataRequest
@@ -136,10 +136,12 @@ class ShareMember:
                 return
         self._settle(self.delivery(taken), False)
 
-    def delivery(self, taken: Taken) -> Delivery:
+    def delivery(self, taken: Taken) -> RoutedDelivery:
         """The key of this delivery of a record."""
         record = taken.record
-        return Delivery(self.group, self.member_id, record.partition, record.offset, taken.attempt, taken.incarnation)
+        return RoutedDelivery(
+            self.group, self.member_id, record.partition, record.offset, taken.attempt, taken.incarnation
+        )
 
     async def stop(self) -> None:
         """Leave the group. Records that were delivered to callers remain locked for them."""
@@ -221,7 +223,7 @@ class ShareMember:
                 continue
             rows = await taken_records(self.topic, row, response.lock_ms, self._record_bytes_max)
             for offset, attempt in rows.gaps:
-                gap = Delivery(self.group, self.member_id, row.partition_index, offset, attempt, row.incarnation)
+                gap = RoutedDelivery(self.group, self.member_id, row.partition_index, offset, attempt, row.incarnation)
                 self._settle(gap, True)
             for taken in rows.records:
                 self.deliver(taken)
@@ -279,12 +281,12 @@ class ShareMember:
         self._routes.forget(self.topic)
         self._backing_off |= dict.fromkeys(partitions, time.monotonic() + PARTITION_BACKOFF_S)
 
-    def _settle(self, delivery: Delivery, is_done: bool) -> None:
+    def _settle(self, delivery: RoutedDelivery, is_done: bool) -> None:
         task = asyncio.create_task(self._settle_quietly(delivery, is_done), name=f"settle for {self.group}")
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
-    async def _settle_quietly(self, delivery: Delivery, is_done: bool) -> None:
+    async def _settle_quietly(self, delivery: RoutedDelivery, is_done: bool) -> None:
         try:
             await self._routes.settle(self.topic, delivery, AckType.ACCEPT if is_done else AckType.RELEASE)
         except Problem:

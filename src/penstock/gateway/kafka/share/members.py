@@ -9,7 +9,7 @@ from penstock.core.share.acknowledgements import AckType
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.share.member import ShareMember
 from penstock.gateway.kafka.share.records import Taken
-from penstock.gateway.kafka.share.routes import Delivery, ShareRoutes
+from penstock.gateway.kafka.share.routes import RoutedDelivery, ShareRoutes
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.quotas import CallerQuota
 
@@ -55,7 +55,7 @@ class ShareMembers:
         taken = await member.next(offset_reset, timeout_s)
         return None if taken is None else (member, taken)
 
-    async def settle(self, topic: str, delivery: Delivery, kind: AckType) -> int:
+    async def settle(self, topic: str, delivery: RoutedDelivery, kind: AckType) -> int:
         """Acknowledge a record, whichever gateway delivered it; returns a lock's duration in milliseconds."""
         return await self._routes.settle(topic, delivery, kind)
 

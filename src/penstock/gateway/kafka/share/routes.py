@@ -37,7 +37,7 @@ PASSING = frozenset(
 )
 
 
-class Delivery(NamedTuple):
+class RoutedDelivery(NamedTuple):
     """One delivery of a record to a member of a group.
 
     `attempt` counts the record's deliveries that the leader of this `incarnation` knows of.
@@ -93,7 +93,7 @@ class ShareRoutes:
         """Drop a cached topic, because its leaders may have changed."""
         self._known.pop(name, None)
 
-    async def settle(self, topic: str, delivery: Delivery, kind: AckType) -> int:
+    async def settle(self, topic: str, delivery: RoutedDelivery, kind: AckType) -> int:
         """Acknowledge a record; returns a lock's duration in milliseconds. 409 if it is no longer locked."""
         reason = ""
         for pause_s in PAUSES_S:
@@ -129,7 +129,7 @@ class ShareRoutes:
         raise Problem(50301, f"the brokers cannot settle it now: {reason}", "try again", headers=RETRY_AFTER)
 
 
-def _check_settled(response: SettleShareRecordResponse, delivery: Delivery) -> None:
+def _check_settled(response: SettleShareRecordResponse, delivery: RoutedDelivery) -> None:
     if response.error_code == ErrorCode.INVALID_RECORD_STATE:
         raise Problem(
             NOT_HELD,

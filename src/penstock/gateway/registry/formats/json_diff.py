@@ -13,7 +13,7 @@ from penstock.gateway.registry.formats.json_diff_array import compare_array
 from penstock.gateway.registry.formats.json_diff_object import compare_object
 from penstock.gateway.registry.formats.json_diff_scalar import compare_number, compare_string
 from penstock.gateway.registry.formats.json_matching import matching_size
-from penstock.gateway.registry.formats.json_nodes import Kind, Node
+from penstock.gateway.registry.formats.json_nodes import JsonNode, Kind
 from penstock.gateway.registry.schema import SchemaUnusable
 
 COMPARISONS_MAX = 50_000
@@ -31,11 +31,11 @@ class Comparison:
         self._open: set[tuple[int, int]] = set()
         self._done: dict[tuple[int, int], list[Change]] = {}
         self._harmful: dict[tuple[int, int], list[Change]] = {}
-        self._parts: dict[int, list[Node]] = {}
+        self._parts: dict[int, list[JsonNode]] = {}
         self._assumed = False
         self._count = 0
 
-    def changes(self, old: Node, new: Node) -> list[Change]:
+    def changes(self, old: JsonNode, new: JsonNode) -> list[Change]:
         """How `new` differs from `old`."""
         while True:
             self._done, self._assumed = {}, False
@@ -45,7 +45,7 @@ class Comparison:
                 return found
             self._harmful = harmful
 
-    def compare(self, old: Node | None, new: Node | None) -> list[Change]:
+    def compare(self, old: JsonNode | None, new: JsonNode | None) -> list[Change]:
         """How `new` differs from `old`, in this round; paths are relative to the two."""
         if old is None or new is None:
             if old is new:
@@ -66,7 +66,7 @@ class Comparison:
         self._done[pair] = changes
         return changes
 
-    def _compare_kinds(self, old: Node, new: Node) -> list[Change]:
+    def _compare_kinds(self, old: JsonNode, new: JsonNode) -> list[Change]:
         around = self._through_combination(old, new)
         if around is not None:
             return around
@@ -88,7 +88,7 @@ class Comparison:
         ]
         return changes + self._compare_same(old, new)
 
-    def _compare_same(self, old: Node, new: Node) -> list[Change]:
+    def _compare_same(self, old: JsonNode, new: JsonNode) -> list[Change]:
         match old.kind:
             case Kind.STRING:
                 return compare_string(old.raw, new.raw)
@@ -109,7 +109,7 @@ class Comparison:
                 return compare_array(self, old, new)
         return []
 
-    def _through_combination(self, old: Node, new: Node) -> list[Change] | None:
+    def _through_combination(self, old: JsonNode, new: JsonNode) -> list[Change] | None:
         """The changes if only one side is a combination and one of its parts matches the other side."""
         if (old.kind is Kind.COMBINED) is (new.kind is Kind.COMBINED):
             return None
@@ -124,7 +124,7 @@ class Comparison:
                 return changes if alone else [*changes, (word, "")]
         return None
 
-    def _compare_combined(self, old: Node, new: Node) -> list[Change]:
+    def _compare_combined(self, old: JsonNode, new: JsonNode) -> list[Change]:
         changes: list[Change] = []
         single = (len(old.parts) == 1, len(new.parts) == 1)
         if old.criterion != new.criterion:
@@ -147,20 +147,20 @@ class Comparison:
             changes.append(("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ""))
         return changes
 
-    def _distinct_parts(self, node: Node) -> list[Node]:
+    def _distinct_parts(self, node: JsonNode) -> list[JsonNode]:
         if id(node) not in self._parts:
             self._parts[id(node)] = distinct(parts_of(node))
         return self._parts[id(node)]
 
 
-def parts_of(node: Node) -> list[Node]:
+def parts_of(node: JsonNode) -> list[JsonNode]:
     """The nodes of a combination's parts, which are schemas or already nodes."""
-    return [part if isinstance(part, Node) else node.sub(part) for part in node.parts]
+    return [part if isinstance(part, JsonNode) else node.sub(part) for part in node.parts]
 
 
-def distinct(nodes: list[Node]) -> list[Node]:
+def distinct(nodes: list[JsonNode]) -> list[JsonNode]:
     """Nodes without those that are equal to an earlier one."""
-    kept: list[Node] = []
+    kept: list[JsonNode] = []
     for node in nodes:
         if not any(node.kind is other.kind and node.raw == other.raw and node.parts == other.parts for other in kept):
             kept.append(node)

@@ -12,7 +12,7 @@ from penstock.gateway.registry.formats.json_diff_object import (
     rest_schema,
 )
 from penstock.gateway.registry.formats.json_diff_scalar import compare_limit
-from penstock.gateway.registry.formats.json_nodes import Kind, Node
+from penstock.gateway.registry.formats.json_nodes import JsonNode, Kind
 
 if TYPE_CHECKING:
     from penstock.gateway.registry.formats.json_diff import Comparison
@@ -25,7 +25,7 @@ LIMITS = (
 )
 
 
-def compare_array(comparison: Comparison, old: Node, new: Node) -> list[Change]:
+def compare_array(comparison: Comparison, old: JsonNode, new: JsonNode) -> list[Change]:
     """Every change between two array schemas."""
     old, new = _older_form(old), _older_form(new)
     before, after = (node.sub(node.raw["items"]) if _single(node.raw) else None for node in (old, new))
@@ -41,7 +41,7 @@ def compare_array(comparison: Comparison, old: Node, new: Node) -> list[Change]:
     return changes
 
 
-def _older_form(node: Node) -> Node:
+def _older_form(node: JsonNode) -> JsonNode:
     """Since draft 2020-12 positions are `prefixItems` and the rest `items`; before, `items` and `additionalItems`."""
     if "prefixItems" not in node.raw:
         return node
@@ -49,19 +49,19 @@ def _older_form(node: Node) -> Node:
     raw["items"] = node.raw["prefixItems"]
     if "items" in node.raw:
         raw["additionalItems"] = node.raw["items"]
-    return Node(Kind.ARRAY, raw, node.document)
+    return JsonNode(Kind.ARRAY, raw, node.document)
 
 
 def _single(raw: dict[str, Any]) -> bool:
     return isinstance(raw.get("items"), dict | bool)
 
 
-def _positions(node: Node) -> list[Any]:
+def _positions(node: JsonNode) -> list[Any]:
     items = node.raw.get("items")
     return items if isinstance(items, list) else []
 
 
-def _compare_positions(comparison: Comparison, old: Node, new: Node) -> list[Change]:
+def _compare_positions(comparison: Comparison, old: JsonNode, new: JsonNode) -> list[Change]:
     changes: list[Change] = []
     before, after = _positions(old), _positions(new)
     for index in range(max(len(before), len(after))):
@@ -75,7 +75,7 @@ def _compare_positions(comparison: Comparison, old: Node, new: Node) -> list[Cha
     return changes
 
 
-def _removed(comparison: Comparison, gone: Node, new: Node) -> list[Change]:
+def _removed(comparison: Comparison, gone: JsonNode, new: JsonNode) -> list[Change]:
     if is_open(new, "additionalItems", "unevaluatedItems"):
         return [("ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
     cover = rest_schema(new, "additionalItems", "unevaluatedItems")
@@ -88,7 +88,7 @@ def _removed(comparison: Comparison, gone: Node, new: Node) -> list[Change]:
     return [("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
 
 
-def _added(comparison: Comparison, old: Node, come: Node) -> list[Change]:
+def _added(comparison: Comparison, old: JsonNode, come: JsonNode) -> list[Change]:
     if is_open(old, "additionalItems", "unevaluatedItems"):
         if come.kind is Kind.ANYTHING:
             return [("ITEM_WITH_EMPTY_SCHEMA_ADDED_TO_OPEN_CONTENT_MODEL", "")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.gateway.registry.formats.json_changes import Change, harmless
 from penstock.gateway.registry.formats.json_diff_scalar import compare_limit
-from penstock.gateway.registry.formats.json_nodes import Kind, Node
+from penstock.gateway.registry.formats.json_nodes import JsonNode, Kind
 from penstock.gateway.registry.patterns import is_expression, is_quick
 from penstock.gateway.registry.schema import SchemaUnusable
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.gateway.registry.formats.json_diff import Comparison
 
 
-def compare_object(comparison: Comparison, old: Node, new: Node) -> list[Change]:
+def compare_object(comparison: Comparison, old: JsonNode, new: JsonNode) -> list[Change]:
     """Every change between two object schemas."""
     changes = _compare_required(old.raw, new.raw)
     changes += _compare_properties(comparison, old, new)
@@ -59,7 +59,7 @@ def _compare_required(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     return changes
 
 
-def _compare_properties(comparison: Comparison, old: Node, new: Node) -> list[Change]:
+def _compare_properties(comparison: Comparison, old: JsonNode, new: JsonNode) -> list[Change]:
     changes: list[Change] = []
     before, after = _properties(old.raw), _properties(new.raw)
     for name in [*before, *(name for name in after if name not in before)]:
@@ -73,7 +73,7 @@ def _compare_properties(comparison: Comparison, old: Node, new: Node) -> list[Ch
     return changes
 
 
-def _removed(comparison: Comparison, gone: Node, new: Node, name: str) -> list[Change]:
+def _removed(comparison: Comparison, gone: JsonNode, new: JsonNode, name: str) -> list[Change]:
     if is_open(new, "additionalProperties", "unevaluatedProperties"):
         return [("PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL", "")]
     cover = _cover(new, name)
@@ -86,7 +86,7 @@ def _removed(comparison: Comparison, gone: Node, new: Node, name: str) -> list[C
     return [("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", "")]
 
 
-def _added(comparison: Comparison, old: Node, new: Node, name: str) -> list[Change]:
+def _added(comparison: Comparison, old: JsonNode, new: JsonNode, name: str) -> list[Change]:
     schema = _properties(new.raw)[name]
     required, default = name in _required(new.raw), _has_default(schema)
     if is_open(old, "additionalProperties", "unevaluatedProperties"):
@@ -104,7 +104,7 @@ def _added(comparison: Comparison, old: Node, new: Node, name: str) -> list[Chan
     return [*changes, (f"{word}_ADDED_TO_UNOPEN_CONTENT_MODEL", "")]
 
 
-def is_open(node: Node, rest: str, unevaluated: str) -> bool:
+def is_open(node: JsonNode, rest: str, unevaluated: str) -> bool:
     """Whether anything is allowed beyond what the schema names."""
     if node.raw.get(rest, True) is not True and node.raw[rest] != {}:
         return False
@@ -114,7 +114,7 @@ def is_open(node: Node, rest: str, unevaluated: str) -> bool:
     return other is None or node.sub(other).kind is Kind.ANYTHING
 
 
-def _cover(node: Node, name: str) -> Node | None:
+def _cover(node: JsonNode, name: str) -> JsonNode | None:
     """The schema for a property that the object does not name; None in a closed object."""
     patterns = node.raw.get("patternProperties", {})
     for pattern, schema in patterns.items() if isinstance(patterns, dict) else ():
@@ -127,7 +127,7 @@ def _cover(node: Node, name: str) -> Node | None:
     return rest_schema(node, "additionalProperties", "unevaluatedProperties")
 
 
-def rest_schema(node: Node, rest: str, unevaluated: str) -> Node | None:
+def rest_schema(node: JsonNode, rest: str, unevaluated: str) -> JsonNode | None:
     """The schema for everything not named, if there is one that allows some values but not all."""
     schema = node.raw.get(rest)
     if isinstance(schema, dict) and schema:
@@ -138,7 +138,7 @@ def rest_schema(node: Node, rest: str, unevaluated: str) -> Node | None:
     return None
 
 
-def compare_rest(comparison: Comparison, old: Node, new: Node, key: str, name: str) -> list[Change]:
+def compare_rest(comparison: Comparison, old: JsonNode, new: JsonNode, key: str, name: str) -> list[Change]:
     """How `additionalProperties` or `additionalItems` changed."""
     before, after = old.raw.get(key, True), new.raw.get(key, True)
     if (before is False) != (after is False):
@@ -151,7 +151,7 @@ def compare_rest(comparison: Comparison, old: Node, new: Node, key: str, name: s
     return [(f"{name}_EXTENDED", f"/{key}")] if limited == (True, False) else []
 
 
-def compare_unevaluated(comparison: Comparison, old: Node, new: Node, key: str, name: str) -> list[Change]:
+def compare_unevaluated(comparison: Comparison, old: JsonNode, new: JsonNode, key: str, name: str) -> list[Change]:
     """How `unevaluatedProperties` or `unevaluatedItems` changed; without the keyword everything is allowed."""
     before, after = (node.sub(node.raw.get(key, True)) for node in (old, new))
     if before.kind is after.kind and before.kind in (Kind.ANYTHING, Kind.NOTHING):
@@ -177,7 +177,7 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _compare_dependencies(comparison: Comparison, old: Node, new: Node) -> list[Change]:
+def _compare_dependencies(comparison: Comparison, old: JsonNode, new: JsonNode) -> list[Change]:
     changes: list[Change] = []
     before, after = (_dependencies(node.raw, "dependentRequired", list) for node in (old, new))
     for name in [*before, *(name for name in after if name not in before)]:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from penstock.gateway.registry.formats.json_changes import Change
-from penstock.gateway.registry.formats.json_nodes import Node
+from penstock.gateway.registry.formats.json_nodes import JsonNode
 
 
 def compare_limit(old: dict[str, Any], new: dict[str, Any], key: str, name: str) -> list[Change]:
@@ -31,7 +31,7 @@ def compare_string(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
     return changes
 
 
-def compare_number(old: Node, new: Node) -> list[Change]:
+def compare_number(old: JsonNode, new: JsonNode) -> list[Change]:
     """Limits, multiples, and whether only integers are accepted."""
     changes = [
         change

@@ -62,7 +62,7 @@ TYPES = {
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class JsonNode:
     """One constraint on a value. `raw` is the schema object it came from, `parts` the schemas of a combination."""
 
     kind: Kind
@@ -72,15 +72,15 @@ class Node:
     parts: list[Any] = field(default_factory=list)
     integer: bool = False
 
-    def sub(self, schema: Any) -> Node:
+    def sub(self, schema: Any) -> JsonNode:
         """The node of a subschema."""
         assert self.document is not None
         return self.document.node(schema)
 
 
 # Nodes are compared by identity, so those of booleans are singletons.
-ANYTHING = Node(Kind.ANYTHING)
-NOTHING = Node(Kind.NOTHING)
+ANYTHING = JsonNode(Kind.ANYTHING)
+NOTHING = JsonNode(Kind.NOTHING)
 
 
 class Document:
@@ -89,14 +89,14 @@ class Document:
     def __init__(self, root: Any, others: dict[str, Document]) -> None:
         self.root = root
         self._others = others
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, JsonNode] = {}
         # Synthesized schemas (one type of a list of types) must live as long as the nodes found by their `id()`.
         self._made: list[Any] = []
         dialect = root.get("$schema", "") if isinstance(root, dict) else ""
         self._siblings = any(draft in str(dialect) for draft in SIBLING_DRAFTS)
         self._base = root.get("$id", root.get("id", "")) if isinstance(root, dict) else ""
 
-    def node(self, schema: Any) -> Node:
+    def node(self, schema: Any) -> JsonNode:
         """The node of a schema in this document; the same object for the same schema."""
         if isinstance(schema, bool):
             return ANYTHING if schema else NOTHING
@@ -107,7 +107,7 @@ class Document:
             known = self._nodes[id(schema)] = self._read(schema)
         return known
 
-    def _read(self, schema: dict[str, Any]) -> Node:
+    def _read(self, schema: dict[str, Any]) -> JsonNode:
         target = schema.get("$ref")
         if isinstance(target, str):
             more = {key for key in schema if not key.startswith("$")} - ANNOTATIONS - {"definitions"}
@@ -115,26 +115,26 @@ class Document:
                 return self.resolve(target)
         parts = self._parts(schema)
         if not parts:
-            return Node(Kind.ANYTHING, schema, self)
+            return JsonNode(Kind.ANYTHING, schema, self)
         if len(parts) == 1:
             return parts[0]
-        return Node(Kind.COMBINED, schema, self, "allOf", list(parts))
+        return JsonNode(Kind.COMBINED, schema, self, "allOf", list(parts))
 
-    def _parts(self, schema: dict[str, Any]) -> list[Node]:
+    def _parts(self, schema: dict[str, Any]) -> list[JsonNode]:
         parts = []
         if "$ref" in schema:
             parts.append(self.resolve(str(schema["$ref"])))
         if "enum" in schema:
-            parts.append(Node(Kind.ENUM, schema, self))
+            parts.append(JsonNode(Kind.ENUM, schema, self))
         elif "const" in schema:
-            parts.append(Node(Kind.CONST, schema, self))
+            parts.append(JsonNode(Kind.CONST, schema, self))
         parts += [
-            Node(Kind.COMBINED, schema, self, criterion, list(schema[criterion]))
+            JsonNode(Kind.COMBINED, schema, self, criterion, list(schema[criterion]))
             for criterion in ("allOf", "anyOf", "oneOf")
             if isinstance(schema.get(criterion), list) and schema[criterion]
         ]
         if "not" in schema:
-            parts.append(Node(Kind.NOT, schema, self))
+            parts.append(JsonNode(Kind.NOT, schema, self))
         types = schema.get("type")
         if isinstance(types, list) and len(types) != 1:
             made = [{**schema, "type": name} for name in types]
@@ -142,19 +142,19 @@ class Document:
                 for key in ("enum", "const", "allOf", "anyOf", "oneOf", "not", "$ref"):
                     each.pop(key, None)
             self._made += made
-            parts.append(Node(Kind.COMBINED, schema, self, "anyOf", list(made)))
+            parts.append(JsonNode(Kind.COMBINED, schema, self, "anyOf", list(made)))
         elif types is not None:
             parts.append(self._typed(schema, types[0] if isinstance(types, list) else types))
         else:
-            parts += [Node(kind, schema, self) for kind, words in KEYWORDS.items() if words & schema.keys()]
+            parts += [JsonNode(kind, schema, self) for kind, words in KEYWORDS.items() if words & schema.keys()]
         return parts
 
-    def _typed(self, schema: dict[str, Any], name: Any) -> Node:
+    def _typed(self, schema: dict[str, Any], name: Any) -> JsonNode:
         if name not in TYPES:
             raise SchemaUnusable(f"{name!r} is not a JSON type")
-        return Node(TYPES[name], schema, self, integer=name == "integer")
+        return JsonNode(TYPES[name], schema, self, integer=name == "integer")
 
-    def resolve(self, target: str) -> Node:
+    def resolve(self, target: str) -> JsonNode:
         """The node that a `$ref` in this document points to."""
         document, schema = self, None
         for _ in range(REFERENCES_MAX):

@@ -16,7 +16,7 @@ from penstock.gateway.rest.values.json_verbatim import exact_value
 from penstock.gateway.web.application import RequestCount
 from penstock.gateway.web.bodies import parse_json
 from penstock.gateway.web.connection import rendered
-from penstock.gateway.web.hot_path import Head, HotHandler, Reply
+from penstock.gateway.web.hot_path import Head, HotHandler, HttpReply
 from penstock.gateway.web.problem import Problem
 
 PATH = re.compile(rb"/topics/([a-zA-Z0-9._-]{1,249})/publish|/api/v1/topics/([a-zA-Z0-9._-]{1,249})/messages")
@@ -53,7 +53,7 @@ class HotPublish:
             return None
         return partial(self._message, find, found[2].decode(), head.headers.get(b"x-partition-key"))
 
-    def _publish(self, find: FindPublisher, topic: str, body: bytes, reply: Reply) -> bool:
+    def _publish(self, find: FindPublisher, topic: str, body: bytes, reply: HttpReply) -> bool:
         try:
             fields = parse_json(body, 400)
             record = record_of_body(fields, exact_value(body) if has_json_value(fields) else b"")
@@ -62,11 +62,11 @@ class HotPublish:
             return False
         return self._offer(find, topic, record, reply, b'{"messageId":"%d-%d","topic":"%b","partition":%d,"offset":%d,')
 
-    def _message(self, find: FindPublisher, topic: str, key: bytes | None, body: bytes, reply: Reply) -> bool:
+    def _message(self, find: FindPublisher, topic: str, key: bytes | None, body: bytes, reply: HttpReply) -> bool:
         return self._offer(find, topic, OutgoingRecord(key, body), reply, None)
 
     def _offer(
-        self, find: FindPublisher, topic: str, record: OutgoingRecord, reply: Reply, shape: bytes | None
+        self, find: FindPublisher, topic: str, record: OutgoingRecord, reply: HttpReply, shape: bytes | None
     ) -> bool:
         under_way = self._under_way
         publisher = find()

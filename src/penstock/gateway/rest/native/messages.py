@@ -24,7 +24,7 @@ from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.kafka.share.members import ShareMembers
-from penstock.gateway.kafka.share.routes import Delivery
+from penstock.gateway.kafka.share.routes import RoutedDelivery
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     HEADERS_SHAPE,
@@ -79,7 +79,7 @@ _MESSAGE_ID = re.compile(
 )
 
 
-def delivered_id(delivery: Delivery) -> str:
+def delivered_id(delivery: RoutedDelivery) -> str:
     """The messageId of a message that was delivered to a group."""
     group = base64.urlsafe_b64encode(delivery.group.encode()).decode().rstrip("=")
     attempt = str(delivery.attempt)
@@ -88,7 +88,7 @@ def delivered_id(delivery: Delivery) -> str:
     return f"{delivery.partition}-{delivery.offset}-{attempt}-{delivery.member_id}-{group}"
 
 
-def parse_message_id(text: str) -> Delivery:
+def parse_message_id(text: str) -> RoutedDelivery:
     """The delivery that a messageId identifies; raises Problem if it is invalid."""
     found = _MESSAGE_ID.fullmatch(text)
     try:
@@ -105,7 +105,7 @@ def parse_message_id(text: str) -> Delivery:
         raise Problem(
             40002, "this message was not delivered to a group", "send the messageId that `subscribe` returned"
         )
-    return Delivery(name, found[5], int(found[1]), int(found[2]), int(found[3]), incarnation)
+    return RoutedDelivery(name, found[5], int(found[1]), int(found[2]), int(found[3]), incarnation)
 
 
 def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: BodyReader) -> list[Operation]:
