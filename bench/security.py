@@ -28,7 +28,7 @@ from tests.support.kafka_tools import java_missing, libraries_of
 from bench.peers.process import ServerProcess
 from bench.processes import cpu_seconds
 from bench.security_figures import RAW, section
-from penstock.core.security.authorizer import Authorizer, AccessEntry
+from penstock.core.security.authorizer import AccessEntry, Authorizer
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 from penstock.runtime.security.certificates import issue, make_authority
 

@@ -13,7 +13,7 @@ from replication_world import LISTENER, TOPIC, TOPIC_ID, Broker, Cluster, in_clu
 from penstock.api.context import Client, RequestContext
 from penstock.core.replica.fetch_session import FINAL_EPOCH, INITIAL_EPOCH
 from penstock.model.errors import ErrorCode
-from penstock.runtime.replication.follower_fetch import Found, _is_urgent
+from penstock.runtime.replication.follower_fetch import FetchedPartition, _is_urgent
 from penstock.wire.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
@@ -170,4 +170,4 @@ def test_errors_divergence_and_new_bounds_do_not_wait_for_records(data: Partitio
     session = SimpleNamespace(partitions={key: known} if is_cached else {})
     for one in [session] if is_cached else [session, None]:
         fetch: Any = SimpleNamespace(session=one)
-        assert _is_urgent(fetch, [Found(key, data, 0)]) is is_urgent
+        assert _is_urgent(fetch, [FetchedPartition(key, data, 0)]) is is_urgent
