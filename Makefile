@@ -34,11 +34,12 @@ test-long: dev       ## the rest: whole clusters under faults, the simulator, th
 spark-test: dev      ## every test of the pipeline on Spark, the long ones too: real Spark clusters, kills at random
 	@$(RUN) -m pytest tests/spark $(ARGS)
 
-lint: dev            ## ruff, mypy --strict, and the layers
+lint: dev            ## ruff, mypy --strict, the layers, and the vocabulary
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
+	@$(RUN) scripts/vocabulary.py
 
 fuzz: dev            ## a million hostile frames against a running broker (FRAMES=…, SEED=…)
 	@$(RUN) -m tests.fuzz.run $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED)) $(ARGS)

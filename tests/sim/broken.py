@@ -17,7 +17,7 @@ from penstock.core.metadata import alter_partition
 from penstock.core.metadata.partition_change import PartitionChange
 from penstock.core.metadata.security import REPLAY as SECURITY_REPLAY
 from penstock.core.metadata.security import SecurityState
-from penstock.core.raft.messages import NOBODY
+from penstock.core.raft.messages import NO_NODE
 from penstock.core.raft.quorum import Quorum
 from penstock.core.replica.postponed import PostponedBatches
 from penstock.core.replica.producer_state import ProducerState
@@ -84,7 +84,7 @@ def forget_a_vote() -> Iterator[None]:
 
     def vote(quorum: Any, request: Any, effects: Any, now_ms: int) -> None:
         voted = quorum.election
-        forgotten = voted if voted.voted_id == quorum.node_id else replace(voted, voted_id=NOBODY)
+        forgotten = voted if voted.voted_id == quorum.node_id else replace(voted, voted_id=NO_NODE)
         quorum.election = forgotten
         right(quorum, request, effects, now_ms)
         if quorum.election is forgotten:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from penstock.client.application.share import ShareConsumer
 
 # Where each public name is.
-ROOMS = {
+MODULES = {
     "access": ("AccessRule",),
     "admin": ("Admin",),
     "connection": ("Connection",),
@@ -78,7 +78,7 @@ ROOMS = {
     "serdes": ("Bytes", "Json", "Serde", "Text"),
     "share": ("ShareConsumer",),
 }
-_ROOM_OF = {name: room for room, names in ROOMS.items() for name in names}
+_MODULE_OF = {name: module for module, names in MODULES.items() for name in names}
 
 __all__ = [
     "AccessRule",
@@ -117,8 +117,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOM_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"penstock.client.application.{_ROOM_OF[name]}"), name)
+    found = getattr(importlib.import_module(f"penstock.client.application.{_MODULE_OF[name]}"), name)
     globals()[name] = found
     return found

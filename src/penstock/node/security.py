@@ -131,8 +131,8 @@ class NodeSecurity:
 
     def is_exempt(self, client: Client) -> bool:
         """Whether requests between brokers are not counted for this client: a broker, or not authenticated yet."""
-        is_nobody = client.principal == ANONYMOUS and client.security_protocol.startswith("SASL")
-        return is_nobody or self.access.allows_on_cluster(client, Operation.CLUSTER_ACTION, quiet=True)
+        is_anonymous = client.principal == ANONYMOUS and client.security_protocol.startswith("SASL")
+        return is_anonymous or self.access.allows_on_cluster(client, Operation.CLUSTER_ACTION, quiet=True)
 
     def settings_changed(self, settings: NodeSettings) -> None:
         """Certificates, mechanisms or passwords were changed while the node runs."""

@@ -58,13 +58,13 @@ def leader() -> tuple[Quorum, int]:
 )
 def test_a_voter_that_fetches_in_this_epoch_is_heard(kind: str, late: bool, is_heard: bool) -> None:
     quorum, now_ms = leader()
-    assert quorum.hears_majority(100, now_ms)
+    assert quorum.is_in_contact(100, now_ms)
     now_ms += 1_000
-    assert not quorum.hears_majority(100, now_ms)
+    assert not quorum.is_in_contact(100, now_ms)
     epoch = quorum.epoch - 1 if late else quorum.epoch
     message: Any = FetchRequest(epoch, 2, LogEnd(0, 0)) if kind == "fetch" else SnapshotRequest(epoch, 2)
     reply = quorum.step(Received(2, message), now_ms).reply
-    assert quorum.hears_majority(100, now_ms) is is_heard
+    assert quorum.is_in_contact(100, now_ms) is is_heard
     if kind == "snapshot":
         assert reply == SnapshotResponse(quorum.epoch, 1, is_refused=late)
 

@@ -8,7 +8,7 @@ import pytest
 from test_quorum import TIMES, FakeLog
 
 from penstock.core.raft.events import Election, Received, Started, Tick
-from penstock.core.raft.messages import NOBODY, FetchRequest, FetchResponse
+from penstock.core.raft.messages import NO_NODE, FetchRequest, FetchResponse
 from penstock.core.raft.quorum import Quorum
 from penstock.core.raft.voters import VoterSet
 
@@ -24,5 +24,5 @@ def test_an_observer_that_learns_of_no_leader_queries_again_soon(seed: int) -> N
         sent = quorum.step(Tick(), max(now_ms, quorum.deadline_ms)).send
         assert [type(message) for _, message in sent] == [FetchRequest]
         now_ms = max(now_ms, quorum.deadline_ms - PATIENCE_MS) + 10
-        quorum.step(Received(sent[0][0], FetchResponse(epoch, NOBODY, is_refused=True)), now_ms)
+        quorum.step(Received(sent[0][0], FetchResponse(epoch, NO_NODE, is_refused=True)), now_ms)
         assert quorum.deadline_ms - now_ms <= PATIENCE_MS

@@ -222,7 +222,7 @@ class Admin(AccessAdmin):
         """A group's state, and its members with their partitions.
 
         >>> with Admin() as admin:
-        ...     admin.describe_group("nobody").members
+        ...     admin.describe_group("absent").members
         ()
         """
         what = f"the group {group} cannot be described"
@@ -238,7 +238,7 @@ class Admin(AccessAdmin):
         """The offsets that a group has committed.
 
         >>> with Admin() as admin:
-        ...     admin.group_offsets("nobody")
+        ...     admin.group_offsets("absent")
         {}
         """
         return {place: each.offset for place, each in self._committed(group).items()}
@@ -247,7 +247,7 @@ class Admin(AccessAdmin):
         """How many records the group has not committed, of partitions where it committed and of all of `topics`.
 
         >>> with Admin() as admin:
-        ...     admin.group_lag("nobody", ["orders"])[("orders", 0)] > 0
+        ...     admin.group_lag("absent", ["orders"])[("orders", 0)] > 0
         True
         """
         committed = self.group_offsets(group)

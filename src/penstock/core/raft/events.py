@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from penstock.core.raft.messages import NOBODY, LogEnd, Message
+from penstock.core.raft.messages import NO_NODE, LogEnd, Message
 from penstock.core.raft.voters import VoterSet
 from penstock.model.ids import ZERO_UUID, Uuid
 
@@ -31,8 +31,8 @@ class Election:
     """What must survive a crash, as in Kafka's quorum-state file."""
 
     epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
     voted_directory_id: Uuid = ZERO_UUID
 
 

@@ -9,7 +9,7 @@ from typing import NewType
 
 from penstock.model.ids import ZERO_UUID, Uuid
 
-NOBODY = -1
+NO_NODE = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,14 @@ driver sync it first. A voter whose disk stalls for longer than its timeouts the
         └──── higher epoch ──── follower ◀── learns of a leader                      ▼
                                                                                   resigned
 
-A prospective candidate (KIP-996) requests pre-votes before it disturbs others with a new epoch; a voter that hears
-regularly from a leader does not grant one. A leader that a majority has not fetched from for a while resigns, so that
-two sides of a network partition don't both have a leader for long. A new leader first starts its epoch with a
+A prospective candidate (KIP-996) requests pre-votes before it disturbs others with a new epoch; a voter with a
+leader that it is in contact with does not grant one. A leader that a majority has not fetched from for a while resigns,
+so that two sides of a network partition don't both have a leader for long. A new leader first starts its epoch with a
 LeaderChange entry, and counts nothing as committed before that entry is.
 
 A voter whose connection to the leader broke does not wait for its fetch timeout: it requests pre-votes after a moment,
-which disturbs no node as long as a majority still hears from the leader. If it does not get them it goes back to
-fetching, so whichever of leader and voter was wrong about the other finds out.
+which disturbs no node as long as a majority is still in contact with the leader. If it does not get them it goes back
+to fetching, so whichever of leader and voter was wrong about the other finds out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from penstock.core.raft.events import (
     VotersChanged,
 )
 from penstock.core.raft.messages import (
-    NOBODY,
+    NO_NODE,
     BeginEpochRequest,
     BeginEpochResponse,
     EndEpochRequest,
@@ -128,7 +128,7 @@ class Quorum:
         """Whether this node leads."""
         return self.role is Role.LEADER
 
-    def hears_majority(self, within_ms: int, now_ms: int) -> bool:
+    def is_in_contact(self, within_ms: int, now_ms: int) -> bool:
         """Whether this node leads and a majority of the voters has been in contact of late."""
         return self.progress is not None and now_ms - self.progress.majority_contacted_at(now_ms) < within_ms
 
@@ -179,7 +179,7 @@ class Quorum:
         assert self._log.end().epoch <= self.epoch, "the log has a newer epoch than quorum-state"
         if self.voters.ids == (self.node_id,) and self.is_voter:
             self._become_candidate(effects, now_ms)
-        elif self.leader_id not in (NOBODY, self.node_id):
+        elif self.leader_id not in (NO_NODE, self.node_id):
             self._follow(self.epoch, self.leader_id, effects, now_ms)
         else:
             # A leader that crashed does not lead again: another one may have been elected meanwhile.
@@ -242,7 +242,7 @@ class Quorum:
         self._ask_for_votes(Role.PROSPECTIVE, effects, now_ms)
 
     def _become_candidate(self, effects: Effects, now_ms: int) -> None:
-        self.election = Election(self.epoch + 1, NOBODY, self.node_id, self.directory_id)
+        self.election = Election(self.epoch + 1, NO_NODE, self.node_id, self.directory_id)
         self._ask_for_votes(Role.CANDIDATE, effects, now_ms)
 
     def _ask_for_votes(self, role: Role, effects: Effects, now_ms: int) -> None:
@@ -267,7 +267,7 @@ class Quorum:
         elif refused * 2 < len(self.voters):
             return
         elif self.role is Role.PROSPECTIVE:
-            if self.leader_id not in (NOBODY, self.node_id):
+            if self.leader_id not in (NO_NODE, self.node_id):
                 self.role = Role.FOLLOWER
                 self._fetch(self.leader_id, effects)
             self.deadline_ms = min(self.deadline_ms, self._deadlines.leader_lost(now_ms))
@@ -287,7 +287,7 @@ class Quorum:
 
     def _detach(self, epoch: int, now_ms: int) -> None:
         """Have no leader in this epoch."""
-        self.election = self._election_in(epoch, NOBODY)
+        self.election = self._election_in(epoch, NO_NODE)
         self.role = Role.UNATTACHED
         self.progress = None
         self.deadline_ms = self._deadlines.election(now_ms) if self.is_voter else self._next_search(now_ms)
@@ -295,7 +295,7 @@ class Quorum:
     def _follow(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
         assert leader_id != self.node_id
         assert epoch >= self.epoch
-        if epoch == self.epoch and self.leader_id not in (NOBODY, leader_id):
+        if epoch == self.epoch and self.leader_id not in (NO_NODE, leader_id):
             raise Contradiction(f"two leaders in epoch {epoch}: {self.leader_id} and {leader_id}")
         self.election = self._election_in(epoch, leader_id)
         self.role = Role.FOLLOWER
@@ -381,11 +381,11 @@ class Quorum:
         if self.role is Role.RESIGNED:
             return
         if epoch > self.epoch:
-            if leader_id in (NOBODY, self.node_id):
+            if leader_id in (NO_NODE, self.node_id):
                 self._detach(epoch, now_ms)
             else:
                 self._follow(epoch, leader_id, effects, now_ms)
-        elif epoch == self.epoch and leader_id not in (NOBODY, self.node_id) and self.leader_id == NOBODY:
+        elif epoch == self.epoch and leader_id not in (NO_NODE, self.node_id) and self.leader_id == NO_NODE:
             self._follow(epoch, leader_id, effects, now_ms)
 
     def _learn_from_leader(self, sender_id: int, epoch: int, effects: Effects, now_ms: int) -> None:
@@ -395,17 +395,17 @@ class Quorum:
 
     def _vote(self, request: VoteRequest, effects: Effects, now_ms: int) -> None:
         if not request.pre_vote:
-            self._learn(request.epoch, NOBODY, effects, now_ms)
+            self._learn(request.epoch, NO_NODE, effects, now_ms)
         granted = request.log_end.is_as_new_as(self._log.end()) and are_voters(request, self.voters, self.is_voter)
         if request.pre_vote:
-            hears_leader = self.is_leader or (
+            follows_leader = self.is_leader or (
                 self.role is Role.FOLLOWER and now_ms - self._leader_contacted_at < self._times.fetch_ms
             )
-            granted = granted and request.epoch >= self.epoch and not hears_leader
+            granted = granted and request.epoch >= self.epoch and not follows_leader
         else:
             granted = granted and self.role is not Role.RESIGNED and may_vote(request, self.election)
         if granted and not request.pre_vote:
-            self.election = Election(self.epoch, NOBODY, request.candidate_id, request.directory_id)
+            self.election = Election(self.epoch, NO_NODE, request.candidate_id, request.directory_id)
             self.role = Role.UNATTACHED
             self.deadline_ms = self._deadlines.election(now_ms)
         effects.reply = VoteResponse(self.epoch, self.leader_id, granted, request.pre_vote)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from penstock.core.raft.events import Election
-from penstock.core.raft.messages import NOBODY, VoteRequest
+from penstock.core.raft.messages import NO_NODE, VoteRequest
 from penstock.core.raft.voters import VoterSet
 from penstock.model.ids import ZERO_UUID
 
 
 def may_vote(request: VoteRequest, election: Election) -> bool:
     """One vote per epoch, and none while a leader is known."""
-    if request.epoch != election.epoch or election.leader_id != NOBODY:
+    if request.epoch != election.epoch or election.leader_id != NO_NODE:
         return False
-    return election.voted_id == NOBODY or (
+    return election.voted_id == NO_NODE or (
         election.voted_id == request.candidate_id and election.voted_directory_id in (ZERO_UUID, request.directory_id)
     )
 

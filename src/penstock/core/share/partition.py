@@ -22,8 +22,8 @@ from penstock.core.share.delays import Delayed, DelayIndex
 from penstock.core.share.runs import (
     FINISHED,
     NO_DELAYS,
+    NO_HOLDER,
     NO_PRODUCER_ID,
-    NOBODY,
     SETTLED,
     Delays,
     Letter,
@@ -190,7 +190,7 @@ class SharePartition:
     def delay_until(self, offset: int, until_ms: int) -> None:
         """A record that was passed over, or not delivered yet, may be had from a time on."""
         for run in self._runs.cut_out(offset, offset):
-            if offset >= self.start and not run.delivery_count and run.write == SETTLED and run.holder == NOBODY:
+            if offset >= self.start and not run.delivery_count and run.write == SETTLED and run.holder == NO_HOLDER:
                 run.state, run.not_before_ms = RecordState.AVAILABLE, until_ms
 
     def acquire(
@@ -437,7 +437,7 @@ class SharePartition:
             run.letter = Letter(Reason.REJECTED if is_rejected else Reason.OUT_OF_TRIES, run.holder)
         if run.state is RecordState.AVAILABLE and (backoff_ms := self.settings.backoff_after(run.delivery_count)):
             run.not_before_ms = now_ms + backoff_ms
-        run.holder, run.deadline_ms, run.write = NOBODY, 0, number
+        run.holder, run.deadline_ms, run.write = NO_HOLDER, 0, number
 
     def _written(self, runs: list[Run]) -> Write | None:
         if not runs:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import NamedTuple
 
-NOBODY = ""
+NO_HOLDER = ""
 SETTLED = 0
 # A dead letter without an identity yet, and records that are none.
 NO_PRODUCER_ID = -1
@@ -55,7 +55,7 @@ class StateBatch(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
     sequence: int = NO_SEQUENCE
     reason: int = Reason.NONE
-    member: str = NOBODY
+    member: str = NO_HOLDER
 
     def cut(self, first: int, last: int) -> StateBatch:
         """A part of the batch; each record keeps its sequence."""
@@ -108,7 +108,7 @@ class Run:
     last: int
     state: RecordState
     delivery_count: int
-    holder: str = NOBODY
+    holder: str = NO_HOLDER
     deadline_ms: int = 0
     # The write that must become durable before any member may have these records.
     write: int = SETTLED
@@ -147,7 +147,7 @@ class Run:
     def check(self) -> None:
         """What holds between changes."""
         assert self.first <= self.last
-        assert (self.holder != NOBODY) == (self.state is RecordState.ACQUIRED)
+        assert (self.holder != NO_HOLDER) == (self.state is RecordState.ACQUIRED)
         assert (self.letter is not None) == (self.state is RecordState.ARCHIVING)
         assert (self.before is not None) == (self.write != SETTLED)
         assert not self.not_before_ms or self.state is RecordState.AVAILABLE

@@ -4,8 +4,8 @@
                                                │                     └──terminating──▶ gone with the next look
                                                └──three intervals of silence──▶ forgotten
 
-A client that pushes too early is told to wait, unless it has just asked what to push: it spreads its first push over an
-interval. One whose subscription has changed is told so (UNKNOWN_SUBSCRIPTION_ID) and asks again. Any broker may get the
+A client that pushes too early has to wait, unless it has just asked what to push: it spreads its first push over an
+interval. One whose subscription has changed gets UNKNOWN_SUBSCRIPTION_ID and requests it again. Any broker may get the
 next push of a client, so totals are asked for as totals, and not as what they grew by.
 """
 
@@ -98,7 +98,7 @@ class TelemetryClient:
         return max(self.last_get_ms, self.last_push_ms)
 
     def fail(self, code: ErrorCode, text: str) -> ApiError:
-        """Remember what this client is told."""
+        """Remember what this client receives."""
         self.last_error = code
         return ApiError(code, f"client instance {format_uuid(self.instance_id)} {text}")
 

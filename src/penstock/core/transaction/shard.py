@@ -178,12 +178,12 @@ class TransactionShard:
         else:
             decision = decisions.end(transaction, producer, request.committed, now_ms)
         if isinstance(decision, ErrorCode):
-            now = transaction.identity if transaction and bumps and decision is ErrorCode.NONE else _NOBODY
+            now = transaction.identity if transaction and bumps and decision is ErrorCode.NONE else _NO_PRODUCER
             error = _known_as(decision, caller.api_version >= FENCED_SINCE_END)
             response = EndTxnResponse(error_code=error, producer_id=now.producer_id, producer_epoch=now.producer_epoch)
         else:
             self._prepare(decision, effects, now_ms)
-            now = decision.completed(now_ms).identity if bumps else _NOBODY
+            now = decision.completed(now_ms).identity if bumps else _NO_PRODUCER
             response = EndTxnResponse(producer_id=now.producer_id, producer_epoch=now.producer_epoch)
         effects.replies.append(Reply(token, response))
         return effects
@@ -313,7 +313,7 @@ class TransactionShard:
         effects.records.append(after.record(self._cluster_version()))
 
 
-_NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+_NO_PRODUCER = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
 
 
 def _timeout(transaction: Transaction, since_ms: int) -> Timer:

@@ -170,7 +170,7 @@ class RaftDriver:
 
     def is_current(self) -> bool:
         """Whether this node's image is surely hardly older than the controller's."""
-        return self._follower.is_current or self.quorum.hears_majority(CURRENT_MS, self._env.monotonic_ms())
+        return self._follower.is_current or self.quorum.is_in_contact(CURRENT_MS, self._env.monotonic_ms())
 
     @property
     def epoch(self) -> int:

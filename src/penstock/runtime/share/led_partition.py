@@ -36,7 +36,7 @@ TIMER_MAX_MS = 60_000
 # A producer of dead letters ends before its sequences begin anew.
 SEQUENCE_MAX = 2**31 - 1
 INCARNATION_BITS = 62
-# What a client hears when its leader cannot write.
+# The error for clients whose leader cannot write.
 _FENCED = frozenset((ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH))
 _UNAVAILABLE = frozenset(
     (

@@ -101,7 +101,7 @@ class SharePartitions:
         """Raises NOT_LEADER_OR_FOLLOWER if another broker may hand out these records by now."""
         leadership = self._partitions.leadership
         if leadership is not None and not leadership.is_sure(led.partition):
-            why = f"this broker hears neither from the controller nor from all followers of {led.partition.name}"
+            why = f"this broker has contact neither with the controller nor with all followers of {led.partition.name}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{why}, and may no longer lead it")
 
     async def loaded(self, group: str, place: TopicIdPartition) -> LedSharePartition:

@@ -177,7 +177,7 @@ class Admin(AsyncClosing):
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return (await admin.describe_group("nobody")).members
+        ...         return (await admin.describe_group("absent")).members
         >>> asyncio.run(main())
         ()
         """
@@ -188,7 +188,7 @@ class Admin(AsyncClosing):
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return await admin.group_offsets("nobody")
+        ...         return await admin.group_offsets("absent")
         >>> asyncio.run(main())
         {}
         """
@@ -199,7 +199,7 @@ class Admin(AsyncClosing):
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return (await admin.group_lag("nobody", ["orders"]))[("orders", 0)] > 0
+        ...         return (await admin.group_lag("absent", ["orders"]))[("orders", 0)] > 0
         >>> asyncio.run(main())
         True
         """
@@ -252,7 +252,7 @@ class Admin(AsyncClosing):
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return await admin.access_rules("User:nobody")
+        ...         return await admin.access_rules("User:absent")
         >>> asyncio.run(main())
         []
         """
@@ -263,7 +263,7 @@ class Admin(AsyncClosing):
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return await admin.revoke(AccessRule("User:nobody", "all", "cluster"))
+        ...         return await admin.revoke(AccessRule("User:absent", "all", "cluster"))
         >>> asyncio.run(main())
         0
         """

@@ -1,4 +1,4 @@
-"""What makes the simulator worth something: slips put into the code on purpose are found."""
+"""What makes the simulator worth something: faults put into the code on purpose are found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sim.schedule_storage import STORIES, draw_storage
 from sim.shape import RETAIN, without_dimensions
 from sim.simulate import simulate
 
-# A slip must be found within a thousand seeds; that most are found within thirty keeps this quick.
+# A fault must be found within a thousand seeds; that most are found within thirty keeps this quick.
 SEEDS_TO_FIND_MAX = 1_000
 # Where to begin with those that show rarely.
 FIRST_SEEDS = {
@@ -74,7 +74,7 @@ RECOVERY_SEEDS: dict[str, tuple[Callable[[int], Plan], int, str]] = {
     "recall_in_one_turn": (draw_recovery, 4, "bug"),
 }
 
-# What a run must have for a slip to show at all: others are not worth their time.
+# What a run must have for a fault to show at all: others are not worth their time.
 PROMISING: dict[str, Callable[[Plan], bool]] = {
     "accept_a_hole": lambda plan: plan.shape.segment_bytes is not None and "power" in kinds(plan),
     "lead_without_an_epoch": lambda plan: plan.shape.policy == RETAIN and plan.shape.retention_ms is not None,
@@ -92,37 +92,37 @@ PROMISING: dict[str, Callable[[Plan], bool]] = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", VARIANTS, ids=[slip.__name__ for slip in VARIANTS])
-def test_slips_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, lambda seed: unguarded(draw(seed)))
+@pytest.mark.parametrize("variant", VARIANTS, ids=[variant.__name__ for variant in VARIANTS])
+def test_broken_variants_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, lambda seed: unguarded(draw(seed)))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", MOVING_VARIANTS, ids=[slip.__name__ for slip in MOVING_VARIANTS])
-def test_slips_in_moves_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, draw_moving)
+@pytest.mark.parametrize("variant", MOVING_VARIANTS, ids=[variant.__name__ for variant in MOVING_VARIANTS])
+def test_broken_variants_in_moves_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, draw_moving)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", FAILING_VARIANTS, ids=[slip.__name__ for slip in FAILING_VARIANTS])
-def test_slips_with_failing_disks_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, draw_failing)
+@pytest.mark.parametrize("variant", FAILING_VARIANTS, ids=[variant.__name__ for variant in FAILING_VARIANTS])
+def test_broken_variants_with_failing_disks_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, draw_failing)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", STALLED_VARIANTS, ids=[slip.__name__ for slip in STALLED_VARIANTS])
-def test_slips_with_stalling_disks_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, draw_stalled)
+@pytest.mark.parametrize("variant", STALLED_VARIANTS, ids=[variant.__name__ for variant in STALLED_VARIANTS])
+def test_broken_variants_with_stalling_disks_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, draw_stalled)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", STORAGE_VARIANTS, ids=[slip.__name__ for slip in STORAGE_VARIANTS])
-def test_mutations_of_storage_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, lambda seed: draw_storage(STORY_OF[slip.__name__] + seed * len(STORIES)), first=0)
+@pytest.mark.parametrize("variant", STORAGE_VARIANTS, ids=[variant.__name__ for variant in STORAGE_VARIANTS])
+def test_mutations_of_storage_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, lambda seed: draw_storage(STORY_OF[variant.__name__] + seed * len(STORIES)), first=0)
 
 
 @pytest.mark.slow
@@ -138,30 +138,32 @@ def test_mutations_of_recovery_are_found(mutation: Callable[[], AbstractContextM
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", SECURITY_VARIANTS, ids=[slip.__name__ for slip in SECURITY_VARIANTS])
-def test_slips_in_security_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, draw)
+@pytest.mark.parametrize("variant", SECURITY_VARIANTS, ids=[variant.__name__ for variant in SECURITY_VARIANTS])
+def test_broken_variants_in_security_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, draw)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", TRANSACTIONAL_VARIANTS, ids=[slip.__name__ for slip in TRANSACTIONAL_VARIANTS])
-def test_slips_in_transactions_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, lambda seed: unguarded(draw_transactional(seed)))
+@pytest.mark.parametrize(
+    "variant", TRANSACTIONAL_VARIANTS, ids=[variant.__name__ for variant in TRANSACTIONAL_VARIANTS]
+)
+def test_broken_variants_in_transactions_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, lambda seed: unguarded(draw_transactional(seed)))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", SHARED_VARIANTS, ids=[slip.__name__ for slip in SHARED_VARIANTS])
-def test_slips_in_share_groups_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, draw_shared)
+@pytest.mark.parametrize("variant", SHARED_VARIANTS, ids=[variant.__name__ for variant in SHARED_VARIANTS])
+def test_broken_variants_in_share_groups_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, draw_shared)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("slip", TIERED_VARIANTS, ids=[slip.__name__ for slip in TIERED_VARIANTS])
-def test_slips_in_tiered_storage_are_found(slip: Callable[[], AbstractContextManager[None]]) -> None:
-    find(slip, draw_tiered)
+@pytest.mark.parametrize("variant", TIERED_VARIANTS, ids=[variant.__name__ for variant in TIERED_VARIANTS])
+def test_broken_variants_in_tiered_storage_are_found(variant: Callable[[], AbstractContextManager[None]]) -> None:
+    find(variant, draw_tiered)
 
 
 def kinds(plan: Plan) -> list[str]:
@@ -175,14 +177,14 @@ def unguarded(plan: Plan) -> Plan:
 
 
 def find(
-    slip: Callable[[], AbstractContextManager[None]], plan_of: Callable[[int], Plan], first: int | None = None
+    variant: Callable[[], AbstractContextManager[None]], plan_of: Callable[[int], Plan], first: int | None = None
 ) -> None:
-    """Look for a seed that fails with the slip; it is the slip that was found only where the seed is fine without."""
-    first = FIRST_SEEDS.get(slip.__name__, 0) if first is None else first
-    is_promising = PROMISING.get(slip.__name__, lambda _: True)
+    """Look for a seed that fails with the variant, and is fine without it."""
+    first = FIRST_SEEDS.get(variant.__name__, 0) if first is None else first
+    is_promising = PROMISING.get(variant.__name__, lambda _: True)
     for plan in filter(is_promising, map(plan_of, range(first, first + SEEDS_TO_FIND_MAX))):
-        with slip():
+        with variant():
             found = simulate(plan).anomalies
         if found and not simulate(plan).anomalies:
             return
-    pytest.fail(f"no seed from {first} to {first + SEEDS_TO_FIND_MAX} shows {slip.__name__}")
+    pytest.fail(f"no seed from {first} to {first + SEEDS_TO_FIND_MAX} shows {variant.__name__}")
