@@ -277,7 +277,8 @@ def test_a_small_topic_is_opened_off_the_loop_while_checkpoints_show_that_its_di
         assert broker.partition is None
         resumed.set()
         await until(lambda: broker.partition is not None)
-        assert not writer.is_stalled
+        # Any write that is under way counts as one that stalls here, and the last one may be.
+        await until(lambda: not writer.is_stalled)
         await broker.env.close()
 
     asyncio.run(story())
