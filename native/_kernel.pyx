@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The record kernel, compiled. Its twin in Python says what each function promises; both pass the same tests.
+"""The record kernel, compiled. Its twin in Python documents what each function promises; both pass the same tests.
 
 A walk reads one record after the other into a `Fields`. Nothing is read before it is known to lie inside the
 body, and nothing is sized by a number from the body before the body is known to be able to hold it.

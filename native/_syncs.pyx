@@ -74,7 +74,7 @@ cdef void* work(void* argument) noexcept nogil:
 
 
 cdef class SyncPool:
-    """Threads that sync. Whoever reads `wake_descriptor`'s other end calls `take` when a byte comes."""
+    """Threads that sync. The reader of `wake_descriptor`'s other end calls `take` when a byte comes."""
 
     cdef Shared* _shared
     cdef pthread_t* _threads
