@@ -16,10 +16,10 @@ import penstock
 import penstock.app
 import penstock.client
 import penstock.testing
-from penstock.client import MODULES
+from penstock.client import MODULES as CLIENT_MODULES
 
 AIO = ("aio.admin", "aio.consumer", "aio.producer", "aio.share")
-MODULES = [f"penstock.client.application.{module}" for module in (*MODULES, *AIO)]
+MODULES = [f"penstock.client.application.{module}" for module in (*CLIENT_MODULES, *AIO)]
 MODULES += [f"penstock.app.{module}" for module in ("application", "context", "policy")]
 MODULES += ["penstock.testing.harness", "penstock.testing.cluster"]
 CLIENTS = ("Admin", "Consumer", "Producer", "ShareConsumer")
@@ -112,7 +112,7 @@ def test_asyncio_has_the_same_names_and_an_example_for_each(name: str) -> None:
 
 
 def test_exports_match_their_modules() -> None:
-    assert sorted(penstock.client.__all__) == sorted(name for names in MODULES.values() for name in names)
+    assert sorted(penstock.client.__all__) == sorted(name for names in CLIENT_MODULES.values() for name in names)
     for name in penstock.__all__:
         assert getattr(penstock, name) is not None
     with pytest.raises(AttributeError, match="Konsumer"):
