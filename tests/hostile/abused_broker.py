@@ -80,6 +80,7 @@ def settings() -> dict[str, str]:
         "delegation.token.secret.key": "a-secret-for-tokens",
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
 
