@@ -176,17 +176,17 @@ def test_rates_are_for_each_caller() -> None:
 
 def test_console_session_expires() -> None:
     sessions = ConsoleSessions(10, idle_s=60, lifetime_s=200)
-    name, session = sessions.create(ALICE, 0)
+    name, session = sessions.create(ALICE, "User:alice", 0)
     assert len(name) >= 43
     assert sessions.find(name, 59) is session
     assert sessions.find(name, 118) is session
     assert sessions.find(name, 179) is None
-    other, _ = sessions.create(ALICE, 0)
+    other, _ = sessions.create(ALICE, "User:alice", 0)
     for now in range(0, 200, 50):
         assert sessions.find(other, now) is not None
     assert sessions.find(other, 201) is None
     assert len(sessions) == 0
-    ended, _ = sessions.create(ALICE, 0)
+    ended, _ = sessions.create(ALICE, "User:alice", 0)
     sessions.drop(ended)
     assert sessions.find(ended, 1) is None
     assert sessions.find("", 1) is None
@@ -194,13 +194,13 @@ def test_console_session_expires() -> None:
 
 def test_console_sessions_are_limited() -> None:
     sessions = ConsoleSessions(3, 60, 60)
-    names = [sessions.create(ALICE, 0)[0] for _ in range(5)]
+    names = [sessions.create(ALICE, "User:alice", 0)[0] for _ in range(5)]
     assert len(set(names)) == 5
     assert [sessions.find(name, 1) is not None for name in names] == [False, False, True, True, True]
 
 
 def test_changes_require_the_sessions_token() -> None:
-    _, session = ConsoleSessions(3, 60, 60).create(ALICE, 0)
+    _, session = ConsoleSessions(3, 60, 60).create(ALICE, "User:alice", 0)
     check_token(session, "GET", {})
     check_token(session, "POST", {b"x-csrf-token": session.token.encode()})
     for sent in ({}, {b"x-csrf-token": b""}, {b"x-csrf-token": b"other"}):

@@ -25,6 +25,7 @@ from penstock.gateway.callers.failed_sign_ins import WINDOW_S, FailedSignIns
 from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.kafka.idempotency import IdempotencyKeys
 from penstock.gateway.kafka.idempotency_claims import ClaimLog, Note
+from penstock.gateway.kafka.reader import WAITING_PER_READER_MAX, Readers, ReaderThreads
 from penstock.gateway.metrics import GatewayMetrics
 from penstock.gateway.rest.v2.media import accepted_format
 from penstock.gateway.settings import GatewaySettings
@@ -206,10 +207,38 @@ def test_claimed_names_are_limited() -> None:
 
 def test_repeated_console_sign_ins_evict_only_own_sessions() -> None:
     sessions = ConsoleSessions(10, 60, 60)
-    alice, _ = sessions.create(user("alice"), 0)
-    names = [sessions.create(user("mallory"), 0)[0] for _ in range(1_000)]
+    alice, _ = sessions.create(user("alice"), "User:alice", 0)
+    # Each delegation token is another name to sign in with.
+    names = [sessions.create(user(f"token-{number}"), "User:mallory", 0)[0] for number in range(1_000)]
     assert sessions.find(alice, 1) is not None
     assert sum(sessions.find(name, 1) is not None for name in names) == 9
+
+
+def test_reads_of_one_caller_leave_turns_to_others() -> None:
+    async def scenario() -> None:
+        settings = GatewaySettings("127.0.0.1:1", readers_max=2)
+        shared = ReaderThreads(settings)
+        served: list[str] = []
+        release = asyncio.Event()
+
+        async def read(caller: str) -> None:
+            async with Readers(settings, shared, None)._turn(caller, 0):
+                served.append(caller)
+                await release.wait()
+
+        flood = [asyncio.create_task(read("mallory")) for _ in range(2 + 2 * WAITING_PER_READER_MAX)]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem) as refused:
+            await read("mallory")
+        assert refused.value.status == 429
+        others = [asyncio.create_task(read("alice")) for _ in range(3)]
+        await asyncio.sleep(0)
+        release.set()
+        await asyncio.gather(*flood, *others)
+        assert [index for index, caller in enumerate(served) if caller == "alice"] == [3, 5, 7]
+        await shared.stop()
+
+    asyncio.run(scenario())
 
 
 def test_many_idempotency_keys_of_one_caller_leave_those_of_others() -> None:

@@ -39,7 +39,7 @@ class ConsoleSession:
 class ConsoleSessions:
     """All sessions by their ids, which are random and kept as digests. Time is an argument.
 
-    A user that signs in over and over again evicts its own sessions only.
+    A principal that signs in over and over again, by whichever of its credentials, evicts its own sessions only.
     """
 
     def __init__(self, sessions_max: int, idle_s: float, lifetime_s: float) -> None:
@@ -50,11 +50,11 @@ class ConsoleSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, presented: Presented, now: float) -> tuple[str, ConsoleSession]:
-        """A new session with a new random id: an id that a browser sent is never adopted (session fixation)."""
+    def create(self, presented: Presented, principal: str, now: float) -> tuple[str, ConsoleSession]:
+        """A principal's new session, with a new random id: one that a browser sent is never adopted (fixation)."""
         name = secrets.token_urlsafe(ID_BYTES)
         session = ConsoleSession(presented, secrets.token_urlsafe(ID_BYTES), now, now)
-        self._sessions.put(presented.name, _digest(name), session)
+        self._sessions.put(principal, _digest(name), session)
         return name, session
 
     def find(self, name: str, now: float) -> ConsoleSession | None:

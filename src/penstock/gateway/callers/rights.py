@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.errors import not_allowed
-from penstock.gateway.registry.rights import Right, topic_of
+from penstock.gateway.registry.rights import Right, is_topic_name, topic_of
 from penstock.model.access import Operation
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
-from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+
+# What one request may name at most: brokers refuse larger ones.
+NAMES_PER_REQUEST = 2_000
+NAMES_BYTES_PER_REQUEST = 256 * 1024
 
 
 class BrokerRights:
@@ -24,7 +27,7 @@ class BrokerRights:
     async def check(self, subject: str, right: Right) -> None:
         """403 if the caller lacks the right; an empty subject stands for global settings."""
         topic = topic_of(subject) if subject else None
-        if topic is None:
+        if topic is None or (right is Right.REGISTER and not is_topic_name(topic)):
             await self._check_other(subject, right)
             return
         [found] = await self._topics([topic])
@@ -62,12 +65,29 @@ class BrokerRights:
                 f"{what}, so {self._principal} needs the right ALTER on the cluster (CLUSTER_AUTHORIZATION_FAILED)"
             )
 
-    async def _topics(self, names: Iterable[str]) -> list[Any]:
-        request = MetadataRequest([MetadataRequestTopic(name=name) for name in names], False, False, True)
-        return list((await self._wire.ask(request)).topics)
+    async def _topics(self, names: Iterable[str]) -> list[MetadataResponseTopic]:
+        found: list[MetadataResponseTopic] = []
+        for piece in _pieces(names):
+            request = MetadataRequest([MetadataRequestTopic(name=name) for name in piece], False, False, True)
+            found += (await self._wire.ask(request)).topics
+        return found
 
 
-def _allows(topic: Any, operation: Operation) -> bool:
-    operations: int = topic.topic_authorized_operations
+def _pieces(names: Iterable[str]) -> Iterator[list[str]]:
+    piece: list[str] = []
+    size_bytes = 0
+    for name in names:
+        name_bytes = len(name.encode())
+        if piece and (len(piece) == NAMES_PER_REQUEST or size_bytes + name_bytes > NAMES_BYTES_PER_REQUEST):
+            yield piece
+            piece, size_bytes = [], 0
+        piece.append(name)
+        size_bytes += name_bytes
+    if piece:
+        yield piece
+
+
+def _allows(topic: MetadataResponseTopic, operation: Operation) -> bool:
+    operations = topic.topic_authorized_operations
     is_known = topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED and operations >= 0
     return is_known and bool(operations >> operation & 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem, too_busy
 from penstock.gateway.web.quotas import UNKNOWN, CallerQuota
+from penstock.runtime.fair_turns import FairTurns
 
 WAITING_PER_READER_MAX = 8
 WATERMARKS_TIMEOUT_S = 10.0
@@ -42,7 +43,7 @@ class ReaderThreads:
         # Reads that wait for records have their own threads, or a few of them would block all others.
         self.waiting_threads = ThreadPoolExecutor(settings.long_polls_max, thread_name_prefix="long-poll")
         self.long_polls = CallerQuota("long polls", settings, "long_polls")
-        self.under_way = 0
+        self.turns: FairTurns[str] = FairTurns(settings.readers_max)
 
     async def stop(self) -> None:
         """Start no more reads."""
@@ -74,7 +75,7 @@ class Readers:
         """Up to `limit` records from an offset on. With a timeout, wait that long for the first one."""
         bytes_max = min(bytes_max or self._settings.read_bytes_max, self._settings.read_bytes_max)
         start = checked_call(TopicPartition, topic, partition, offset)
-        with self._turn(caller, timeout_ms) as threads:
+        async with self._turn(caller, timeout_ms) as threads:
             try:
                 return await asyncio.get_running_loop().run_in_executor(
                     threads, self._read, start, limit, bytes_max, timeout_ms / 1000
@@ -82,9 +83,9 @@ class Readers:
             except KafkaException as error:
                 raise await self._explained(error, topic, partition, offset) from None
 
-    @contextlib.contextmanager
-    def _turn(self, caller: str, timeout_ms: int) -> Iterator[ThreadPoolExecutor]:
-        """The threads to run a read on; 429 if too many are waiting."""
+    @contextlib.asynccontextmanager
+    async def _turn(self, caller: str, timeout_ms: int) -> AsyncIterator[ThreadPoolExecutor]:
+        """The threads to run a read on, once it is the caller's turn; 429 if too many of its reads are waiting."""
         if timeout_ms > 0:
             self._shared.long_polls.take(caller)
             try:
@@ -92,13 +93,12 @@ class Readers:
             finally:
                 self._shared.long_polls.release(caller)
             return
-        if self._shared.under_way >= self._settings.readers_max * WAITING_PER_READER_MAX:
-            raise too_busy(f"{WAITING_PER_READER_MAX} reads wait for each of {self._settings.named('readers_max')}")
-        self._shared.under_way += 1
-        try:
+        turns = self._shared.turns
+        if turns.waiting_of(caller) >= self._settings.readers_max * WAITING_PER_READER_MAX:
+            limit = self._settings.named("readers_max")
+            raise too_busy(f"{WAITING_PER_READER_MAX} reads of one caller wait for each of {limit}")
+        async with turns.turn(caller):
             yield self._shared.threads
-        finally:
-            self._shared.under_way -= 1
 
     async def watermarks(self, topic: str, partition: int) -> Watermarks:
         """A partition's beginning and end offsets."""

@@ -81,6 +81,23 @@ def dependencies(state: RegistryState, context: str, references: tuple[Reference
     return tuple(found.items())
 
 
+def referenced_subjects(state: RegistryState, schema: StoredSchema) -> set[str]:
+    """The subjects that a schema refers to, directly or through others."""
+    found: set[str] = set()
+    pending = [schema]
+    seen: set[tuple[str, int]] = set()
+    while pending:
+        each = pending.pop()
+        for reference in each.references:
+            subject = in_context(context_of(each.subject), reference.subject)
+            found.add(subject)
+            referenced = state.version(subject, reference.version)
+            if referenced is not None and (subject, reference.version) not in seen:
+                seen.add((subject, reference.version))
+                pending.append(referenced)
+    return found
+
+
 def parse_source(state: RegistryState, context: str, source: Source) -> AnalyzedSchema:
     """The parsed schema of a request; raises Problem if it is invalid, AnalysisMissing if it is not parsed yet."""
     _check_text(source.text, state.analyses.budgets.schema_bytes_max)

@@ -8,6 +8,7 @@ and global settings as well.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 from typing import Protocol
@@ -16,6 +17,7 @@ from penstock.gateway.registry.subjects import parse_subject
 from penstock.model.access import Operation
 
 SUFFIXES = ("-key", "-value")
+TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class Right(Enum):
@@ -50,6 +52,11 @@ class AllRights:
 
 
 ALL_RIGHTS = AllRights()
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether a topic can have this name."""
+    return TOPIC_NAME.fullmatch(text) is not None
 
 
 def topic_of(subject: str) -> str | None:

@@ -61,7 +61,7 @@ def registry_operations(registry: Registry, cluster_id: str, rights: SubjectRigh
     return [
         *routes,
         *map(with_analyses, subject_operations(registry, rights)),
-        *map(with_analyses, version_operations(registry)),
+        *map(with_analyses, version_operations(registry, rights)),
         *map(with_analyses, schema_operations(registry, rights)),
         *map(with_analyses, settings_operations(registry)),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from penstock.gateway.registry import errors
-from penstock.gateway.registry.api.access import readable, some_readable
+from penstock.gateway.registry.api.access import first_readable, readable, some_readable, text_for
 from penstock.gateway.registry.api.shapes import (
     DELETED,
     FORMAT,
@@ -17,7 +17,6 @@ from penstock.gateway.registry.api.shapes import (
     page,
     text_answer,
 )
-from penstock.gateway.registry.lookup import text_of
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.schema import SCHEMA_TYPES, StoredSchema
 from penstock.gateway.registry.service import Registry
@@ -26,6 +25,8 @@ from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.gateway.web.parameters import flag, query
 
 TAG = "Schemas"
+# What a list of schemas has at most, unless its first is larger: it is built and encoded at once.
+LISTED_BYTES_MAX = 4 * 1024 * 1024
 FETCH_MAX_ID = flag("fetchMaxId", "Include the highest id.")
 
 
@@ -49,44 +50,46 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
             if subject.startswith(prefix):
                 versions = registry.state.versions(subject, deleted=call["deleted"])
                 found += versions[-1:] if call["latestOnly"] else versions
-        found = await readable(rights, found)
-        return answer([describe(schema, deleted=schema.deleted) for schema in page(call, found)])
+        found = page(call, await readable(rights, found))
+        return answer([describe(schema, deleted=schema.deleted) for schema in _up_to(found, LISTED_BYTES_MAX)])
 
     @routes.on("GET /types", "List the formats of schemas.")
     async def types(_: Call) -> Response:
         return answer(list(SCHEMA_TYPES))
 
-    async def holders(call: Call) -> list[StoredSchema]:
+    def holders(call: Call) -> list[StoredSchema]:
         found = registry.state.with_id(parse_subject(call["subject"]).context, call["id"])
         if not found:
             raise errors.schema_not_found(call["id"])
-        allowed = await some_readable(rights, found)
-        return sorted(allowed, key=lambda schema: (schema.subject, schema.version))
+        return sorted(found, key=lambda schema: (schema.subject, schema.version))
 
     @routes.on("GET /ids/{id}", "Show a schema.", IN_SUBJECT, FORMAT, FETCH_MAX_ID)
     async def by_id(call: Call) -> Response:
-        schema = (await holders(call))[0]
-        shown = {**schema.contents(text_of(registry.state, schema, call["format"])), "guid": schema.guid}
+        schema = await first_readable(rights, holders(call))
+        text = await text_for(rights, registry.state, schema, call["format"])
+        shown = {**schema.contents(text), "guid": schema.guid}
         if call["fetchMaxId"]:
             shown["maxId"] = registry.state.last_id(context_of(schema.subject))
         return answer(shown)
 
     @routes.on("GET /ids/{id}/schema", "Show a schema's text.", IN_SUBJECT, FORMAT)
     async def text_by_id(call: Call) -> Response:
-        schema = (await holders(call))[0]
-        return text_answer(schema, text_of(registry.state, schema, call["format"]))
+        schema = await first_readable(rights, holders(call))
+        return text_answer(schema, await text_for(rights, registry.state, schema, call["format"]))
 
     @routes.on("GET /ids/{id}/subjects", "List the subjects of an id.", IN_SUBJECT, DELETED, *PAGE)
     async def subjects_of(call: Call) -> Response:
-        found = [schema for schema in await holders(call) if call["deleted"] or not schema.deleted]
+        allowed = await some_readable(rights, holders(call))
+        found = [schema for schema in allowed if call["deleted"] or not schema.deleted]
         return answer(page(call, list(dict.fromkeys(schema.subject for schema in found))))
 
     @routes.on("GET /ids/{id}/versions", "List the versions of an id.", IN_SUBJECT, DELETED, *PAGE)
     async def versions_of(call: Call) -> Response:
-        found = [schema for schema in await holders(call) if call["deleted"] or not schema.deleted]
+        allowed = await some_readable(rights, holders(call))
+        found = [schema for schema in allowed if call["deleted"] or not schema.deleted]
         return answer(page(call, [{"subject": each.subject, "version": each.version} for each in found]))
 
-    async def with_guid(call: Call) -> list[StoredSchema]:
+    def with_guid(call: Call) -> list[StoredSchema]:
         wanted = call["guid"].lower()
         found = [
             schema
@@ -96,16 +99,28 @@ def schema_operations(registry: Registry, rights: SubjectRights) -> list[Operati
         ]
         if not found:
             raise errors.schema_not_found(wanted)
-        return await some_readable(rights, found)
+        return found
 
     @routes.on("GET /guids/{guid}", "Show a schema by its guid.", FORMAT)
     async def by_guid(call: Call) -> Response:
-        schema = (await with_guid(call))[0]
-        return answer({**schema.contents(text_of(registry.state, schema, call["format"])), "guid": schema.guid})
+        schema = await first_readable(rights, with_guid(call))
+        text = await text_for(rights, registry.state, schema, call["format"])
+        return answer({**schema.contents(text), "guid": schema.guid})
 
     @routes.on("GET /guids/{guid}/ids", "List the ids of a guid.")
     async def ids_of_guid(call: Call) -> Response:
-        pairs = {(context_of(schema.subject), schema.id) for schema in await with_guid(call)}
+        found = await some_readable(rights, with_guid(call))
+        pairs = {(context_of(schema.subject), schema.id) for schema in found}
         return answer([{"context": context, "id": schema_id} for context, schema_id in sorted(pairs)])
 
     return routes
+
+
+def _up_to(schemas: list[StoredSchema], bytes_max: int) -> list[StoredSchema]:
+    """The first of the schemas, until their texts exceed a size. A caller continues at the next offset."""
+    size_bytes = 0
+    for index, schema in enumerate(schemas):
+        size_bytes += len(schema.text)
+        if index and size_bytes > bytes_max:
+            return schemas[:index]
+    return schemas

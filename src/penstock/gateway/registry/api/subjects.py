@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from penstock.gateway.registry import errors
+from penstock.gateway.registry.api.access import text_for
 from penstock.gateway.registry.api.shapes import (
     DELETED,
     FORMAT,
@@ -18,7 +19,7 @@ from penstock.gateway.registry.api.shapes import (
     source_of,
 )
 from penstock.gateway.registry.decisions import delete_subject
-from penstock.gateway.registry.lookup import find_same, parse_source, pinned, text_of
+from penstock.gateway.registry.lookup import find_same, parse_source, pinned
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, checked_subject, context_of
@@ -73,7 +74,7 @@ def subject_operations(registry: Registry, rights: SubjectRights) -> list[Operat
         for text in texts:
             found = find_same(registry.state, subject, source, text, deleted=call["deleted"])
             if found is not None:
-                return answer(describe(found, text_of(registry.state, found, call["format"])))
+                return answer(describe(found, await text_for(rights, registry.state, found, call["format"])))
         raise errors.schema_not_found()
 
     @routes.on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from penstock.gateway.registry import errors
+from penstock.gateway.registry.api.access import text_for
 from penstock.gateway.registry.api.shapes import (
     DELETED,
     FORMAT,
@@ -19,7 +20,8 @@ from penstock.gateway.registry.api.shapes import (
     text_answer,
 )
 from penstock.gateway.registry.decisions import delete_version, register
-from penstock.gateway.registry.lookup import find_version, text_of
+from penstock.gateway.registry.lookup import find_version
+from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.schema import StoredSchema
 from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import checked_subject
@@ -31,7 +33,7 @@ TAG = "Versions"
 INTEGERS = {"type": "array", "items": {"type": "integer"}}
 
 
-def version_operations(registry: Registry) -> list[Operation]:
+def version_operations(registry: Registry, rights: SubjectRights) -> list[Operation]:
     """Operations that list, register and delete the versions of a subject."""
     routes = Routes(TAG, "/subjects/{subject}/versions", IN_PATHS)
 
@@ -83,10 +85,10 @@ def version_operations(registry: Registry) -> list[Operation]:
         version, permanent = call["version"], call["permanent"]
         return answer(await registry.write(lambda state: delete_version(state, subject, version, permanent=permanent)))
 
-    return [*routes, *_reading_operations(registry)]
+    return [*routes, *_reading_operations(registry, rights)]
 
 
-def _reading_operations(registry: Registry) -> list[Operation]:
+def _reading_operations(registry: Registry, rights: SubjectRights) -> list[Operation]:
     """Operations that read one version."""
     routes = Routes(TAG, "/subjects/{subject}", IN_PATHS)
 
@@ -97,12 +99,13 @@ def _reading_operations(registry: Registry) -> list[Operation]:
     @routes.on("GET /versions/{version}", "Show a version.", FORMAT, DELETED)
     async def get_version(call: Call) -> Response:
         schema = chosen(call)
-        return answer(describe(schema, text_of(registry.state, schema, call["format"]), deleted=schema.deleted))
+        text = await text_for(rights, registry.state, schema, call["format"])
+        return answer(describe(schema, text, deleted=schema.deleted))
 
     @routes.on("GET /versions/{version}/schema", "Show the bare text of a version.", FORMAT, DELETED)
     async def get_text(call: Call) -> Response:
         schema = chosen(call)
-        return text_answer(schema, text_of(registry.state, schema, call["format"]))
+        return text_answer(schema, await text_for(rights, registry.state, schema, call["format"]))
 
     @routes.on(
         "GET /versions/{version}/referencedby",
@@ -138,7 +141,7 @@ def _reading_operations(registry: Registry) -> list[Operation]:
         for schema in reversed(versions):
             properties = (schema.metadata or {}).get("properties") or {}
             if all(properties.get(key) == value for key, value in wanted.items()):
-                return answer(describe(schema, text_of(registry.state, schema, call["format"])))
+                return answer(describe(schema, await text_for(rights, registry.state, schema, call["format"])))
         raise errors.schema_not_found()
 
     return routes

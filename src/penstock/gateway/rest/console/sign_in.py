@@ -53,7 +53,7 @@ def sign_in_operations(
         if certificate is None or CERTIFICATE not in methods:
             return json_response({"required": True, "user": None}, headers=NO_STORE)
         # A user with a browser certificate need not type anything, but has a session token like all others.
-        name, session = sessions.create(Presented(CERTIFICATE, certificate), time.monotonic())
+        name, session = sessions.create(Presented(CERTIFICATE, certificate), certificate, time.monotonic())
         return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
     @routes.on("POST", "Sign in to the console.", body=Body(SIGN_IN_BODY))
@@ -65,7 +65,7 @@ def sign_in_operations(
             raise Problem(40001, "this is not a valid user and password", "correct them")
         presented = Presented(BASIC, user, password)
         try:
-            await sign_in(presented, address_of(call.request.scope))
+            caller = await sign_in(presented, address_of(call.request.scope))
         except Problem as problem:
             if problem.status != 401:
                 raise
@@ -73,7 +73,7 @@ def sign_in_operations(
         old = _name_of(call)
         if old is not None:
             sessions.drop(old)
-        name, session = sessions.create(presented, time.monotonic())
+        name, session = sessions.create(presented, caller.principal, time.monotonic())
         return _shown(session, {**NO_STORE, "Set-Cookie": set_cookie(name, tls=_is_tls(call))})
 
     @routes.on("DELETE", "Sign out of the console.", answers=NO_CONTENT)

@@ -11,7 +11,6 @@ from typing import Any
 from penstock.core.schema_ids import record_names
 from penstock.gateway.registry.schema import Source, StoredSchema
 from penstock.gateway.registry.service import Registry
-from penstock.gateway.registry.subjects import DEFAULT_CONTEXT
 from penstock.gateway.rest.shapes import id_number
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.web.problem import Problem
@@ -38,31 +37,33 @@ class ProduceSchemas:
         if kind is not None and kind not in SCHEMA_TYPES:
             return None
         if "schema_id" in named:
-            schema = self._with_id(topic, part, named)
+            schema = await self._with_id(topic, part, named)
         elif "schema_version" in named:
-            schema = self._with_version(
-                self._subject(topic, part, named, None), id_number(named["schema_version"]) or 0
-            )
+            subject = self._subject(topic, part, named, None)
+            await self._codec.check_read(subject)
+            schema = self._with_version(subject, id_number(named["schema_version"]) or 0)
         elif "schema" in named:
             source = Source(SCHEMA_TYPES[str(kind)], named["schema"])
             schema = await self._codec.schema(
                 self._subject(topic, part, named, source), source.schema_type, source.text, None
             )
         else:
-            versions = self._registry.state.live_versions(self._subject(topic, part, named, None))
+            subject = self._subject(topic, part, named, None)
+            await self._codec.check_read(subject)
+            versions = self._registry.state.live_versions(subject)
             # Without a type and a schema the data is base64, as with the type BINARY.
             if not versions and kind is None and not named:
                 return None
             if not versions:
-                raise _missing(f"subject {self._subject(topic, part, named, None)} has no schema")
+                raise _missing(f"subject {subject} has no schema")
             schema = versions[-1]
         if kind is not None and schema.schema_type != SCHEMA_TYPES[kind]:
             raise _ambiguous(f"$.{part}.type is {kind}, but its schema has the type {FORMATS[schema.schema_type]}")
         return schema
 
-    def _with_id(self, topic: str, part: str, named: dict[str, Any]) -> StoredSchema:
+    async def _with_id(self, topic: str, part: str, named: dict[str, Any]) -> StoredSchema:
         wanted = id_number(named["schema_id"]) or 0
-        holders = self._registry.state.with_id(DEFAULT_CONTEXT, wanted)
+        holders = await self._codec.with_id(wanted)
         if not holders:
             raise _missing(f"no schema with id {wanted}")
         subject = self._subject(

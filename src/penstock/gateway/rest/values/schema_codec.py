@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.registry.api.access import first_readable
 from penstock.gateway.registry.decisions import register
 from penstock.gateway.registry.lookup import stored_text
 from penstock.gateway.registry.rights import ALL_RIGHTS, Right, SubjectRights
@@ -38,6 +39,9 @@ CHUNK_BYTES_MAX = 1024 * 1024
 SINGLE_DEADLINE_S = 1.0
 FAILURES_MAX = 3
 PATIENCE_S = 6.0
+# How long a right to read counts, and for how many subjects and ids.
+READABLE_S = 1.0
+READABLE_MAX = 1_000
 
 TYPE_OF_FORMAT = {"avro": AVRO, "jsonschema": JSON, "protobuf": PROTOBUF}
 
@@ -52,20 +56,45 @@ class SchemaCodec:
     def __init__(
         self, registry: Registry, workers: WorkerPool, budgets: Budgets, rights: SubjectRights = ALL_RIGHTS
     ) -> None:
-        """`rights` are the caller's, whose schemas are registered."""
+        """`rights` are the caller's, who registers schemas and learns from errors what is in those that it names."""
         self._registry = registry
         self._workers = workers
         self._budgets = budgets
         self._rights = rights
+        # Subjects and ids that the caller may read, and until when that counts: requests have many records.
+        self._readable: dict[str | int, float] = {}
+
+    async def check_read(self, subject: str) -> None:
+        """403 if the caller may not read a subject: what does not match a schema reveals what is in it."""
+        if not self._is_readable(subject):
+            await self._rights.check(subject, Right.READ)
+            self._note_readable(subject)
+
+    async def with_id(self, schema_id: int) -> list[StoredSchema]:
+        """The versions that share an id; empty if there are none. 403 if the caller may read none of them."""
+        found = self._registry.state.with_id(DEFAULT_CONTEXT, schema_id)
+        if found and not self._is_readable(schema_id):
+            await first_readable(self._rights, found)
+            self._note_readable(schema_id)
+        return found
+
+    def _is_readable(self, named: str | int) -> bool:
+        return self._readable.get(named, 0.0) > time.monotonic()
+
+    def _note_readable(self, named: str | int) -> None:
+        if len(self._readable) >= READABLE_MAX:
+            self._readable.clear()
+        self._readable[named] = time.monotonic() + READABLE_S
 
     async def schema(self, subject: str, schema_type: str, text: str | None, schema_id: int | None) -> StoredSchema:
         """The schema to encode with: by id, or a text, which is registered under the subject."""
         if schema_id is not None:
-            found = self._registry.state.with_id(DEFAULT_CONTEXT, schema_id)
+            found = await self.with_id(schema_id)
             if not found or found[0].schema_type != schema_type:
                 raise Problem(42205, f"no {schema_type} schema with id {schema_id}", "register it, or send its text")
             return found[0]
         if text is None:
+            await self.check_read(subject)
             latest = self._registry.state.live_versions(subject)
             if not latest:
                 raise Problem(
