@@ -105,6 +105,12 @@ class ClusterWorld:
         self.register(broker_id, previous_broker_epoch=existing.epoch if existing and clean else -1)
         assert self.heartbeat(broker_id).is_fenced is False
 
+    def restart_with(self, broker_id: int, *log_dirs: bytes) -> None:
+        """A new process of the broker registers after an unclean stop, and stays fenced."""
+        self.incarnations[broker_id] += 1
+        self.heartbeats.forget(broker_id)
+        self.register(broker_id, log_dirs=log_dirs)
+
     def fence(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
             self.apply(brokers.fence(self.image, broker_id, self.defaults))

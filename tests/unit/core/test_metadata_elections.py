@@ -292,6 +292,30 @@ def test_a_replica_that_did_not_move_into_a_directory_that_failed_stays_eligible
     assert world.show("u") == "leader=1@3 isr=1 elr=2", "and leads at once"
 
 
+def test_a_replica_that_begins_anew_is_not_elected_as_the_last_leader() -> None:
+    """What it had is gone, and with it the reason to elect it before all others."""
+    world = ClusterWorld(2)
+    world.create("t", (1, 2))
+    world.fence(2)
+    world.alter_isr([1])
+    world.restart_with(1, world.directory(1, 1))
+    assert world.show() == "leader=-1@1 isr=- last=1"
+    world.assign(1, world.directory(1, 1))
+    world.unfence(1)
+    world.unfence(2)
+    assert world.show() == "leader=-1@1 isr=-"
+    assert world.elect(ElectionType.UNCLEAN) is ErrorCode.NONE, "an operator can decide on that"
+
+
+def test_a_leader_whose_directory_is_gone_begins_anew_as_a_follower() -> None:
+    """The same incarnation registered again, without that directory."""
+    world = ClusterWorld(2)
+    world.create("t", (1, 2))
+    world.register(1, log_dirs=[world.directory(1, 1)])
+    world.assign(1, world.directory(1, 1))
+    assert world.show() == "leader=2@1 isr=2"
+
+
 def test_a_replica_that_cannot_be_opened_leads_no_more_and_is_shown_as_offline() -> None:
     """Its log is damaged, in a directory that works."""
     world = ClusterWorld(2)

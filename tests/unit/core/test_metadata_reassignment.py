@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from metadata_world import ClusterWorld
 
+from penstock.core.metadata.configs import change_configs
+from penstock.core.metadata.image import ResourceType
 from penstock.core.metadata.reassignment import alter_reassignments, list_reassignments
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.alter_partition_reassignments import ReassignablePartition, ReassignableTopic
@@ -61,6 +63,24 @@ def test_cancelling_is_refused_when_only_added_replicas_have_the_records() -> No
     before = world.state()
     assert world.reassign(None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert world.state() == before
+
+
+def test_cancelling_is_refused_when_only_an_added_replica_was_the_last_leader() -> None:
+    world = ClusterWorld(4)
+    world.create("t", (1, 2))
+    world.reassign((3, 4))
+    world.alter_isr([1, 2, 3])
+    world.fence(1, 2)
+    world.alter_isr([3])
+    world.restart_with(3, world.directory(3))
+    assert world.show().startswith("leader=-1@2 isr=- last=3 ")
+    assert world.reassign(None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    world.apply(change_configs(world.image, ResourceType.TOPIC, "t", {"unclean.leader.election.enable": "true"}))
+    assert world.reassign(None) is ErrorCode.NONE
+    world.reassign((3, 4))
+    world.unfence(3)
+    assert world.state().last_known_leader_replicas == (), "its records were deleted"
+    assert 3 not in world.state().in_sync_replicas
 
 
 def test_cancelling_goes_back_to_a_single_replica_once_that_one_has_confirmed() -> None:

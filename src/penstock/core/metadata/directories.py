@@ -76,7 +76,7 @@ def _assign(
     change = PartitionChange(image, state, can_lead, rules)
     change.set_directory(broker_id, directory)
     if begins_anew:
-        change.unclean_shutdown = broker_id
+        change.emptied = broker_id
         change.disproves_progress = state.directory(broker_id) == LOST_DIRECTORY
     if not broker.has_online_directory(directory):
         change.in_sync_replicas = tuple(replica for replica in state.in_sync_replicas if replica != broker_id)

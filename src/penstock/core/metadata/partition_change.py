@@ -14,7 +14,8 @@ replicas, a directory) and `build` works out what follows:
    could not be elected, and below the minimum it would stay eligible for as long as it is not in sync.
 3. A leader is elected from the ISR; from the ELR when the ISR is empty. When both are empty the last leader is elected
    again as soon as it returns, because no other replica can have more; any replica only where the topic allows unclean
-   elections. Both count as unclean: the leader is marked as recovering.
+   elections. Both count as unclean: the leader is marked as recovering. A replica that begins anew (`emptied`), or that
+   is removed, is no longer the last leader: what made it worth electing is gone.
 4. A leader that loses replicas gets a new epoch, so that fetches of the removed ones are rejected. So does the leader
    of a replica that begins anew while its broker runs: in the new epoch the leader knows nothing of its progress.
 """
@@ -59,6 +60,7 @@ class PartitionChange:
         "disproves_progress",
         "election",
         "eligible_leader_replicas",
+        "emptied",
         "in_sync_replicas",
         "leader_recovery_state",
         "removing_replicas",
@@ -79,7 +81,10 @@ class PartitionChange:
         self.adding_replicas: Replicas = state.adding_replicas
         self.removing_replicas: Replicas = state.removing_replicas
         self.leader_recovery_state = state.leader_recovery_state
+        # A broker that may have lost records.
         self.unclean_shutdown = NO_LEADER
+        # A broker whose replica begins without any.
+        self.emptied = NO_LEADER
         # Whether the leader itself requests this change, and so knows the state that it changes.
         self.by_leader = False
         # Whether what the leader knows of a replica is no longer true: it begins anew within one incarnation.
@@ -95,6 +100,8 @@ class PartitionChange:
     def build(self, topic_id: Uuid, partition: int) -> PartitionChangeRecord | None:
         """The record of everything that changes."""
         old = self._state
+        if self.emptied != NO_LEADER:
+            self.in_sync_replicas = tuple(one for one in self.in_sync_replicas if one != self.emptied)
         self._complete_reassignment()
         self._remember_eligible()
         leader, unclean = self._elect()
@@ -167,7 +174,7 @@ class PartitionChange:
             replica
             for replica in candidates
             if replica not in self.in_sync_replicas
-            and replica != self.unclean_shutdown
+            and replica not in (self.unclean_shutdown, self.emptied)
             and replica in self.replicas
             and not (self.by_leader and self._state.directory(replica) == LOST_DIRECTORY)
         )
@@ -186,7 +193,7 @@ class PartitionChange:
             return next((replica for replica in able if replica not in self.avoid), able[0]), False
         if self._eligible_enabled and not electable and len(old.last_known_leader_replicas) == 1:
             (last,) = old.last_known_leader_replicas
-            if last in self.replicas and can_lead(old, last):
+            if self._may_be_last(last) and can_lead(old, last):
                 return last, True
         if self.election is Election.UNCLEAN:
             for replica in self.replicas:
@@ -202,13 +209,18 @@ class PartitionChange:
         directories = (self._directories.get(replica, old.directory(replica)) for replica in old.replicas)
         return old._replace(directories=tuple(directories))
 
+    def _may_be_last(self, replica: int) -> bool:
+        """Whether a replica still has what it had as the last leader."""
+        return replica in self.replicas and replica != self.emptied
+
     def _last_known_change(self, in_sync: Replicas, leader: int) -> Replicas | None:
-        known = self._state.last_known_leader_replicas
-        if not self._eligible_enabled:
-            return () if known else None
-        if not in_sync and self._state.in_sync_replicas and known != (self._state.leader,):
-            return (self._state.leader,) if self._state.leader != NO_LEADER else None
-        return () if leader != NO_LEADER and known else None
+        old = self._state
+        last = old.last_known_leader_replicas
+        if not self._eligible_enabled or leader != NO_LEADER:
+            last = ()
+        elif not in_sync and old.in_sync_replicas and old.leader != NO_LEADER:
+            last = (old.leader,)
+        return _changed(tuple(filter(self._may_be_last, last)), old.last_known_leader_replicas)
 
     def _target_directories(self) -> Sequence[Uuid]:
         old = self._state

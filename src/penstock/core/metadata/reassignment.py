@@ -113,7 +113,7 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
         change.removing_replicas = tuple(sorted(set(state.replicas) - set(change.replicas)))
         change.replicas += change.removing_replicas
         return
-    safe = state.in_sync_replicas or state.eligible_leader_replicas
+    safe = state.in_sync_replicas or state.eligible_leader_replicas or state.last_known_leader_replicas
     if safe and set(safe) <= set(state.adding_replicas):
         # Only added replicas have every record, so removing them would lose records.
         if not rules.unclean_leader_election:
