@@ -210,7 +210,6 @@ class Model:
         assert in_sync | eligible <= set(new.replicas)
         assert not in_sync & eligible
         assert len(new.directories) == len(new.replicas)
-        assert not set(new.adding_replicas) & set(new.removing_replicas)
         assert set(new.adding_replicas) | set(new.removing_replicas) <= set(new.replicas)
         assert (new.partition_epoch > old.partition_epoch) == (new != old)
         assert new.leader_epoch > old.leader_epoch or new.leader == old.leader

@@ -90,7 +90,7 @@ def test_cancelling_goes_back_to_a_single_replica_once_that_one_has_confirmed() 
     world.alter_isr([1, 2])
     assert world.reassign(None) is ErrorCode.NONE
     # What was acknowledged with the second replica may not be on the disk of the first yet.
-    assert world.show() == "leader=1@0 isr=1,2 replicas=1,2,3 adding=- removing=2,3"
+    assert world.show() == "leader=1@0 isr=1,2 replicas=1,2,3 adding=2,3 removing=2,3"
     assert world.alter_isr([1]).error_code == ErrorCode.NONE
     assert (world.state().replicas, world.show()) == ((1,), "leader=1@1 isr=1")
 
@@ -104,7 +104,7 @@ def test_cancelling_leaves_no_single_replica_that_may_not_have_synced_its_log() 
     assert world.show().startswith("leader=1@0 isr=1,3 ")
     assert world.reassign(None) is ErrorCode.NONE
     # What 1 and 3 acknowledged since may only be in their memory: without 3, that of 1 would have to do.
-    assert world.show() == "leader=1@0 isr=1,3 replicas=1,2,3,4 adding=- removing=3,4"
+    assert world.show() == "leader=1@0 isr=1,3 replicas=1,2,3,4 adding=3,4 removing=3,4"
     world.unfence(2)
     world.alter_isr([1, 2, 3])
     assert (world.state().replicas, world.show()) == ((1, 2), "leader=1@1 isr=1,2")
@@ -161,12 +161,47 @@ def test_cancelling_before_another_replica_was_in_sync_goes_back_at_once() -> No
     assert (world.state().replicas, world.show()) == ((1,), "leader=1@1 isr=1")
 
 
+def test_cancelling_twice_is_cancelling_once() -> None:
+    world = ClusterWorld(3)
+    world.create("t", (1,))
+    world.reassign((1, 2, 3))
+    world.alter_isr([1, 2])
+    world.reassign(None)
+    before = world.state()
+    assert world.reassign(None) is ErrorCode.NONE
+    assert world.state() == before
+    world.alter_isr([1])
+    assert (world.state().replicas, world.show()) == ((1,), "leader=1@1 isr=1")
+
+
+def test_a_new_target_after_a_cancellation_can_be_cancelled_too() -> None:
+    world = ClusterWorld(4)
+    world.create("t", (1,))
+    world.reassign((1, 2, 3))
+    world.alter_isr([1, 2])
+    world.reassign(None)
+    world.reassign((1, 4))
+    assert world.show() == "leader=1@0 isr=1,2 replicas=1,4,2,3 adding=2,3,4 removing=2,3"
+    world.reassign(None)
+    world.alter_isr([1])
+    assert (world.state().replicas, world.show()) == ((1,), "leader=1@1 isr=1")
+
+
+def test_cancelling_after_a_changed_target_goes_back_to_the_first_replicas() -> None:
+    world = ClusterWorld(5)
+    world.create("t", (1, 2, 3))
+    world.reassign((1, 2, 4))
+    world.reassign((1, 2, 5))
+    assert world.reassign(None) is ErrorCode.NONE
+    assert set(world.state().replicas) == {1, 2, 3}
+
+
 def test_a_reassignment_can_change_its_target() -> None:
     world = ClusterWorld(5)
     world.create("t", (1, 2, 3))
     world.reassign((1, 2, 4))
     world.reassign((1, 2, 5))
-    assert world.show() == "leader=1@0 isr=1,2,3 replicas=1,2,5,3,4 adding=5 removing=3,4"
+    assert world.show() == "leader=1@0 isr=1,2,3 replicas=1,2,5,3,4 adding=4,5 removing=3,4"
     world.alter_isr([1, 2, 3, 5])
     assert (world.state().replicas, world.show()) == ((1, 2, 5), "leader=1@1 isr=1,2,5")
 

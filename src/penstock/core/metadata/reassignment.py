@@ -5,6 +5,10 @@ by itself once every replica of the target is in sync. Cancelling it removes the
 leave a single replica in sync, or eligible where none is in sync, although an added one has everything too, what both
 acknowledged may be on no disk yet: then the added ones are removed like any others, once the earlier ones are in sync,
 or the only one has confirmed that it holds everything.
+
+A replica that was added and is on its way out again is in both lists, whether its reassignment was cancelled or got
+another target. The replicas before the reassignment are those that are not in `adding_replicas`, so that a request that
+comes twice, or after that one, starts from the same ones.
 """
 
 from __future__ import annotations
@@ -82,10 +86,15 @@ def _reassign(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 f"{name}-{row.partition_index} has {len(original_replicas(state))} replicas, the target {len(target)}",
             )
-        change.removing_replicas = tuple(sorted(set(state.replicas) - set(target)))
-        change.adding_replicas = tuple(sorted(set(target) - set(original_replicas(state))))
-        change.replicas = target + change.removing_replicas
+        _head_for(change, state, target)
     return change.build(topic.topic_id, row.partition_index)
+
+
+def _head_for(change: PartitionChange, state: PartitionState, target: tuple[int, ...]) -> None:
+    """Add the replicas of a target that are missing, and remove the others once those are in sync."""
+    change.removing_replicas = tuple(sorted(set(state.replicas) - set(target)))
+    change.replicas = target + change.removing_replicas
+    change.adding_replicas = tuple(sorted(set(change.replicas) - set(original_replicas(state))))
 
 
 def original_replicas(state: PartitionState) -> tuple[int, ...]:
@@ -110,8 +119,7 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
         left = tuple(one for one in state.eligible_leader_replicas if one not in state.adding_replicas)
     if len(left) == 1 and (is_relied_on or len(change.replicas) == 1):
         change.in_sync_replicas = state.in_sync_replicas
-        change.removing_replicas = tuple(sorted(set(state.replicas) - set(change.replicas)))
-        change.replicas += change.removing_replicas
+        _head_for(change, state, change.replicas)
         return
     safe = state.in_sync_replicas or state.eligible_leader_replicas or state.last_known_leader_replicas
     if safe and set(safe) <= set(state.adding_replicas):
