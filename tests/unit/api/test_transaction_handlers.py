@@ -51,7 +51,7 @@ STALE = ProducerIdentity(100, 0)
 
 
 def services(shell: TransactionShell, **others: Any) -> Any:
-    return SimpleNamespace(image=shell.image, transactions=shell.transactions, access=OPEN, **others)
+    return SimpleNamespace(image=shell.image, transactions=shell.transactions, access=OPEN, env=shell.env, **others)
 
 
 def errors_of(response: AddPartitionsToTxnResponse, version: int) -> list[tuple[str, int, ErrorCode]]:

@@ -24,9 +24,11 @@ from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest, L
         5: "types of groups in the response, and a filter by type (KIP-848)",
     },
 )
-def list_groups(services: BrokerServices, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+async def list_groups(
+    services: BrokerServices, request: ListGroupsRequest, context: RequestContext
+) -> ListGroupsResponse:
     try:
-        found: list[ListedGroup] = services.groups.read_all(lambda shard: shard.list_groups())
+        found: list[ListedGroup] = await services.groups.read_all(lambda shard: shard.list_groups())
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
     if not services.access.allows_on_cluster(context.client, Operation.DESCRIBE, quiet=True):

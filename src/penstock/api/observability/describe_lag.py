@@ -30,7 +30,8 @@ async def describe_lag(
     try:
         names = request.groups
         if names is None:
-            everybody = (group.group_id for group in services.groups.read_all(lambda shard: shard.list_groups()))
+            listed = await services.groups.read_all(lambda shard: shard.list_groups())
+            everybody = (group.group_id for group in listed)
             names = services.access.allowed(context.client, Operation.DESCRIBE, ResourceType.GROUP, everybody)
     except ApiError as error:
         return DescribeLagResponse(error_code=error.code)

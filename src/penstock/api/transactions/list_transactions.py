@@ -21,7 +21,7 @@ from penstock.wire.messages.list_transactions import ListTransactionsRequest, Li
         2: "a filter by a pattern of transactional ids (KIP-1152)",
     },
 )
-def list_transactions(
+async def list_transactions(
     services: BrokerServices, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
     unknown = [title for title in request.state_filters if title not in BY_TITLE]
@@ -35,7 +35,8 @@ def list_transactions(
             request.duration_filter,
             compile_pattern(pattern) if pattern else None,
         )
-        rows = services.transactions.read_all(lambda shard, now_ms: shard.listing(wanted, now_ms))
+        now_ms = services.env.now_ms()
+        rows = await services.transactions.read_all(lambda shard: shard.listing(wanted, now_ms))
     except ApiError as error:
         return ListTransactionsResponse(error_code=error.code)
     names = (row.transactional_id for row in rows)

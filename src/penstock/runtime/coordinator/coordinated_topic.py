@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from penstock.core.contract import Effects, Token
@@ -73,24 +73,24 @@ class CoordinatedTopic(Generic[ShardT]):
         try:
             result = query(host.shard)
         except ApiError as error:
+            # What is not found may have been deleted by a record that could still be lost.
+            await _until_settled(host)
             if error.code in FINAL:
                 await host.confirm()
             raise
-        settled = host.settled()
-        if settled is not None:
-            try:
-                await settled
-            except ApiError as error:
-                raise as_coordinator_error(error) from error
+        await _until_settled(host)
         if is_final(result):
             await host.confirm()
         return result
 
-    def shards(self) -> list[ShardT]:
-        """Every shard here; raises while one is being loaded."""
+    async def read_all(self, query: Callable[[ShardT], Sequence[T]]) -> list[T]:
+        """Look something up in every shard here, as `read` does in one; raises while one is being loaded."""
         if self.coordinator.is_loading:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._plural} are being loaded")
-        return [host.shard for host in self.coordinator.hosts()]
+        found = [(host, query(host.shard)) for host in self.coordinator.hosts()]
+        for host, _ in found:
+            await _until_settled(host)
+        return [row for _, rows in found for row in rows]
 
     def close(self) -> None:
         """Stop coordinating: waiting requests fail with NOT_COORDINATOR, and continue on the next coordinator."""
@@ -106,3 +106,14 @@ class CoordinatedTopic(Generic[ShardT]):
                     await asyncio.sleep(0)
                     if not host.is_loaded:
                         break
+
+
+async def _until_settled(host: ShardHost[Any]) -> None:
+    """Wait until all decisions so far are committed; raises an error for the coordinator's client if they may not be."""
+    settled = host.settled()
+    if settled is None:
+        return
+    try:
+        await settled
+    except ApiError as error:
+        raise as_coordinator_error(error) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.config.node import NodeSettings
 from penstock.core.contract import ProducerIdentity
@@ -26,7 +26,6 @@ from penstock.wire.messages.metadata_records import PartitionRecord, RemoveTopic
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
-T = TypeVar("T")
 Question = Callable[[GroupShard, Token, int], Effects]
 
 
@@ -107,10 +106,6 @@ class Groups(CoordinatedTopic[GroupShard]):
     def end_transaction(self, index: int, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
         """End a transaction in one partition of the offsets topic; completes when that is committed."""
         return self.coordinator.host(index).end_transaction(producer, marker)
-
-    def read_all(self, query: Callable[[GroupShard], Sequence[T]]) -> list[T]:
-        """Query every shard here; raises while one is being loaded."""
-        return [row for shard in self.shards() for row in query(shard)]
 
     def follow(self, records: Sequence[Any]) -> None:
         """Tell the shards which topics were created, changed or deleted."""

@@ -268,10 +268,14 @@ class ShardHost(Generic[ShardT]):
             return
         if self._records:
             self._replies += replies
-        elif self._committing is not None and not self._committing.done():
-            self._committing.add_done_callback(lambda done: self._committed(done, replies))
-        else:
+            return
+        if self._committing is not None and self._committing.done() and not _has_succeeded(self._committing):
+            # No reply waited for it. Its records are in the log, and may still be lost.
+            self._committing = self.settled()
+        if self._committing is None or _has_succeeded(self._committing):
             _send(replies)
+        else:
+            self._committing.add_done_callback(lambda done: self._committed(done, replies))
 
     @property
     def partition(self) -> Partition:
@@ -279,12 +283,19 @@ class ShardHost(Generic[ShardT]):
         return self._partition
 
     def settled(self) -> asyncio.Future[None] | None:
-        """A future that completes when all decisions so far are committed; None when they are."""
+        """A future that completes when all decisions so far are committed; None when they are.
+
+        It fails at once while too few replicas are in sync: clients that may try again should not wait for those.
+        """
         self.flush()
-        if self._is_left:
+        try:
             # What the shard has decided may not be in the log, nor ever get there.
+            self._check_here()
+            if self._partition.high_watermark < self._partition.log.end_offset:
+                self._partition.check_enough_replicas()
+        except ApiError as error:
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            fail_quietly(failed, _left())
+            fail_quietly(failed, error)
             return failed
         committed = self._partition.committed(self._partition.log.end_offset)
         return None if committed.done() and committed.exception() is None else committed
@@ -422,6 +433,10 @@ class ShardHost(Generic[ShardT]):
             return
         logger.error("%s: cannot write, reloading it: %s", self._partition.name, error)
         self._on_failure()
+
+
+def _has_succeeded(future: asyncio.Future[None]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
 
 
 def _left() -> ApiError:

@@ -9,8 +9,7 @@ loading: a record of the former leader that no other replica has yet decides not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection
 
 from penstock.config.node import NodeSettings
 from penstock.core.contract import Caller, ProducerIdentity, Token
@@ -39,8 +38,6 @@ TRANSACTION_VERSION = "transaction.version"
 SETTLE_PAUSE_S = 0.2
 # Requests that wait for a transaction's end check this often, whether or not markers are reported.
 LOOK_AGAIN_MS = 20
-
-T = TypeVar("T")
 
 
 class Transactions(CoordinatedTopic[TransactionShard]):
@@ -139,11 +136,6 @@ class Transactions(CoordinatedTopic[TransactionShard]):
             return NO_PRODUCER_ID
         # It may no longer be needed when it arrives; there are plenty of ids.
         return await self._take_producer_id()
-
-    def read_all(self, query: Callable[[TransactionShard, int], Sequence[T]]) -> list[T]:
-        """Query every shard here; raises while one is being loaded."""
-        now_ms = self._env.now_ms()
-        return [row for shard in self.shards() for row in query(shard, now_ms)]
 
     def _make_shard(self) -> TransactionShard:
         def marker_token() -> Token:

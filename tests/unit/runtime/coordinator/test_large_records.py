@@ -81,7 +81,7 @@ def test_a_member_with_a_large_rack_id_is_refused_alone(tmp_path: Path) -> None:
         assert (await refused).error_code == ErrorCode.INVALID_REQUEST
         assert {(await one).topics[0].partitions[0].error_code for one in (before, after)} == {0}
         assert committed(groups) == 2
-        assert "readers" not in {row.group_id for row in groups.read_all(lambda shard: shard.list_groups())}
+        assert "readers" not in {row.group_id for row in await groups.read_all(lambda shard: shard.list_groups())}
 
     play_groups(tmp_path, story)
 
@@ -123,7 +123,9 @@ def test_members_whose_assignment_is_too_large_still_have_sessions(tmp_path: Pat
             await ask(groups, "sync_group", sync)
         assert key in host.timers._deadlines
         host.timers._fire(key)
-        (group,) = [row for row in groups.read_all(lambda shard: shard.list_groups()) if row.group_id == "readers"]
+        (group,) = [
+            row for row in await groups.read_all(lambda shard: shard.list_groups()) if row.group_id == "readers"
+        ]
         assert group.group_state == "Empty"
 
     play_groups(tmp_path, story)

@@ -208,7 +208,7 @@ def test_a_restart_finds_everything_again(tmp_path: Path) -> None:
         shell.transactions = shell._new_transactions()
         await shell.until(shell.is_loaded)
         assert shell.state() == "Ongoing"
-        rows = shell.transactions.read_all(lambda shard, now_ms: shard.listing(TransactionFilter(), now_ms))
+        rows = await shell.transactions.read_all(lambda shard: shard.listing(TransactionFilter(), 0))
         assert [(row.transactional_id, row.producer_id) for row in rows] == [(ID, producer.producer_id)]
 
     play(tmp_path, story)
@@ -233,7 +233,7 @@ def test_nothing_is_listed_while_something_is_loaded(tmp_path: Path) -> None:
         shell.transactions.close()
         shell.transactions = shell._new_transactions()
         with pytest.raises(ApiError) as raised:
-            shell.transactions.read_all(lambda _shard, _now_ms: [1])
+            await shell.transactions.read_all(lambda _: [1])
         assert raised.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await shell.until(shell.is_loaded)
         row = await shell.transactions.read(ID, lambda shard: shard.describe(ID))
