@@ -13,15 +13,16 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from penstock.app import App, Message
-from penstock.app.processing import kafka, outbox, subscription_runner
+from penstock.app.processing import kafka, outbox, progress, subscription_runner
 from penstock.app.processing.kafka import KafkaSink, Membership
 from penstock.app.processing.key_queue import Partition
 from penstock.app.processing.outbox import COMMIT_TRIES, Outbox
+from penstock.app.processing.progress import decode_ranges
 from penstock.app.processing.subscription_runner import SubscriptionRunner
 from penstock.app.processing.transport import Clock, Position
 from penstock.app.subscription import Subscription
 from penstock.client.application.connection import Connection
-from penstock.client.application.errors import TransactionAborted
+from penstock.client.application.errors import PenstockError, TransactionAborted
 from penstock.testing.memory import MemoryBroker, MemorySource
 from support.processes import eventually
 
@@ -176,3 +177,140 @@ def test_offsets_of_revoked_partitions_are_not_committed(monkeypatch: pytest.Mon
 
     asyncio.run(work())
     assert source.committed == [{ORDERS: (1, "")}]
+
+
+class SharingSource(MemorySource):
+    """A source of two partitions; the test revokes the first when it wants to, and can make commits fail."""
+
+    def __init__(self, broker: MemoryBroker, subscription: Subscription) -> None:
+        super().__init__(broker, subscription)
+        self.must_leave = threading.Event()
+        self.fails = False
+        self.committed: list[tuple[list[Any], Mapping[Partition, Position]]] = []
+        self._revoked: Callable[[list[Partition]], None]
+
+    def open(self, assigned: Any, revoked: Callable[[list[Partition]], None]) -> None:
+        self._revoked = revoked
+        super().open(assigned, revoked)
+
+    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+        if self.must_leave.is_set():
+            self.must_leave.clear()
+            self._revoked([ORDERS])
+        return super().read(max_records, timeout_s)
+
+    def commit(self, messages: Sequence[Message], positions: Mapping[Partition, Position]) -> None:
+        if self.fails:
+            self.fails = False
+            raise TransactionAborted("the broker is away")
+        self.committed.append(([message.value for message in messages], positions))
+
+
+def runner_of(app: App, broker: MemoryBroker) -> tuple[SubscriptionRunner, SharingSource]:
+    subscription = app.subscriptions[0]
+    source = SharingSource(broker, subscription)
+    caller = app.make_handler_caller(subscription, None)
+    return SubscriptionRunner(subscription, caller, source, source, Clock(), app.counters[subscription.name]), source
+
+
+def append_to_both(broker: MemoryBroker) -> None:
+    # Without keys, records take turns.
+    broker.append(Message("orders", None, "zero"))
+    broker.append(Message("orders", None, "one"))
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_no_offset_is_committed_after_a_commit_that_failed_in_a_revocation(guarantee: Any) -> None:
+    """The failed commit had taken the messages of all partitions: those that stay must not be committed without."""
+    app, broker = App("shop"), MemoryBroker(lambda: 0, 2)
+
+    # The first commit is that of the revocation.
+    @app.subscribe("orders", publish="shipments", guarantee=guarantee, commit_interval_s=0.01)
+    def ship(value: str) -> str:
+        return value
+
+    async def work() -> SharingSource:
+        running, source = runner_of(app, broker)
+        async with running._commit_lock:
+            append_to_both(broker)
+            task = asyncio.create_task(running.run())
+            await asyncio.to_thread(eventually, lambda: app.counters["ship"].processed == 2, 30)
+            source.fails = True
+            source.must_leave.set()
+            await asyncio.to_thread(eventually, lambda: bool(running._revoking), 30)
+        with pytest.raises(TransactionAborted):
+            await asyncio.wait_for(task, 30)
+        return source
+
+    source = asyncio.run(work())
+    assert source.committed == []
+    assert broker.commits["shop"] == {}
+
+
+def test_a_batch_of_which_a_partition_was_revoked_is_processed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its messages belong to the records of both partitions, which two members own by now."""
+    monkeypatch.setattr(subscription_runner, "DRAIN_S", 0.1)
+    app, broker = App("shop"), MemoryBroker(lambda: 0, 2)
+    is_running, may_end = threading.Event(), threading.Event()
+
+    @app.subscribe("orders", publish="totals", guarantee="exactly-once", commit_interval_s=0.01)
+    def total(values: list[str]) -> str:
+        is_running.set()
+        may_end.wait(30)
+        return ",".join(values)
+
+    async def work() -> SharingSource:
+        append_to_both(broker)
+        running, source = runner_of(app, broker)
+        task = asyncio.create_task(running.run())
+        await asyncio.to_thread(is_running.wait, 30)
+        source.must_leave.set()
+        await asyncio.to_thread(eventually, lambda: ORDERS not in running._progress, 30)
+        may_end.set()
+        with pytest.raises(PenstockError, match="revoked while it was processed"):
+            await asyncio.wait_for(task, 30)
+        return source
+
+    # The commit of the revocation says where the two partitions start.
+    for messages, positions in asyncio.run(work()).committed:
+        assert not messages
+        assert {offset for offset, _ in positions.values()} == {0}
+
+
+def test_exactly_once_commits_nothing_that_its_metadata_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that are done behind one that waits would be processed again, and their messages stored twice."""
+    monkeypatch.setattr(progress, "METADATA_CHARACTERS_MAX", 60)
+    monkeypatch.setattr(progress, "METADATA_CHARACTERS_FULL", 50)
+    monkeypatch.setattr(progress, "RANGES_ALWAYS_FIT", 5)
+    app, broker = App("shop"), MemoryBroker(lambda: 0, 1)
+    may_succeed = threading.Event()
+    count = 60
+
+    @app.subscribe(
+        "orders", publish="shipments", guarantee="exactly-once", retries=10**6, delay_s=0.01, backoff="fixed"
+    )
+    def ship(value: str) -> str:
+        if value == "stuck" and not may_succeed.is_set():
+            raise ValueError(value)
+        return value
+
+    async def work() -> list[tuple[list[Any], Mapping[Partition, Position]]]:
+        for number in range(count):
+            is_stuck = number % 2 == 0
+            broker.append(Message("orders", "a" if is_stuck else f"key-{number}", "stuck" if is_stuck else f"{number}"))
+        running, source = runner_of(app, broker)
+        task = asyncio.create_task(running.run())
+        await asyncio.to_thread(eventually, lambda: app.counters["ship"].processed == count // 2, 30)
+        # Another turn of the committer.
+        await asyncio.to_thread(eventually, lambda: app.counters["ship"].failed > 20, 30)
+        early = list(source.committed)
+        may_succeed.set()
+        await asyncio.to_thread(eventually, lambda: sum(len(each) for each, _ in source.committed) == count, 30)
+        running.stop()
+        await asyncio.wait_for(task, 30)
+        assert source.committed[-1][1] == {ORDERS: (count, "")}
+        return early
+
+    for messages, positions in asyncio.run(work()):
+        finished = decode_ranges(*positions[ORDERS])
+        assert all(any(first <= int(each) <= last for first, last in finished) for each in messages)

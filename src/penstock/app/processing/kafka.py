@@ -146,6 +146,9 @@ class KafkaSource:
             return
         self._partitions |= {(each.topic, each.partition) for each in partitions}
         committed = consumer.committed(partitions, timeout=REQUEST_TIMEOUT_S) if partitions else []
+        for each in committed:
+            if each.error is not None:
+                raise explained(each.error, f"the commit of {each.topic}-{each.partition} cannot be read")
         self._assigned({(each.topic, each.partition): decode_ranges(each.offset, each.metadata) for each in committed})
 
     def _on_revoke(self, _: RawConsumer, topic_partitions: list[TopicPartition]) -> None:

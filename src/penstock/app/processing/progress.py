@@ -73,6 +73,14 @@ class PartitionProgress:
         """Whether what is done out of order no longer fits into a commit."""
         return len(self._done) > RANGES_ALWAYS_FIT and len(self.position()[1]) >= METADATA_CHARACTERS_FULL
 
+    @property
+    def fits(self) -> bool:
+        """Whether a commit has room for all records that are done."""
+        if len(self._done) <= RANGES_ALWAYS_FIT:
+            return True
+        ranges = tuple(self._ranges())
+        return len(decode_ranges(self._pending[0], encode_ranges(self._pending[0], ranges))) == len(ranges)
+
     def position(self) -> tuple[int, str]:
         """The offset to commit and its metadata; only after a record was read."""
         assert self._next is not None

@@ -24,6 +24,7 @@ from penstock.app.processing.key_queue import Job, KeyQueue, Partition
 from penstock.app.processing.progress import PartitionProgress, Ranges
 from penstock.app.processing.transport import Clock, Position, RecordRefused, Sink, Source
 from penstock.app.subscription import Subscription
+from penstock.client.application.errors import PenstockError
 from penstock.client.application.records import Record
 
 CHUNK_RECORDS = 200
@@ -63,7 +64,9 @@ class SubscriptionRunner:
         self._events = [asyncio.Event() for _ in self._queues]
         self._progress: dict[Partition, PartitionProgress] = {}
         # Jobs whose messages are not known to be stored.
-        self._unstored: dict[Partition, list[Job]] = {}
+        self._unstored: list[Job] = []
+        # Why nothing may be committed any more: messages of records that count as done are not stored.
+        self._failure: Exception | None = None
         self._running: list[list[Job]] = [[] for _ in self._queues]
         self._revoking: set[Partition] = set()
         self._reader = CallThread("penstock-read")
@@ -86,6 +89,8 @@ class SubscriptionRunner:
                 task.result()
             await self._commit()
         finally:
+            # A commit that is canceled has taken messages, whose records must not be committed without them.
+            self._fail(PenstockError("the subscription has ended"))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -104,10 +109,10 @@ class SubscriptionRunner:
         now = self._clock.now()
         busy = any(self._running) or any(queue.is_ready for queue in self._queues)
         due = any(queue.due is not None and queue.due <= now for queue in self._queues)
-        open_outputs = any(self._unstored.values())
         uncommitted = any(progress.uncommitted() for progress in self._progress.values())
         return (
-            not (busy or due or open_outputs or uncommitted or self._commit_lock.locked()) and self._source.is_at_end()
+            not (busy or due or self._unstored or uncommitted or self._commit_lock.locked())
+            and self._source.is_at_end()
         )
 
     # Reading.
@@ -174,7 +179,7 @@ class SubscriptionRunner:
             for partition, finished in partitions.items():
                 self._revoking.discard(partition)
                 self._progress[partition] = PartitionProgress(finished)
-                self._unstored.pop(partition, None)
+            self._drop_outputs(set(partitions))
 
         self._in_loop(reset)
 
@@ -199,15 +204,33 @@ class SubscriptionRunner:
             await asyncio.sleep(0.01)
         try:
             await self._commit()
-        except Exception:
-            logger.exception("offsets of %s could not be committed: the next owner repeats their records", partitions)
-        self._forget(partitions)
+        finally:
+            self._forget(partitions)
 
     def _forget(self, partitions: list[Partition]) -> None:
         # Partitions that were assigned again meanwhile have new progress, which is kept.
-        for partition in self._revoking.intersection(partitions):
+        gone = self._revoking.intersection(partitions)
+        for partition in gone:
             self._progress.pop(partition, None)
-            self._unstored.pop(partition, None)
+        self._drop_outputs(gone)
+
+    def _drop_outputs(self, gone: set[Partition]) -> None:
+        """Drop what exactly once must not store any more: the messages of records that other members own now."""
+        if not self._subscription.exactly_once:
+            return
+        kept = []
+        for job in self._unstored:
+            lost = [each.partition in gone for each in (job, *job.companions)]
+            if not any(lost):
+                kept.append(job)
+            elif not all(lost):
+                self._fail(_split_batch(job))
+        self._unstored = kept
+
+    def _fail(self, error: Exception) -> None:
+        """Commit nothing any more, and let `run` raise an error soon."""
+        self._failure = self._failure or error
+        self._has_progress.set()
 
     # Processing.
 
@@ -289,13 +312,18 @@ class SubscriptionRunner:
         if not jobs:
             return
         self._counters.sent += sum(len(job.outputs) for job in jobs)
-        for job in jobs:
-            # A revoked partition belongs to another member by now.
-            if not self._subscription.exactly_once or self._progress.get(job.partition) is job.progress:
-                self._unstored.setdefault(job.partition, []).append(job)
         if not self._subscription.exactly_once:
+            self._unstored += jobs
             messages = [message for job in jobs for message in job.outputs]
             await self._in_committer(lambda: self._sink.send(messages))
+            return
+        for job in jobs:
+            # A revoked partition belongs to another member by now.
+            owned = [self._progress.get(each.partition) is each.progress for each in (job, *job.companions)]
+            if all(owned):
+                self._unstored.append(job)
+            elif any(owned):
+                raise _split_batch(job)
 
     # Committing.
 
@@ -308,22 +336,40 @@ class SubscriptionRunner:
 
     async def _commit(self) -> None:
         async with self._commit_lock:
+            if self._failure is not None:
+                raise self._failure
+            withheld = self._withheld() if self._subscription.exactly_once else frozenset()
             positions: dict[Partition, Position] = {}
             owners: dict[Partition, PartitionProgress] = {}
             for partition, progress in self._progress.items():
-                position = progress.uncommitted()
+                position = None if partition in withheld else progress.uncommitted()
                 if position is not None:
                     positions[partition], owners[partition] = position, progress
-            jobs = [job for jobs in self._unstored.values() for job in jobs]
-            self._unstored = {}
+            jobs = [job for job in self._unstored if job.partition not in withheld]
+            self._unstored = [job for job in self._unstored if job.partition in withheld]
             if not positions and not jobs:
                 return
-            await self._store(jobs, positions)
-            if positions and not self._subscription.exactly_once:
-                await self._in_reader(lambda: self._source.commit_offsets(positions))
+            try:
+                await self._store(jobs, positions)
+                if positions and not self._subscription.exactly_once:
+                    await self._in_reader(lambda: self._source.commit_offsets(positions))
+            except Exception as error:
+                self._fail(error)
+                raise
             self._counters.commits += 1
             for partition, progress in owners.items():
                 progress.committed(positions[partition])
+
+    def _withheld(self) -> frozenset[Partition]:
+        """The partitions that exactly once cannot commit now: their commit has no room for all records that are done.
+
+        With them go partitions that share a batch, since its messages belong to the records of all.
+        """
+        withheld = {partition for partition, progress in self._progress.items() if not progress.fits}
+        batches = [{job.partition, *(each.partition for each in job.companions)} for job in self._unstored]
+        while withheld and (reached := [batch for batch in batches if batch & withheld and not batch <= withheld]):
+            withheld.update(*reached)
+        return frozenset(withheld)
 
     async def _store(self, jobs: list[Job], positions: dict[Partition, Position]) -> None:
         """Store the jobs' messages, for exactly once with positions. Jobs with refused messages are dead-lettered."""
@@ -335,9 +381,9 @@ class SubscriptionRunner:
                 return await self._in_committer(commit)
             except RecordRefused as refused:
                 # Messages sent to the sink meanwhile are flushed with these.
-                later = [job for each in self._unstored.values() for job in each]
+                every = [*jobs, *self._unstored]
                 subscription = self._subscription
-                dead_lettered = dead_letter_refused(refused, [*jobs, *later], subscription.policy, subscription.group)
+                dead_lettered = dead_letter_refused(refused, every, subscription.policy, subscription.group)
                 for job, error in dead_lettered.jobs:
                     self._count_dead(job, error)
                 messages = [message for job in jobs for message in job.outputs] if is_exact else dead_lettered.messages
@@ -364,3 +410,12 @@ class SubscriptionRunner:
             call()
 
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(DRAIN_S)
+
+
+def _split_batch(job: Job) -> PenstockError:
+    """A batch whose records belong to two members by now can neither be stored nor dropped here."""
+    return PenstockError(
+        f"partitions of the batch with {job.record!r} were revoked while it was processed",
+        f"it took longer than {DRAIN_S:g} s, and its messages belong to records of other members too",
+        "do less in one call, or use a smaller batch_size",
+    )
