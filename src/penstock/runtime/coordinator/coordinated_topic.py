@@ -109,7 +109,7 @@ class CoordinatedTopic(Generic[ShardT]):
 
 
 async def _until_settled(host: ShardHost[Any]) -> None:
-    """Wait until all decisions so far are committed; raises an error for the coordinator's client if they may not be."""
+    """Wait until all decisions so far are committed; raises a coordinator's error if they may not be."""
     settled = host.settled()
     if settled is None:
         return

@@ -142,7 +142,7 @@ def test_nothing_is_answered_from_records_that_no_request_waited_for_before_they
             effects.merge(piece)
         return effects
 
-    async def story(shell: TransactionShell, groups: Groups) -> None:
+    async def story(_: TransactionShell, groups: Groups) -> None:
         await commit(groups)
         (host,) = groups.coordinator.hosts()
         replicas = Replicas(monkeypatch)
@@ -168,7 +168,7 @@ def test_a_read_is_refused_at_once_while_too_few_replicas_are_in_sync(
     def refuse(_: Partition) -> None:
         raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas")
 
-    async def story(shell: TransactionShell, groups: Groups) -> None:
+    async def story(_: TransactionShell, groups: Groups) -> None:
         replicas = Replicas(monkeypatch)
         answer = commit(groups)
         await turns()
