@@ -27,6 +27,8 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.pandas.udf.buffer.size": str(EXCHANGE_BYTES),
     # Unix sockets carry records between Java and Python for about half of the cost of loopback TCP.
     "spark.python.unix.domain.socket.enabled": "true",
+    # A plan that adapts to sizes may give rows to other tasks when it is repeated (see `penstock.spark.markers`).
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.sql.streaming.metricsEnabled": "true",
     "spark.ui.prometheus.enabled": "true",
     "spark.metrics.conf.*.sink.prometheusServlet.class": "org.apache.spark.metrics.sink.PrometheusServlet",
