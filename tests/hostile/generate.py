@@ -66,6 +66,7 @@ def main() -> None:
     chosen = options.parse_args()
     costs: list[tuple[Cost, str, Abuse]] = []
     with TemporaryDirectory() as folder, AbusedBroker(Path(folder, "steps")) as broker:
+        broker.create_internal_topics()
         before = broker.memory_bytes(), broker.disk_bytes(), broker.descriptors()
         for user, prefix in ((EVE, "x-"), (OWNER, OWN)):
             for abuse in all_abuses(prefix, chosen.api, all_versions=chosen.all_versions):

@@ -122,4 +122,9 @@ def test_the_largest_requests_of_every_api_cost_little(user: str, prefix: str) -
     served = [APIS[key].name for key in BROKER_VERSIONS if key not in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)]
     # A broker each: the owner may create topics, and a broker is busy with those for a while.
     with abused_broker() as broker:
+        if user == OWNER:
+            broker.create_internal_topics()
+        before = broker.topics()
         assert check(broker, user, prefix) >= len(served)
+        if user == EVE:
+            assert broker.topics() == before, "a user without rights has created topics"
