@@ -35,6 +35,7 @@ REPLY_S = 20.0
 # How often a neighbour asks before there is anything to wait for.
 CALM_REQUESTS = 20
 MB = 2**20
+GROUP_CONFIGS_MAX = 100
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
     [f'username="{ADMIN}" password="{ADMIN}-secret"', *(f'user_{name}="{name}-secret"' for name in (ADMIN, EVE, OWNER))]
 )
@@ -84,6 +85,7 @@ def settings() -> dict[str, str]:
         "transaction.state.log.num.partitions": "1",
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
+        "penstock.group.configs.max": str(GROUP_CONFIGS_MAX),
     }
 
 

@@ -5,16 +5,23 @@ What is asserted is work, bytes and counts; `python -m tests.hostile.generate` p
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from abused_broker import EVE, MB, OWN, OWNER, AbusedBroker
+from abused_broker import EVE, GROUP_CONFIGS_MAX, MB, OWN, OWNER, AbusedBroker
 from generate import LIMITS, all_abuses, slow_batch
 
 from penstock.api.table import BROKER_VERSIONS
+from penstock.model.errors import ErrorCode
 from penstock.wire.apis import APIS, ApiKey
 from penstock.wire.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from penstock.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 # As long as Kafka allows.
@@ -105,6 +112,20 @@ def test_tokens_are_not_a_way_to_fill_the_metadata_of_a_cluster(broker: AbusedBr
     answer = broker.cost_of(EVE, huge, 3).answer
     assert broker.disk_bytes() - before < MB
     assert answer is None
+
+
+def test_settings_of_groups_are_not_a_way_to_fill_the_metadata_of_a_cluster(broker: AbusedBroker) -> None:
+    before = broker.disk_bytes()
+    with broker.sign_in(OWNER) as owner:
+        for turn in range(2):
+            setting = AlterableConfig("consumer.session.timeout.ms", 0, "45000")
+            resources = [AlterConfigsResource(32, f"{OWN}{turn}-{number}", [setting]) for number in range(5_000)]
+            answer = owner.call(IncrementalAlterConfigsRequest(resources), 1)
+            codes = Counter(row.error_code for row in answer.responses)
+            assert codes == Counter(
+                {ErrorCode.NONE: 0 if turn else GROUP_CONFIGS_MAX, ErrorCode.POLICY_VIOLATION: 5_000 - codes[0]}
+            )
+    assert broker.disk_bytes() - before < MB
 
 
 def test_records_that_take_long_to_compress_do_not_occupy_the_loop(broker: AbusedBroker) -> None:

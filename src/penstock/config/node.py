@@ -93,6 +93,7 @@ class NodeSettings:
     penstock_connection_write_buffer_bytes: int
     penstock_disk_full_percent: float
     penstock_group_metadata_max_bytes: int
+    penstock_group_configs_max: int
     penstock_tenant_usage_interval_ms: int
     penstock_loop: str
     telemetry_max_bytes: int

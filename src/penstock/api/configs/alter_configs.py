@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.api.configs.config_resources import alter_each, check_dead_letter_topic, check_right, scope_of
+from penstock.api.configs.config_resources import (
+    alter_each,
+    check_dead_letter_topic,
+    check_right,
+    group_share,
+    scope_of,
+)
 from penstock.api.context import RequestContext
 from penstock.api.declaration import SharedServices, forwarded_api
 from penstock.config.alter import validate_overrides
@@ -54,4 +60,7 @@ async def _alter(
         check_dead_letter_topic(services.access, context, services.image, scope, current, wanted)
         return wanted
 
-    await services.controller.change_configs(kind, resource.resource_name, change, validate_only=validate_only)
+    share = group_share(services, context, kind, resource.resource_name)
+    await services.controller.change_configs(
+        kind, resource.resource_name, change, validate_only=validate_only, share=share
+    )

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from penstock.api.access import check
 from penstock.api.context import RequestContext
+from penstock.api.declaration import SharedServices
 from penstock.api.pieces import in_turns
 from penstock.config.alter import DEAD_LETTER_TOPIC, ConfigScope
+from penstock.core.metadata.configs import GroupShare
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.model.access import CLUSTER_NAME, Operation
 from penstock.model.access import ResourceType as access_kinds
@@ -55,6 +57,15 @@ def check_right(
     kind = _PROTECTED_BY.get(resource_type)
     if kind is not None:
         check(access, context, operation, kind, CLUSTER_NAME if kind is access_kinds.CLUSTER else name)
+
+
+def group_share(services: SharedServices, context: RequestContext, kind: ResourceType, name: str) -> GroupShare | None:
+    """How many groups the client may give settings by the right that it has to this one; None for any number."""
+    if kind is not ResourceType.GROUP:
+        return None
+    right = (Operation.ALTER_CONFIGS, access_kinds.GROUP)
+    prefix = services.access.widest_prefix(context.client, *right, name)
+    return None if prefix is None else GroupShare(prefix, services.settings.node.penstock_group_configs_max)
 
 
 def check_dead_letter_topic(

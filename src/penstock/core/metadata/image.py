@@ -9,6 +9,7 @@ partitions cost little more than a million references, and the garbage collector
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -165,6 +166,8 @@ class Image:
         self.brokers: dict[int, Broker] = {}
         self.controllers: dict[int, RegisterControllerRecord] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        # The groups that have settings, in order, so that those of one prefix are counted without looking at others.
+        self.configured_groups: list[str] = []
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.security = security.SecurityState()
@@ -205,6 +208,12 @@ class Image:
     def overrides(self, kind: ResourceType, name: str) -> dict[str, str]:
         """The settings of one resource; empty when it has none."""
         return self.configs.get((kind, name), {})
+
+    def count_configured_groups(self, prefix: str) -> int:
+        """How many groups whose names begin like this have settings."""
+        first = bisect_left(self.configured_groups, prefix)
+        size = len(prefix)
+        return bisect_right(self.configured_groups, prefix, lo=first, key=lambda name: name[:size]) - first
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """One partition's state, or None when there is no such partition."""
@@ -364,6 +373,7 @@ class Image:
 
     def _config(self, record: ConfigRecord) -> None:
         key = (record.resource_type, record.resource_name)
+        had_any = key in self.configs
         settings = self.configs.setdefault(key, {})
         if record.value is None:
             settings.pop(record.name, None)
@@ -371,6 +381,12 @@ class Image:
                 del self.configs[key]
         else:
             settings[record.name] = record.value
+        if record.resource_type == ResourceType.GROUP and had_any != bool(settings):
+            position = bisect_left(self.configured_groups, record.resource_name)
+            if had_any:
+                del self.configured_groups[position]
+            else:
+                self.configured_groups.insert(position, record.resource_name)
 
     def _register_broker(self, record: RegisterBrokerRecord) -> None:
         self.brokers[record.broker_id] = Broker(record, record.fenced, record.in_controlled_shutdown)

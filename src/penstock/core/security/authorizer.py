@@ -139,6 +139,25 @@ class Authorizer:
         (self._allowed if answer else self._denied).add(question)
         return answer
 
+    def widest_prefix(
+        self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
+    ) -> str | None:
+        """The beginning of all names that the entry gives which lets `principal` do `operation` on this one.
+
+        Of several entries the one that gives the most; "" for all names, None if only this one is given. Super users
+        have no bounds either: None.
+        """
+        if principal in self._super_users:
+            return None
+        covering = self._covering(kind, name)
+        if not covering:
+            return ""
+        granting = [entry for entry in covering if _concerns(entry, principal, host) and _grants(entry, operation)]
+        if any(entry.resource_name == WILDCARD and entry.pattern_type is PatternType.LITERAL for entry in granting):
+            return ""
+        prefixes = [entry.resource_name for entry in granting if entry.pattern_type is PatternType.PREFIXED]
+        return min(prefixes, key=len, default=None)
+
     @property
     def remembered_bytes(self) -> int:
         """What the remembered answers take."""
@@ -183,11 +202,7 @@ class Authorizer:
         concerned = [entry for entry in covering if _concerns(entry, principal, host)]
         if any(entry.permission is Permission.DENY and _is_about(entry, operation) for entry in concerned):
             return False
-        granting = _IMPLIED_BY.get(operation, (operation,))
-        return any(
-            entry.permission is Permission.ALLOW and (entry.operation is Operation.ALL or entry.operation in granting)
-            for entry in concerned
-        )
+        return any(_grants(entry, operation) for entry in concerned)
 
     def _covering(self, kind: ResourceType, name: str) -> list[AccessEntry]:
         """Every entry whose pattern covers a name."""
@@ -202,6 +217,11 @@ class Authorizer:
 
 def _concerns(entry: AccessEntry, principal: str, host: str) -> bool:
     return entry.principal in (principal, ANYBODY) and entry.host in (host, WILDCARD)
+
+
+def _grants(entry: AccessEntry, operation: Operation) -> bool:
+    granting = _IMPLIED_BY.get(operation, (operation,))
+    return entry.permission is Permission.ALLOW and (entry.operation is Operation.ALL or entry.operation in granting)
 
 
 def _is_about(entry: AccessEntry, operation: Operation) -> bool:

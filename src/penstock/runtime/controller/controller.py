@@ -375,8 +375,12 @@ class Controller:
         change: Callable[[Mapping[str, str]], Mapping[str, str]],
         *,
         validate_only: bool = False,
+        share: configs.GroupShare | None = None,
     ) -> Future[None]:
-        """Replace a resource's settings by the result of `change`, which raises ApiError to reject the request."""
+        """Replace a resource's settings by the result of `change`, which raises ApiError to reject the request.
+
+        `share` limits how many groups have settings.
+        """
 
         def decision(image: Image) -> Result[None]:
             if kind is ResourceType.TOPIC and name not in image.topics:
@@ -389,6 +393,7 @@ class Controller:
                 self._policy().check_change(name, before, after, self._broker())
             if kind is ResourceType.BROKER and not image.cordoned_directories_enabled:
                 configs.check_not_cordoned(before, after)
+            configs.check_room(image, kind, name, after, share)
             records = configs.change_configs(image, kind, name, after)
             return Result(() if validate_only else records, None)
 

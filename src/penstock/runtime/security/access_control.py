@@ -81,6 +81,15 @@ class AccessControl:
         """The same for the cluster as a whole."""
         return self.allows(asker, operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)
 
+    def widest_prefix(self, asker: Asker, operation: Operation, kind: ResourceType, name: str) -> str | None:
+        """The beginning of all names on which the requester may do this by the same right as on this one.
+
+        "" for all names, None where no other name counts: the right is for this one only, or that of a super user.
+        """
+        if self._authorizer is None:
+            return ""
+        return self._authorizer.widest_prefix(asker.principal, asker.host, operation, kind, name)
+
     def operations_on_cluster(self, asker: Asker) -> int:
         """The operations on the cluster that the requester may do; none without DESCRIBE."""
         if not self.allows_on_cluster(asker, Operation.DESCRIBE):

@@ -55,6 +55,31 @@ def test_a_super_user_may_even_what_is_denied() -> None:
     assert not allows(authorizer(entry(deny=True)), Operation.READ)
 
 
+def test_the_widest_prefix_is_that_of_all_names_that_one_entry_gives() -> None:
+    lists = authorizer(
+        entry("a-", prefixed=True),
+        entry("a-b-", Operation.ALL, prefixed=True),
+        entry("c", deny=True, prefixed=True),
+        entry("d-", Operation.WRITE, prefixed=True),
+        entry("d-1"),
+        entry("*", principal=BOB),
+        super_users=("User:admin",),
+    )
+
+    def widest(name: str, principal: str = ALICE, operation: Operation = Operation.READ) -> str | None:
+        return lists.widest_prefix(principal, HERE, operation, TOPIC, name)
+
+    assert widest("a-b-1") == "a-"
+    assert widest("a-b-1", operation=Operation.WRITE) == "a-b-"
+    assert widest("a-b-1", operation=Operation.DESCRIBE) == "a-"
+    # The name alone is given.
+    assert widest("d-1") is None
+    assert widest("d-1", operation=Operation.WRITE) == "d-"
+    assert widest("a-b-1", BOB) == ""
+    assert widest("a-b-1", "User:admin") is None
+    assert authorizer(allow_if_no_entry=True).widest_prefix(ALICE, HERE, Operation.READ, TOPIC, "a") == ""
+
+
 @pytest.mark.parametrize("granted", [Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER])
 def test_a_user_who_may_use_a_topic_may_describe_it(granted: Operation) -> None:
     lists = authorizer(entry(operation=granted))
