@@ -48,6 +48,20 @@ def test_what_brokers_need_to_read_the_tier_is_not_tiered(name: str) -> None:
     assert create(world, NewTopic("plain", configs={"remote.storage.enable": "true"}))[0].error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize(
+    "name", ["__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"]
+)
+def test_what_is_found_by_the_number_of_partitions_is_not_grown(name: str) -> None:
+    world = ClusterWorld(1)
+    create(world, NewTopic(name, 2), NewTopic("plain", 2))
+    for total in (1, 2, 3):
+        with pytest.raises(ApiError, match="keeps its 2 partitions") as caught:
+            add_partitions(world.image, name, total, None, lambda partitions, _: [(1,)] * partitions)
+        assert caught.value.code is ErrorCode.INVALID_PARTITIONS
+    world.apply(add_partitions(world.image, "plain", 3, None, lambda partitions, _: [(1,)] * partitions))
+    assert len(world.image.topics["plain"].partitions) == 3
+
+
 def test_only_active_brokers_begin_in_sync() -> None:
     world = ClusterWorld(3)
     world.create("other", (1, 2))

@@ -21,6 +21,9 @@ METADATA_TOPIC = "__cluster_metadata"
 OWN_TOPICS = INTERNAL_TOPICS | {REMOTE_LOG_METADATA_TOPIC, "_schemas", "_idempotency_keys", "_pipelines"}
 # What brokers need before they can read from object storage; Kafka ignores the setting for these.
 NEVER_TIERED = COORDINATED_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
+# A group, a transactional id or a tiered partition is found by a hash and the number of partitions. With more of them
+# it would be looked for where it is not.
+FIXED_PARTITIONS = COORDINATED_TOPICS | {REMOTE_LOG_METADATA_TOPIC}
 REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")

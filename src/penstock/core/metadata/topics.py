@@ -20,7 +20,13 @@ from penstock.core.metadata.image import (
 )
 from penstock.core.metadata.result import Result
 from penstock.core.metadata.tenants import TenantRoom
-from penstock.core.metadata.topic_names import METADATA_TOPIC, check_tierable, check_topic_name, folded
+from penstock.core.metadata.topic_names import (
+    FIXED_PARTITIONS,
+    METADATA_TOPIC,
+    check_tierable,
+    check_topic_name,
+    folded,
+)
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -224,6 +230,11 @@ def add_partitions(
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     present = len(topic.partitions)
+    if name in FIXED_PARTITIONS:
+        text = (
+            f"{name} keeps its {present} partitions: with more, brokers would look for its entries in others than now"
+        )
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, text)
     if total <= present:
         again = "that number already" if total == present else f"{present}; partitions cannot be taken away"
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{total} partitions were asked for, and the topic has {again}")
