@@ -251,7 +251,7 @@ def test_the_topic_of_a_subject(subject: str, topic: str | None) -> None:
     assert topic_of(subject) == topic
 
 
-async def nothing(call: Call) -> Response:
+async def nothing(_: object, call: Call) -> Response:
     del call
     return Response("served")
 
@@ -287,7 +287,7 @@ def test_role_serves_its_operations_and_names_the_role_of_others() -> None:
         async def receive() -> Any:
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        await application(scope, receive, send)
+        await application.serve(None, scope, receive, send)
 
     asyncio.run(ask(ALL))
     assert answers.pop()["body"] == b"served"

@@ -352,7 +352,7 @@ def test_streams_are_closed_when_their_token_expires(kind: str, monkeypatch: pyt
             await asyncio.Event().wait()
             raise AssertionError
 
-        async def application(_: Scope, receive: Any, send: Any) -> None:
+        async def serve(_services: object, _: Scope, receive: Any, send: Any) -> None:
             if kind == "websocket":
                 await send({"type": "websocket.accept"})
             elif kind == "stream":
@@ -360,8 +360,8 @@ def test_streams_are_closed_when_their_token_expires(kind: str, monkeypatch: pyt
                 await send({"type": "http.response.body", "body": b"a", "more_body": True})
             await receive()
 
-        async def choose(_: object) -> Any:
-            return application
+        async def no_services(_: object) -> None:
+            return None
 
         expires_s = time.time() + 600
         first, newer = token("alice", expires_s), token("alice", expires_s + 600)
@@ -377,7 +377,8 @@ def test_streams_are_closed_when_their_token_expires(kind: str, monkeypatch: pyt
         # Another token of the same user keeps the session, but not the first token's streams.
         session = await callers.sign_in(newer, HERE)
         signing_in = SignInAuthenticator(callers, ConsoleSessions(1, 1, 1), METHODS)
-        port_app = PortApp(signing_in, choose, None, CallerRates(0, 0), plain_error)
+        application: Any = SimpleNamespace(serve=serve)
+        port_app = PortApp(signing_in, application, no_services, None, CallerRates(0, 0), plain_error)
         await asyncio.wait_for(port_app(scope, receive, send), 30)
         assert not session.is_closed
         last = sent[-1]

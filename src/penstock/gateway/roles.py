@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from starlette.responses import Response
 
@@ -15,14 +16,18 @@ ALL = (INGRESS, EGRESS, REGISTRY, CONSOLE)
 # The roles whose clients need metadata of topics and partitions.
 METADATA_ROLES = (INGRESS, EGRESS, CONSOLE)
 
+Services = TypeVar("Services")
 
-def serving(wanted: str | Collection[str], operations: Iterable[Operation], roles: Collection[str]) -> list[Operation]:
+
+def serving(
+    wanted: str | Collection[str], operations: Iterable[Operation[Services]], roles: Collection[str]
+) -> list[Operation[Services]]:
     """The operations of some roles; on a gateway that has none of these they return 404 and name the roles."""
     names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     if any(name in roles for name in names):
         return list(operations)
 
-    async def elsewhere(_: Call) -> Response:
+    async def elsewhere(_services: Services, _call: Call) -> Response:
         raise not_served(names, roles)
 
     return [replace(operation, handler=elsewhere, parameters=(), body=None) for operation in operations]

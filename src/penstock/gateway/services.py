@@ -22,7 +22,13 @@ from penstock.gateway.kafka.reader import Readers, ReaderThreads
 from penstock.gateway.kafka.share.members import ShareMembers
 from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
 from penstock.gateway.registry.service import Registry
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
+from penstock.gateway.rest.console.lags import LagHistory
+from penstock.gateway.rest.console.pipeline_reports import PipelineReports
+from penstock.gateway.rest.console.throughput import Throughput
 from penstock.gateway.rest.services import RestServices
+from penstock.gateway.rest.v3.resources import V3
+from penstock.gateway.rest.v3.schemas import ProduceSchemas
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.application import Load
@@ -79,6 +85,8 @@ async def open_services(
     tails = LiveTails(settings, parts.tails)
     stack.push_async_callback(tails.stop)
     registry, budgets = parts.registry, settings.budgets
+    codec = SchemaCodec(registry, parts.pools["REST"], budgets, rights)
+    snapshots = ClusterSnapshots(admin, wire)
     return RestServices(
         admin=admin,
         publisher=publisher,
@@ -93,8 +101,13 @@ async def open_services(
         wire=wire,
         cluster_id=parts.cluster_id,
         settings=settings,
-        codec=SchemaCodec(registry, parts.pools["REST"], budgets, rights),
+        codec=codec,
         console_codec=SchemaCodec(registry, parts.pools["the console"], budgets, rights),
         bodies=parts.bodies,
-        load=parts.rest_load,
+        v3=V3(parts.cluster_id),
+        produce_schemas=ProduceSchemas(registry, codec),
+        snapshots=snapshots,
+        throughput=Throughput(snapshots, wire),
+        lag_history=LagHistory(),
+        pipeline_reports=PipelineReports(readers),
     )

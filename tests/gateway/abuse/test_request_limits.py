@@ -18,19 +18,19 @@ from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import CallerQuota, caller_at
 
 
-def application(operations: Iterable[Operation], **limits: int) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(Application(operations, limits=Limits(**limits)))
+def application(operations: Iterable[Operation[object]], **limits: int) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(Application(operations, limits=Limits(**limits)).bind(None).serve)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
 
-async def echo(call: Call) -> Response:
+async def echo(_: object, call: Call) -> Response:
     return json_response(len(call.raw))
 
 
 def test_too_many_requests_get_429() -> None:
     release = asyncio.Event()
 
-    async def wait(call: Call) -> Response:
+    async def wait(_: object, call: Call) -> Response:
         del call
         await release.wait()
         return json_response("done")
@@ -53,7 +53,7 @@ def test_too_many_requests_get_429() -> None:
 def test_one_caller_gets_a_share_of_the_requests() -> None:
     release = asyncio.Event()
 
-    async def wait(call: Call) -> Response:
+    async def wait(_: object, call: Call) -> Response:
         del call
         await release.wait()
         return json_response("done")
@@ -64,7 +64,7 @@ def test_one_caller_gets_a_share_of_the_requests() -> None:
         )
 
         def client_at(address: str) -> httpx.AsyncClient:
-            transport = httpx.ASGITransport(served, client=(address, 1))
+            transport = httpx.ASGITransport(served.bind(None).serve, client=(address, 1))
             return httpx.AsyncClient(transport=transport, base_url="http://gateway")
 
         async with client_at("10.0.0.1") as greedy, client_at("10.0.0.2") as other:
@@ -91,13 +91,13 @@ def test_a_request_counts_once_it_has_arrived_completely() -> None:
         yield b"half of it"
         await finish.wait()
 
-    async def status(call: Call) -> Response:
+    async def status(_: object, call: Call) -> Response:
         del call
         return json_response("fine")
 
-    async def wait(call: Call) -> Response:
+    async def wait(_: object, call: Call) -> Response:
         await release.wait()
-        return await echo(call)
+        return await echo(None, call)
 
     operations = [
         Operation("POST", "/echo", echo, "Count.", "x", (), Body(None, ("*/*",))),
@@ -130,14 +130,15 @@ def test_a_request_counts_while_its_body_is_read() -> None:
         await release.wait()
         return "read"
 
-    async def tell(call: Call) -> Response:
+    async def tell(_: object, call: Call) -> Response:
         return json_response(call.body)
 
     operation = Operation("POST", "/tell", tell, "Tell.", "x", (), Body({"type": "object"}))
 
     async def scenario() -> None:
         served = Application([operation], limits=Limits(requests_max=1), read_json=read_json)
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://gateway") as client:
+        transport = httpx.ASGITransport(served.bind(None).serve)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
             first = asyncio.create_task(client.post("/tell", json={}))
             await reading.wait()
             refused = await client.post("/tell", json={})
@@ -153,10 +154,10 @@ def test_a_request_counts_while_its_body_is_read() -> None:
 def test_large_bodies_share_a_memory_limit() -> None:
     release = asyncio.Event()
 
-    async def keep(call: Call) -> Response:
+    async def keep(_: object, call: Call) -> Response:
         if len(call.raw) > 100_000:
             await release.wait()
-        return await echo(call)
+        return await echo(None, call)
 
     operation = Operation("POST", "/keep", keep, "Keep.", "x", (), Body(None, ("*/*",)))
 
@@ -220,7 +221,7 @@ def test_bodies_that_are_too_long_are_refused() -> None:
 
 
 def test_bug_returns_500_without_details() -> None:
-    async def broken(call: Call) -> Response:
+    async def broken(_: object, call: Call) -> Response:
         raise ValueError(call["x"] if "x" in call.parameters else "a secret")
 
     async def scenario() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -11,8 +12,8 @@ import httpx
 from penstock.client.operations.groups import CLASSIC, SHARE, Group
 from penstock.client.operations.routing import TryAgain
 from penstock.gateway.kafka.errors import problem_of
-from penstock.gateway.rest.v3.groups import v3_group_operations
-from penstock.gateway.rest.v3.shapes import V3
+from penstock.gateway.rest.v3 import groups as v3_groups
+from penstock.gateway.rest.v3.resources import V3
 from penstock.gateway.web.application import Application
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.problem import Problem
@@ -36,7 +37,8 @@ class FakeGroups:
 
 def list_groups(groups: Any) -> httpx.Response:
     async def ask() -> httpx.Response:
-        served = Application(v3_group_operations(groups, V3("here")), limits=Limits())
+        services: Any = SimpleNamespace(groups=groups, cluster_id="here", v3=V3("here"))
+        served = Application([*v3_groups.routes], limits=Limits()).bind(services).serve
         async with httpx.AsyncClient(transport=httpx.ASGITransport(served), base_url="http://gateway") as gateway:
             return await gateway.get("/v3/clusters/here/consumer-groups")
 

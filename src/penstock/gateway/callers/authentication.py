@@ -1,8 +1,7 @@
-"""Authenticates the requests of a port, and routes each to its caller's application.
+"""Authenticates the requests of a port, and serves each with its caller's services.
 
-Without sign-in all requests go to one application. With it, public resources (the documentation, the console's files,
-health) are a separate application, which has nothing else, and all other requests go to the application of the caller
-that signed in.
+Without sign-in all requests have the same services. With it, each has those of the caller that signed in. Public
+resources (the documentation, the console's files, health) are an application of their own, which has nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +28,7 @@ from penstock.gateway.callers.credentials import (
 )
 from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.callers.session import CallerSession
-from penstock.gateway.web.application import Application, raw_path
+from penstock.gateway.web.application import Application, BoundApplication, raw_path
 from penstock.gateway.web.connection_policy import CERTIFICATE_KEY
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import CALLER, PRINCIPAL, address_of, caller_of
@@ -41,7 +41,7 @@ EXPIRED = "the token has expired"
 POLICY_VIOLATION = 1008
 
 Render = Callable[[Problem], Response]
-Choose = Callable[[CallerSession], Awaitable[Application]]
+Services = TypeVar("Services")
 
 
 class Authenticator(Protocol):
@@ -105,20 +105,22 @@ class SignInAuthenticator:
             raise not_signed_in("your sign-in is no longer valid", self._methods, to_browser=True) from None
 
 
-class PortApp:
+class PortApp(Generic[Services]):
     """The ASGI application of one port."""
 
     def __init__(
         self,
         authenticator: Authenticator,
-        choose: Choose,
-        public: Application | None,
+        application: Application[Services],
+        services_of: Callable[[CallerSession], Awaitable[Services]],
+        public: BoundApplication | None,
         rates: CallerRates,
         render: Render,
     ) -> None:
-        """`choose` returns a caller's application for this port; `public` serves the resources without sign-in."""
+        """`services_of` opens a caller's services on this port; `public` serves the resources without sign-in."""
         self._authenticator = authenticator
-        self._choose = choose
+        self._application = application
+        self._services_of = services_of
         self._public = public
         self._rates = rates
         self._render = render
@@ -130,7 +132,7 @@ class PortApp:
         CALLER.set(address_of(scope))
         public = self._public
         if public is not None and scope["type"] == "http" and public.serves(scope["method"], raw_path(scope)):
-            await public(scope, receive, send)
+            await public.serve(scope, receive, send)
             return
         try:
             session = await self._authenticator.session(scope)
@@ -144,18 +146,18 @@ class PortApp:
             wait_s = session.wait_s()
             if wait_s:
                 await asyncio.sleep(wait_s)
-            application: ASGIApp = await self._choose(session)
+            serve = partial(self._application.serve, await self._services_of(session))
         except Problem as problem:
             await self._render(problem)(scope, receive, send)
             return
         with session.in_use():
             expires_s = scope.get(EXPIRES)
             if expires_s is None or scope.get("method", "GET") != "GET":
-                await application(scope, receive, send)
+                await serve(scope, receive, send)
             else:
-                await self._until(expires_s - time.time(), application, scope, receive, send)
+                await self._until(expires_s - time.time(), serve, scope, receive, send)
 
-    async def _until(self, left_s: float, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _until(self, left_s: float, serve: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request that may be a stream, at most until its token expires."""
         is_started = is_complete = False
 
@@ -169,7 +171,7 @@ class PortApp:
 
         try:
             async with asyncio.timeout(left_s) as deadline:
-                await application(scope, receive, noted)
+                await serve(scope, receive, noted)
         except TimeoutError:
             if not deadline.expired():
                 raise

@@ -21,9 +21,9 @@ from penstock.gateway.callers.rates import CallerRates
 from penstock.gateway.callers.session import CallerSession
 from penstock.gateway.kafka.groups import Groups
 from penstock.gateway.kafka.publisher import Publisher
-from penstock.gateway.registry.api.application import public_registry, registry_error
-from penstock.gateway.rest.application import public_application
-from penstock.gateway.rest.console.sign_in import SignIn, sign_in_operations
+from penstock.gateway.registry.api.application import public_registry, registry_application, registry_error
+from penstock.gateway.rest.application import public_application, rest_application
+from penstock.gateway.rest.console.sign_in import ConsoleSignIn
 from penstock.gateway.rest.native.hot_publish import FindPublisher, PublisherOf
 from penstock.gateway.rest.services import RestServices
 from penstock.gateway.roles import INGRESS
@@ -52,8 +52,9 @@ def shared_session_apps(parts: SharedParts, own: CallerSession, services: RestSe
     def publisher() -> Publisher | None:
         return services.publisher
 
+    sign_in = ConsoleSignIn(None, ConsoleSessions(1, 1, 1))
     return _make_apps(
-        parts, services, SharedSessionAuthenticator(own), None, lambda _: publisher, services.tails.end, lambda: 1
+        parts, services, SharedSessionAuthenticator(own), sign_in, lambda _: publisher, services.tails.end, lambda: 1
     )
 
 
@@ -82,7 +83,7 @@ def sign_in_apps(parts: SharedParts, own: CallerSession, services: RestServices,
         parts,
         services,
         authenticator,
-        (callers.sign_in, sessions),
+        ConsoleSignIn(callers.sign_in, sessions, settings.sign_in_methods),
         publisher_of,
         end_streams,
         callers.__len__,
@@ -116,26 +117,33 @@ def _make_apps(
     parts: SharedParts,
     services: RestServices,
     authenticator: Authenticator,
-    console: tuple[SignIn, ConsoleSessions] | None,
+    sign_in: ConsoleSignIn,
     publisher_of: PublisherOf,
     end_streams: Callable[[], None],
     callers_count: Callable[[], int],
 ) -> GatewayApps:
     settings = parts.settings
     rates = CallerRates(settings.caller_requests_per_s_max, settings.caller_bytes_per_s_max)
-    verify, sessions = console or (None, ConsoleSessions(1, 1, 1))
-    sign_in = sign_in_operations(verify, sessions, settings.sign_in_methods)
 
     async def details_for(scope: Scope) -> Groups:
         found = await (await authenticator.session(scope)).open()
         return found.groups
 
+    limits, rest_load, registry_load = settings.limits, parts.rest_load, parts.registry_load
     return GatewayApps(
-        rest=PortApp(authenticator, CallerSession.rest, public_application(services, sign_in), rates, plain_error),
+        rest=PortApp(
+            authenticator,
+            rest_application(settings, parts.bodies, rest_load),
+            CallerSession.open,
+            public_application(settings, parts.bodies, rest_load, services.admin, sign_in),
+            rates,
+            plain_error,
+        ),
         registry=PortApp(
             authenticator,
+            registry_application(limits, parts.registry_bodies.read, load=registry_load, roles=settings.roles),
             CallerSession.registry,
-            public_registry(parts.registry, parts.cluster_id, settings),
+            public_registry(limits),
             rates,
             registry_error,
         ),

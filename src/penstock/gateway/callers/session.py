@@ -1,4 +1,4 @@
-"""One caller's own connections to the brokers, and the applications that use them."""
+"""One caller's own connections to the brokers, and the services that use them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from penstock.client.settings import Credentials
 from penstock.gateway.callers.rights import BrokerRights
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.errors import problem_of
-from penstock.gateway.registry.api.application import registry_application
+from penstock.gateway.registry.api.services import CallerRegistry
 from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
-from penstock.gateway.rest.application import rest_application
 from penstock.gateway.rest.services import RestServices
 from penstock.gateway.services import SharedParts, open_services
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.application import Application
 from penstock.gateway.web.problem import Problem
 
 log = logging.getLogger(__name__)
@@ -53,8 +51,6 @@ class CallerSession:
         self._broker_rights = BrokerRights(principal, self._wire) if principal else None
         self._rights: SubjectRights = self._broker_rights or ALL_RIGHTS
         self._services: RestServices | None = None
-        self._rest: Application | None = None
-        self._registry: Application | None = None
         self._throttled_until = 0.0
 
     @property
@@ -79,28 +75,9 @@ class CallerSession:
                 raise problem_of(error) from None
         return self._services
 
-    async def rest(self) -> Application:
-        """The caller's application on the REST port."""
-        if self._rest is None:
-            services = await self.open()
-            # Another request may have been faster.
-            if self._rest is None:
-                self._rest = rest_application(services)
-        return self._rest
-
-    async def registry(self) -> Application:
-        """The caller's application on the registry's port."""
-        if self._registry is None:
-            self._registry = registry_application(
-                self._parts.registry,
-                self._parts.cluster_id,
-                self.settings.limits,
-                self._parts.registry_bodies.read,
-                rights=self._rights,
-                load=self._parts.registry_load,
-                roles=self.settings.roles,
-            )
-        return self._registry
+    async def registry(self) -> CallerRegistry:
+        """The caller's services on the registry's port."""
+        return CallerRegistry(self._parts.registry, self._rights, self._parts.cluster_id)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import mimetypes
 from importlib import resources
 
 from starlette.responses import RedirectResponse, Response
 
-from penstock.gateway.web.operations import Call, Operation, Routes
+from penstock.gateway.web.operations import Call, Routes
 from penstock.gateway.web.parameters import path
 from penstock.gateway.web.problem import Problem
 
@@ -22,25 +23,23 @@ SECURITY = {
 }
 
 
-def console_pages() -> list[Operation]:
-    """`/console/` and the files that it loads."""
-    routes = Routes("Console")
-    files = _files()
-
-    @routes.on("GET /console", "Show the console.", answer_type="text/html")
-    async def page(call: Call) -> Response:
-        # Assets are found relative to the page, so its address must end with a slash.
-        if not call.request.url.path.endswith("/"):
-            return RedirectResponse("console/")
-        return _answer(call, files, "index.html")
-
-    @routes.on("GET /console/{file}", "Get a file of the console.", path("file", "The file's name."))
-    async def asset(call: Call) -> Response:
-        return _answer(call, files, call["file"])
-
-    return routes
+routes: Routes[object] = Routes("Console")
 
 
+@routes.on("GET /console", "Show the console.", answer_type="text/html")
+async def page(_: object, call: Call) -> Response:
+    # Assets are found relative to the page, so its address must end with a slash.
+    if not call.request.url.path.endswith("/"):
+        return RedirectResponse("console/")
+    return _answer(call, "index.html")
+
+
+@routes.on("GET /console/{file}", "Get a file of the console.", path("file", "The file's name."))
+async def asset(_: object, call: Call) -> Response:
+    return _answer(call, call["file"])
+
+
+@functools.cache
 def _files() -> dict[str, tuple[bytes, str]]:
     """All files by name, with their ETags: they are few and small."""
     pages = resources.files(__package__).joinpath(PAGES)
@@ -48,8 +47,8 @@ def _files() -> dict[str, tuple[bytes, str]]:
     return {name: (content, f'"{hashlib.sha256(content).hexdigest()[:20]}"') for name, content in contents.items()}
 
 
-def _answer(call: Call, files: dict[str, tuple[bytes, str]], name: str) -> Response:
-    found = files.get(name)
+def _answer(call: Call, name: str) -> Response:
+    found = _files().get(name)
     if found is None:
         raise Problem(404, f"the console has no file {name[:100]}", "open /console/")
     content, tag = found

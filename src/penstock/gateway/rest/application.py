@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Never
+
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from penstock.gateway.console.static import console_pages
+from penstock.gateway.console import static as pages
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.rest.console.operations import console_operations
+from penstock.gateway.rest.console.sign_in import ConsoleSignIn
+from penstock.gateway.rest.console.sign_in import routes as sign_in_routes
 from penstock.gateway.rest.docs_page import docs_headers, docs_page
-from penstock.gateway.rest.native.messages import publish_operations, subscribe_operations
-from penstock.gateway.rest.native.records import plain_message_operations
-from penstock.gateway.rest.native.tail import tail_operations, tail_sockets
-from penstock.gateway.rest.native.topics import simple_topic_operations
+from penstock.gateway.rest.native import messages, records, tail
+from penstock.gateway.rest.native import topics as native_topics
 from penstock.gateway.rest.services import RestServices
-from penstock.gateway.rest.v2.consumers import v2_consumer_operations
+from penstock.gateway.rest.v2 import consumers, produce
+from penstock.gateway.rest.v2 import topics as v2_topics
 from penstock.gateway.rest.v2.media import answer
-from penstock.gateway.rest.v2.produce import v2_produce_operations
-from penstock.gateway.rest.v2.topics import v2_topic_operations
-from penstock.gateway.rest.v3.acls import v3_acl_operations
-from penstock.gateway.rest.v3.cluster_configs import v3_cluster_config_operations
-from penstock.gateway.rest.v3.clusters import v3_cluster_operations
-from penstock.gateway.rest.v3.configs import v3_config_operations
+from penstock.gateway.rest.v3 import acls, cluster_configs, clusters, configs, groups, reassignments, topics
+from penstock.gateway.rest.v3 import records as v3_records
 from penstock.gateway.rest.v3.errors import with_v3_codes
-from penstock.gateway.rest.v3.groups import v3_group_operations
-from penstock.gateway.rest.v3.reassignments import v3_reassignment_operations
-from penstock.gateway.rest.v3.records import v3_record_operations
-from penstock.gateway.rest.v3.schemas import ProduceSchemas
-from penstock.gateway.rest.v3.shapes import V3
-from penstock.gateway.rest.v3.topics import v3_partition_operations, v3_topic_operations
 from penstock.gateway.roles import CONSOLE, EGRESS, INGRESS, METADATA_ROLES, serving
-from penstock.gateway.web.application import Application, json_response
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.web.application import Application, BoundApplication, Load, json_response
+from penstock.gateway.web.body_reader import BodyReader
 from penstock.gateway.web.openapi import document
 from penstock.gateway.web.operations import Call, Operation, Routes
 from penstock.model.version import __version__
@@ -42,118 +39,118 @@ V2_PREFIX = "application/vnd.kafka"
 FRONT = {"name": "penstock", "version": __version__, "console": "/console/", "docs": "/docs", "api": "/openapi.json"}
 
 
-def rest_operations(services: RestServices) -> list[Operation]:
+@dataclass(frozen=True, slots=True)
+class PublicServices:
+    """What the public resources use, none of which is a caller's."""
+
+    admin: Admin
+    sign_in: ConsoleSignIn
+    document: Mapping[str, object]
+    page: str
+
+
+def rest_operations(settings: GatewaySettings) -> list[Operation[RestServices]]:
     """All operations of the REST port that a caller has."""
-    roles = services.settings.roles
-    plain = plain_message_operations(
-        services.admin, services.publisher, services.readers, services.groups, services.keys
-    )
-    publishing = [operation for operation in plain if operation.path.endswith("/topics/{topic}/messages")]
+    roles = settings.roles
+    publishing = [operation for operation in records.routes if operation.path.endswith("/topics/{topic}/messages")]
     return [
-        *serving(CONSOLE, simple_topic_operations(services.admin), roles),
-        *serving(INGRESS, publish_operations(services.publisher, services.keys, services.bodies), roles),
-        *serving(EGRESS, subscribe_operations(services.admin, services.share_members, services.readers), roles),
-        *serving(EGRESS, tail_operations(services.admin, services.tails), roles),
+        *serving(CONSOLE, native_topics.routes, roles),
+        *serving(INGRESS, messages.publish_routes, roles),
+        *serving(EGRESS, messages.subscribe_routes, roles),
+        *serving(EGRESS, tail.routes, roles),
         *serving(INGRESS, publishing, roles),
-        *serving(EGRESS, [operation for operation in plain if operation not in publishing], roles),
-        *_proxy_operations(services),
-        *serving(CONSOLE, console_operations(services), roles),
+        *serving(EGRESS, [operation for operation in records.routes if operation not in publishing], roles),
+        *_proxy_operations(settings),
+        *serving(CONSOLE, console_operations(), roles),
     ]
 
 
-def _proxy_operations(services: RestServices) -> list[Operation]:
+def _proxy_operations(settings: GatewaySettings) -> list[Operation[RestServices]]:
     """Confluent's REST Proxy."""
-    admin, publisher, readers = services.admin, services.publisher, services.readers
-    codec, v3 = services.codec, V3(services.cluster_id)
     managing = [
-        *v3_cluster_operations(admin, v3),
-        *v3_topic_operations(admin, v3),
-        *v3_partition_operations(admin, readers, v3),
-        *v3_config_operations(admin, v3),
-        *v3_cluster_config_operations(admin, v3),
-        *v3_acl_operations(admin, v3),
-        *v3_reassignment_operations(admin, services.wire, v3),
-        *v3_group_operations(services.groups, v3),
+        *clusters.clusters_routes,
+        *clusters.routes,
+        *topics.routes,
+        *topics.partition_routes,
+        *configs.topic_routes,
+        *configs.broker_routes,
+        *cluster_configs.routes,
+        *acls.routes,
+        *reassignments.routes,
+        *groups.routes,
+        *groups.lag_routes,
     ]
-    roles, budgets = services.settings.roles, services.settings.budgets
-    topics = v2_topic_operations(admin, readers, codec)
-    reading = [operation for operation in topics if operation.path.endswith("/records")]
+    roles = settings.roles
+    reading = [operation for operation in v2_topics.routes if operation.path.endswith("/records")]
     return [
-        *serving(METADATA_ROLES, [operation for operation in topics if operation not in reading], roles),
+        *serving(METADATA_ROLES, [operation for operation in v2_topics.routes if operation not in reading], roles),
         *serving(EGRESS, reading, roles),
-        *serving(INGRESS, v2_produce_operations(publisher, codec, budgets.produce_records_max, services.bodies), roles),
-        *serving(EGRESS, v2_consumer_operations(services.instances, codec, services.settings), roles),
+        *serving(INGRESS, produce.operations(settings.budgets.produce_records_max), roles),
+        *serving(EGRESS, [*consumers.routes, *consumers.position_routes], roles),
         *serving(CONSOLE, map(with_v3_codes, managing), roles),
-        *serving(
-            INGRESS,
-            v3_record_operations(
-                publisher, codec, ProduceSchemas(services.registry, codec), services.keys, v3, services.bodies
-            ),
-            roles,
-        ),
+        *serving(INGRESS, v3_records.routes, roles),
     ]
 
 
-def rest_application(services: RestServices) -> Application:
-    """The application of one caller on the REST port."""
+def rest_application(settings: GatewaySettings, bodies: BodyReader, load: Load) -> Application[RestServices]:
+    """The application of the REST port."""
     return Application(
-        rest_operations(services),
-        limits=services.settings.limits,
-        sockets=tail_sockets(services.admin, services.tails) if EGRESS in services.settings.roles else {},
+        rest_operations(settings),
+        limits=settings.limits,
+        sockets={tail.PATH: tail.follow} if EGRESS in settings.roles else {},
         invalid_status=_invalid_status,
-        read_json=services.bodies.read,
-        load=services.load,
+        read_json=bodies.read,
+        load=load,
     )
 
 
-def public_application(services: RestServices, sign_in: list[Operation]) -> Application:
-    """The public resources of the REST port, which need no sign-in; `services` are the gateway's own."""
-    health = _health_operations(services.admin)
-    described = document(
-        [*rest_operations(services), *health], title="Penstock REST", version=__version__, description=DESCRIPTION
+def public_application(
+    settings: GatewaySettings, bodies: BodyReader, load: Load, admin: Admin, sign_in: ConsoleSignIn
+) -> BoundApplication:
+    """The public resources of the REST port, which need no sign-in."""
+    operations: list[Operation[Never]] = [*rest_operations(settings), *health_routes]
+    described = document(operations, title="Penstock REST", version=__version__, description=DESCRIPTION)
+    console: list[Operation[PublicServices]] = serving(CONSOLE, [*sign_in_routes, *pages.routes], settings.roles)
+    application: Application[PublicServices] = Application(
+        [*health_routes, *front_routes, *console], limits=settings.limits, read_json=bodies.read, load=load
     )
-    page = docs_page(described)
-
-    itself = Routes("Health")
-
-    @itself.on("GET /", "Redirect browsers to the console; list the entry points for other clients.")
-    async def front(call: Call) -> Response:
-        accepted = call.request.headers.get("accept", "")
-        if "text/html" in accepted:
-            return RedirectResponse("console/")
-        # Clients of the REST Proxy check that it is up with this request, and expect an empty object.
-        return answer({}) if V2_PREFIX in accepted else json_response(FRONT)
-
-    @itself.on("GET /openapi.json", "Get the OpenAPI document of this API.")
-    async def openapi(_: Call) -> Response:
-        return json_response(described)
-
-    @itself.on("GET /docs", "Show this API's documentation page.", answer_type="text/html")
-    async def docs(_: Call) -> Response:
-        return HTMLResponse(page, headers=docs_headers())
-
-    console = serving(CONSOLE, [*sign_in, *console_pages()], services.settings.roles)
-    return Application(
-        [*health, *itself, *console],
-        limits=services.settings.limits,
-        read_json=services.bodies.read,
-        load=services.load,
-    )
+    return application.bind(PublicServices(admin, sign_in, described, docs_page(described)))
 
 
-def _health_operations(admin: Admin) -> list[Operation]:
-    routes = Routes("Health", "/status")
+front_routes: Routes[PublicServices] = Routes("Health")
 
-    @routes.on("GET /ready", "Check that the brokers can be reached.", always_served=True)
-    async def ready(_: Call) -> Response:
-        await admin.names()
-        return json_response({"status": "ready"})
 
-    @routes.on("GET /alive", "Answer.", always_served=True)
-    async def alive(_: Call) -> Response:
-        return json_response({"status": "alive"})
+@front_routes.on("GET /", "Redirect browsers to the console; list the entry points for other clients.")
+async def front(_: PublicServices, call: Call) -> Response:
+    accepted = call.request.headers.get("accept", "")
+    if "text/html" in accepted:
+        return RedirectResponse("console/")
+    # Clients of the REST Proxy check that it is up with this request, and expect an empty object.
+    return answer({}) if V2_PREFIX in accepted else json_response(FRONT)
 
-    return routes
+
+@front_routes.on("GET /openapi.json", "Get the OpenAPI document of this API.")
+async def openapi(services: PublicServices, _: Call) -> Response:
+    return json_response(services.document)
+
+
+@front_routes.on("GET /docs", "Show this API's documentation page.", answer_type="text/html")
+async def docs(services: PublicServices, _: Call) -> Response:
+    return HTMLResponse(services.page, headers=docs_headers())
+
+
+health_routes: Routes[PublicServices] = Routes("Health", "/status")
+
+
+@health_routes.on("GET /ready", "Check that the brokers can be reached.", always_served=True)
+async def ready(services: PublicServices, _: Call) -> Response:
+    await services.admin.names()
+    return json_response({"status": "ready"})
+
+
+@health_routes.on("GET /alive", "Answer.", always_served=True)
+async def alive(_services: PublicServices, _: Call) -> Response:
+    return json_response({"status": "alive"})
 
 
 def _invalid_status(path: str) -> int:

@@ -1,4 +1,4 @@
-"""The parts that one caller's operations on the REST port are built from."""
+"""What the operations on the REST port use: one caller's parts, and those that all callers share."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.share.members import ShareMembers
 from penstock.gateway.registry.rights import SubjectRights
 from penstock.gateway.registry.service import Registry
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
+from penstock.gateway.rest.console.lags import LagHistory
+from penstock.gateway.rest.console.pipeline_reports import PipelineReports
+from penstock.gateway.rest.console.throughput import Throughput
+from penstock.gateway.rest.v3.resources import V3
+from penstock.gateway.rest.v3.schemas import ProduceSchemas
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
 from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.application import Load
 from penstock.gateway.web.body_reader import BodyReader
 
 
@@ -43,4 +48,9 @@ class RestServices:
     codec: SchemaCodec
     console_codec: SchemaCodec
     bodies: BodyReader
-    load: Load
+    v3: V3
+    produce_schemas: ProduceSchemas
+    snapshots: ClusterSnapshots
+    throughput: Throughput
+    lag_history: LagHistory
+    pipeline_reports: PipelineReports

@@ -8,12 +8,13 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from penstock.gateway.web.bodies import check_media_type, header_of, read_at_once, whole_body
@@ -27,7 +28,8 @@ log = logging.getLogger(__name__)
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
-SocketHandler = Callable[[WebSocket], Awaitable[None]]
+Services = TypeVar("Services")
+SocketHandler = Callable[[Services, WebSocket], Awaitable[None]]
 ErrorRenderer = Callable[[Problem], Response]
 # Rewrites a path: the actual path, and the query parameters that the original stands for.
 Rewrite = Callable[[str], tuple[str, dict[str, str]]]
@@ -95,18 +97,28 @@ def plain_error(problem: Problem) -> Response:
     return response
 
 
-class Application:
-    """Serves the operations of one port. `sockets` are the paths that accept WebSockets.
+@dataclass(frozen=True, slots=True)
+class BoundApplication:
+    """An application whose requests all have the same services."""
+
+    serves: Callable[[str, str], bool]
+    serve: ASGIApp
+
+
+class Application(Generic[Services]):
+    """Serves the operations of one port, each with the services of its caller.
+
+    `sockets` are the paths that accept WebSockets.
 
     `invalid_status` maps a path to the status for invalid bodies, which differs from API to API.
     """
 
     def __init__(
         self,
-        operations: Iterable[Operation],
+        operations: Iterable[Operation[Services]],
         *,
         limits: Limits,
-        sockets: dict[str, SocketHandler] | None = None,
+        sockets: dict[str, SocketHandler[Services]] | None = None,
         invalid_status: Callable[[str], int] = lambda _: 400,
         render_error: ErrorRenderer = plain_error,
         rewrite: Rewrite = lambda path: (path, {}),
@@ -115,7 +127,7 @@ class Application:
     ) -> None:
         """`load` counts the requests of several applications together."""
         self._read_body = read_json
-        self._router = Router(operations)
+        self._router: Router[Services] = Router(operations)
         self._limits = limits
         self._sockets = sockets or {}
         self._invalid_status = invalid_status
@@ -134,18 +146,22 @@ class Application:
             return problem.status != 404
         return True
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI entry point."""
+    def bind(self, services: Services) -> BoundApplication:
+        """The application with these services for every request."""
+        return BoundApplication(self.serves, partial(self.serve, services))
+
+    async def serve(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a connection's request with its caller's services; an ASGI application otherwise."""
         if scope["type"] == "http":
-            await self._serve(scope, receive, send)
+            await self._serve(services, scope, receive, send)
         elif scope["type"] == "websocket":
-            await self._serve_socket(scope, receive, send)
+            await self._serve_socket(services, scope, receive, send)
         elif scope["type"] == "lifespan":
             await _no_lifespan(receive, send)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            response = await self._answer(Request(scope, receive))
+            response = await self._answer(services, Request(scope, receive))
         except Problem as problem:
             response = self._render_error(problem)
         except Exception:
@@ -153,13 +169,13 @@ class Application:
             response = self._render_error(Problem(50001, "internal error", "see the gateway's log"))
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, services: Services, request: Request) -> Response:
         path, implied = self._rewrite(raw_path(request.scope))
         operation, values = self._router.find(request.method, path)
         parameters = self._parameters(request, operation, values, implied)
         if operation.body is None:
             with self._admit(operation, caller_of(request.scope)):
-                return await operation.handler(Call(request, parameters))
+                return await operation.handler(services, Call(request, parameters))
         status = self._invalid_status(path)
         check_media_type(request.scope, operation.body)
         async with whole_body(request, self._limits.body_bytes_max, self._large_bodies) as raw:
@@ -168,10 +184,10 @@ class Application:
             with self._admit(operation, caller_of(request.scope)):
                 is_read = operation.body.validator is not None and bool(raw)
                 body = await self._read_body(raw, operation.body, status) if is_read else None
-                return await operation.handler(Call(request, parameters, body, raw))
+                return await operation.handler(services, Call(request, parameters, body, raw))
 
     @contextlib.contextmanager
-    def _admit(self, operation: Operation, caller: str) -> Iterator[None]:
+    def _admit(self, operation: Operation[Services], caller: str) -> Iterator[None]:
         """Admit a request once it has arrived completely. While it is arriving, however slowly, it does not count."""
         under_way = self.under_way
         if under_way.count >= under_way.limit and not operation.always_served:
@@ -187,7 +203,7 @@ class Application:
                 self._shares.release(caller)
 
     def _parameters(
-        self, request: Request, operation: Operation, values: dict[str, str], implied: dict[str, str]
+        self, request: Request, operation: Operation[Services], values: dict[str, str], implied: dict[str, str]
     ) -> dict[str, Any]:
         sent = {**self._query(request.scope["query_string"]), **implied}
         found = {}
@@ -212,7 +228,7 @@ class Application:
             why = f"the query has more fields than {self._limits.named('query_fields_max')}"
             raise Problem(40001, why, "send fewer") from None
 
-    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_socket(self, services: Services, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
         words = [word for word in scope["path"].split("/") if word]
         for pattern, handler in self._sockets.items():
@@ -223,7 +239,7 @@ class Application:
                 scope["path_params"] = {
                     part.strip("{}"): word for part, word in zip(expected, words, strict=True) if part.startswith("{")
                 }
-                await handler(socket)
+                await handler(services, socket)
                 return
         await socket.close(1008, "no such path")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Never
 
 from penstock.gateway.web.operations import JSON_TYPE, Operation, json_object
 
@@ -17,10 +17,15 @@ REASONS = {200: "Success.", 201: "Created.", 202: "Accepted.", 204: "Success, wi
 
 
 def document(
-    operations: Iterable[Operation], *, title: str, version: str, description: str, error_type: str = JSON_TYPE
-) -> dict[str, Any]:
+    operations: Iterable[Operation[Never]],
+    *,
+    title: str,
+    version: str,
+    description: str,
+    error_type: str = JSON_TYPE,
+) -> dict[str, object]:
     """The content of `/openapi.json`; `error_type` is the media type of errors."""
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, dict[str, object]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation, error_type)
     return {
@@ -31,12 +36,13 @@ def document(
     }
 
 
-def _describe(operation: Operation, error_type: str) -> dict[str, Any]:
-    described: dict[str, Any] = {
+def _describe(operation: Operation[Never], error_type: str) -> dict[str, object]:
+    responses: dict[str, object] = {}
+    described: dict[str, object] = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
-        "responses": {},
+        "responses": responses,
     }
     if operation.parameters:
         described["parameters"] = [
@@ -56,12 +62,12 @@ def _describe(operation: Operation, error_type: str) -> dict[str, Any]:
         types = [kind if kind != "*/*" else "application/octet-stream" for kind in operation.body.media_types]
         described["requestBody"] = {"required": operation.body.required, "content": dict.fromkeys(types, shape)}
     for status, schema in (operation.answers or {200: {}}).items():
-        answer: dict[str, Any] = {"description": REASONS.get(status, "See the body.")}
+        answer: dict[str, object] = {"description": REASONS.get(status, "See the body.")}
         if schema is not None:
             answer["content"] = {operation.answer_type: {"schema": schema}}
-        described["responses"][str(status)] = answer
+        responses[str(status)] = answer
     error = {"schema": {"$ref": "#/components/schemas/Error"}}
-    described["responses"]["default"] = {
+    responses["default"] = {
         "description": "The request failed; the body contains the reason and what to do.",
         "content": {error_type: error},
     }

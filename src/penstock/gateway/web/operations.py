@@ -1,11 +1,14 @@
-"""An operation of an HTTP API: its method and path, parameters and body, and the function that serves it."""
+"""An operation of an HTTP API: its method and path, parameters and body, and the function that serves it.
+
+The function gets the services of the request's caller and the checked request: what it may use comes with each call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator as AnyValidator
@@ -49,7 +52,10 @@ class Call:
         return self.parameters[name]
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Services = TypeVar("Services", contravariant=True)
+Handler = Callable[[Services, Call], Awaitable[Response]]
+# Called first for every call; raises Problem for those that are not served.
+Check = Callable[[Services, Call], None]
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,12 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Generic[Services]):
     """One method on one path. `answers` are the JSON Schemas of response bodies by status; errors are implied."""
 
     method: str
     path: str
-    handler: Handler
+    handler: Handler[Services]
     summary: str
     tag: str
     parameters: tuple[Parameter, ...] = ()
@@ -92,11 +98,10 @@ class Operation:
         return "_".join([self.method.lower(), *words]).replace("-", "_").replace(".", "_")
 
 
-class Routes(list[Operation]):
+class Routes(list[Operation[Services]]):
     """Operations of one tag, each declared by a decorator of its handler. Their paths start with `base`.
 
-    An operation has those parameters of `in_paths` that its path names, and those declared with it. `check` is called
-    first for every call, and raises Problem for those that are not served.
+    An operation has those parameters of `in_paths` that its path names, and those declared with it.
     """
 
     def __init__(
@@ -106,7 +111,7 @@ class Routes(list[Operation]):
         in_paths: Iterable[Parameter] = (),
         *,
         answer_type: str = JSON_TYPE,
-        check: Callable[[Call], None] | None = None,
+        check: Check[Services] | None = None,
     ) -> None:
         super().__init__()
         self._tag = tag
@@ -124,13 +129,13 @@ class Routes(list[Operation]):
         answers: Mapping[int, Any] | None = None,
         answer_type: str | None = None,
         always_served: bool = False,
-    ) -> Callable[[Handler], Handler]:
+    ) -> Callable[[Handler[Services]], Handler[Services]]:
         """Declare the operation that a handler serves; `route` is its method and path, such as `GET /{topic}`."""
         method, _, path = route.partition(" ")
         path = self._base + path
         named = [each for each in self._in_paths if f"{{{each.name}}}" in path]
 
-        def declare(handler: Handler) -> Handler:
+        def declare(handler: Handler[Services]) -> Handler[Services]:
             operation = Operation(
                 method,
                 path,
@@ -149,10 +154,10 @@ class Routes(list[Operation]):
         return declare
 
 
-def _checked(handler: Handler, check: Callable[[Call], None]) -> Handler:
-    async def handle(call: Call) -> Response:
-        check(call)
-        return await handler(call)
+def _checked(handler: Handler[Services], check: Check[Services]) -> Handler[Services]:
+    async def handle(services: Services, call: Call) -> Response:
+        check(services, call)
+        return await handler(services, call)
 
     return handle
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 from urllib.parse import unquote
 
 from penstock.gateway.web.operations import Operation
 from penstock.gateway.web.problem import Problem
 
+Services = TypeVar("Services")
 
-class _Node:
+
+class _Node(Generic[Services]):
     """A node in the tree of paths."""
 
     __slots__ = ("inner", "named", "operations", "parameter")
 
     def __init__(self) -> None:
-        self.inner: dict[str, _Node] = {}
-        self.named: _Node | None = None
+        self.inner: dict[str, _Node[Services]] = {}
+        self.named: _Node[Services] | None = None
         self.parameter = ""
-        self.operations: dict[str, Operation] = {}
+        self.operations: dict[str, Operation[Services]] = {}
 
 
-class Router:
+class Router(Generic[Services]):
     """A tree of paths. A literal segment takes precedence over a parameter."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        self._root = _Node()
+    def __init__(self, operations: Iterable[Operation[Services]]) -> None:
+        self._root: _Node[Services] = _Node()
         for operation in operations:
             node = self._root
             for word in _words(operation.path):
@@ -40,7 +43,7 @@ class Router:
             assert operation.method not in node.operations, f"{operation.method} {operation.path} is declared twice"
             node.operations[operation.method] = operation
 
-    def find(self, method: str, raw_path: str) -> tuple[Operation, dict[str, str]]:
+    def find(self, method: str, raw_path: str) -> tuple[Operation[Services], dict[str, str]]:
         """The operation and its path parameters; raises Problem if there is none."""
         words = _words(raw_path)
         found = self._walk(self._root, words, 0)
@@ -53,7 +56,9 @@ class Router:
             raise Problem(405, f"{method} is not allowed here", f"use {allowed}", headers={"Allow": allowed})
         return operation, values
 
-    def _walk(self, node: _Node, words: list[str], depth: int) -> tuple[_Node, dict[str, str]] | None:
+    def _walk(
+        self, node: _Node[Services], words: list[str], depth: int
+    ) -> tuple[_Node[Services], dict[str, str]] | None:
         if depth == len(words):
             return (node, {}) if node.operations else None
         spelled = node.inner.get(words[depth])

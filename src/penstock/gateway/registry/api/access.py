@@ -8,6 +8,7 @@ from dataclasses import replace
 from starlette.responses import Response
 
 from penstock.gateway.kafka.errors import not_allowed
+from penstock.gateway.registry.api.services import RegistryServices
 from penstock.gateway.registry.lookup import referenced_subjects, text_of
 from penstock.gateway.registry.rights import Right, SubjectRights
 from penstock.gateway.registry.schema import StoredSchema
@@ -29,7 +30,7 @@ TAKES = (
 CHECKED_TOGETHER = 100
 
 
-def right_of(operation: Operation) -> Right:
+def right_of(operation: Operation[RegistryServices]) -> Right:
     """The right on its subject that an operation requires."""
     for method, beginning, right in TAKES:
         if operation.method == method and operation.path.startswith(beginning):
@@ -37,19 +38,20 @@ def right_of(operation: Operation) -> Right:
     return Right.READ
 
 
-def with_rights(operation: Operation, rights: SubjectRights) -> Operation:
+def with_rights(operation: Operation[RegistryServices]) -> Operation[RegistryServices]:
     """The operation, for callers with the right that it requires. Operations without a subject in their path filter."""
     right, handler = right_of(operation), operation.handler
     has_subject = "{subject}" in operation.path
     if right is Right.READ and not has_subject:
         return operation
 
-    async def handle(call: Call) -> Response:
+    async def handle(services: RegistryServices, call: Call) -> Response:
+        rights = services.rights
         subject = parse_subject(call["subject"]).qualified if has_subject else ""
         await rights.check(subject, right)
         for referenced in _references(call, subject):
             await rights.check(referenced, Right.READ)
-        return await handler(call)
+        return await handler(services, call)
 
     return replace(operation, handler=handle)
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
 from starlette.responses import Response
 
+from penstock.gateway.registry.api import schemas, settings, subjects, versions
 from penstock.gateway.registry.api.access import with_rights
-from penstock.gateway.registry.api.schemas import schema_operations
-from penstock.gateway.registry.api.settings import settings_operations
+from penstock.gateway.registry.api.services import RegistryServices
 from penstock.gateway.registry.api.shapes import PAGE, REGISTRY_TYPE, answer, page
-from penstock.gateway.registry.api.subjects import subject_operations
-from penstock.gateway.registry.api.versions import version_operations
-from penstock.gateway.registry.rights import ALL_RIGHTS, SubjectRights
-from penstock.gateway.registry.service import Registry
 from penstock.gateway.registry.subjects import DEFAULT_CONTEXT, context_of
 from penstock.gateway.roles import ALL, REGISTRY, serving
-from penstock.gateway.settings import GatewaySettings
-from penstock.gateway.web.application import Application, Load, ReadJson, json_response
+from penstock.gateway.web.application import Application, BoundApplication, Load, ReadJson, json_response
 from penstock.gateway.web.bodies import read_at_once
 from penstock.gateway.web.limits import Limits
 from penstock.gateway.web.openapi import document
@@ -31,56 +26,55 @@ from penstock.model.version import __version__
 IN_CONTEXT = re.compile(r"/contexts/([^/]+)(/(?:compatibility/subjects|subjects|config|mode|schemas))(?:/([^/]*)(.*))?")
 
 
-def registry_operations(registry: Registry, cluster_id: str, rights: SubjectRights = ALL_RIGHTS) -> list[Operation]:
-    """All operations of the registry, for a caller with these rights."""
-    routes = Routes("Server")
+server_routes: Routes[RegistryServices] = Routes("Server")
 
-    @routes.on("GET /", "Check that the registry is up.")
-    async def root(_: Call) -> Response:
-        return answer({})
 
-    @routes.on("GET /contexts", "List the contexts.", *PAGE)
-    async def contexts(call: Call) -> Response:
-        seen = await rights.readable(registry.state.subjects())
-        return answer(page(call, sorted({DEFAULT_CONTEXT, *map(context_of, seen)})))
+@server_routes.on("GET /", "Check that the registry is up.")
+async def root(_services: RegistryServices, _: Call) -> Response:
+    return answer({})
 
-    @routes.on("GET /v1/metadata/id", "Show the cluster's id.")
-    async def metadata_id(_: Call) -> Response:
-        scope = {"path": [], "clusters": {"kafka-cluster": cluster_id, "schema-registry-cluster": "schema-registry"}}
-        return answer({"scope": scope, "id": ""})
 
-    @routes.on("GET /v1/metadata/version", "Show the version of the registry.")
-    async def metadata_version(_: Call) -> Response:
-        return answer({"version": __version__, "commitId": ""})
+@server_routes.on("GET /contexts", "List the contexts.", *PAGE)
+async def contexts(services: RegistryServices, call: Call) -> Response:
+    seen = await services.rights.readable(services.registry.state.subjects())
+    return answer(page(call, sorted({DEFAULT_CONTEXT, *map(context_of, seen)})))
 
-    def with_analyses(operation: Operation) -> Operation:
-        """The operation, called again after analyses by workers that it needs."""
-        handler = with_rights(operation, rights).handler
-        return replace(operation, handler=lambda call: registry.with_analyses(lambda: handler(call)))
 
-    return [
-        *routes,
-        *map(with_analyses, subject_operations(registry, rights)),
-        *map(with_analyses, version_operations(registry, rights)),
-        *map(with_analyses, schema_operations(registry, rights)),
-        *map(with_analyses, settings_operations(registry)),
-    ]
+@server_routes.on("GET /v1/metadata/id", "Show the cluster's id.")
+async def metadata_id(services: RegistryServices, _: Call) -> Response:
+    scope = {
+        "path": [],
+        "clusters": {"kafka-cluster": services.cluster_id, "schema-registry-cluster": "schema-registry"},
+    }
+    return answer({"scope": scope, "id": ""})
+
+
+@server_routes.on("GET /v1/metadata/version", "Show the version of the registry.")
+async def metadata_version(_services: RegistryServices, _: Call) -> Response:
+    return answer({"version": __version__, "commitId": ""})
+
+
+def registry_operations() -> list[Operation[RegistryServices]]:
+    """All operations of the registry, for callers with the rights that each requires."""
+    routes = [*subjects.routes, *versions.routes, *versions.reading_routes, *schemas.routes, *settings.routes]
+    return [*server_routes, *(_with_analyses(with_rights(operation)) for operation in routes)]
+
+
+def _with_analyses(operation: Operation[RegistryServices]) -> Operation[RegistryServices]:
+    """The operation, called again after analyses by workers that it needs."""
+    handler = operation.handler
+
+    async def handle(services: RegistryServices, call: Call) -> Response:
+        return await services.registry.with_analyses(lambda: handler(services, call))
+
+    return replace(operation, handler=handle)
 
 
 def registry_application(
-    registry: Registry,
-    cluster_id: str,
-    limits: Limits,
-    read_json: ReadJson = read_at_once,
-    *,
-    rights: SubjectRights = ALL_RIGHTS,
-    load: Load | None = None,
-    roles: Collection[str] = ALL,
-) -> Application:
-    """The application of one caller on the registry's port."""
-    operations = [
-        replace(operation, answer_type=REGISTRY_TYPE) for operation in registry_operations(registry, cluster_id, rights)
-    ]
+    limits: Limits, read_json: ReadJson = read_at_once, *, load: Load | None = None, roles: Collection[str] = ALL
+) -> Application[RegistryServices]:
+    """The application of the registry's port."""
+    operations = [replace(operation, answer_type=REGISTRY_TYPE) for operation in registry_operations()]
     return Application(
         serving(REGISTRY, operations, roles),
         limits=limits,
@@ -92,21 +86,21 @@ def registry_application(
     )
 
 
-def public_registry(registry: Registry, cluster_id: str, settings: GatewaySettings) -> Application:
+def public_registry(limits: Limits) -> BoundApplication:
     """The public resources of the registry's port, which need no sign-in."""
     described = document(
-        [replace(each, answer_type=REGISTRY_TYPE) for each in registry_operations(registry, cluster_id)],
+        [replace(each, answer_type=REGISTRY_TYPE) for each in registry_operations()],
         title="Penstock schema registry",
         version=__version__,
         description="Confluent's Schema Registry API for Avro, JSON Schema and Protobuf.",
         error_type=REGISTRY_TYPE,
     )
+    itself = Operation("GET", "/openapi.json", _openapi, "Get the OpenAPI document of this API.", "Server")
+    return Application([itself], limits=limits, render_error=registry_error).bind(described)
 
-    async def openapi(_: Call) -> Response:
-        return json_response(described)
 
-    itself = Operation("GET", "/openapi.json", openapi, "Get the OpenAPI document of this API.", "Server")
-    return Application([itself], limits=settings.limits, render_error=registry_error)
+async def _openapi(described: Mapping[str, object], _: Call) -> Response:
+    return json_response(described)
 
 
 def registry_error(problem: Problem) -> Response:

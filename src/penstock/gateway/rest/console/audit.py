@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.reader import Readers
 from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation, Routes, json_object
+from penstock.gateway.web.operations import Call, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
@@ -39,43 +39,40 @@ TEXTS = (
 NUMBERS = ("version", "broker", "count")
 
 
-def audit_operations(readers: Readers) -> list[Operation]:
-    """The audit trail."""
-    routes = Routes(TAG)
+routes: Routes[RestServices] = Routes(TAG)
 
-    @routes.on(
-        "GET /api/v1/audit",
-        "List audit events, newest first: changes, denials and refused sign-ins that brokers wrote to _audit.",
-        query("type", "Only events of this type.", enum=TYPES),
-        query("principal", "Only what this principal did.", maxLength=1000),
-        query("api", "Only requests of this API.", maxLength=100),
-        query("resource", "Only what was done to the resource of this name.", maxLength=1000),
-        query("outcome", "Only this outcome: OK, or the name of an error.", maxLength=100),
-        query("search", "Only events that have this text somewhere.", maxLength=1000),
-        number("limit", "How many events at most.", 1, maximum=LIMIT_MAX, default=100),
-        number("scan", "How many events to scan at most.", 1, maximum=SCAN_MAX, default=5000),
-        answers={200: json_object(["events", "scanned", "is_kept"])},
-    )
-    async def listing(call: Call) -> Response:
-        try:
-            beginning, end = await readers.watermarks(TOPIC, 0)
-        except Problem as problem:
-            if problem.status != 404:
-                raise
-            return json_response({"events": [], "scanned": 0, "is_kept": False})
-        wanted = {name: call[name] for name in ("type", "principal", "api", "resource", "outcome") if call[name]}
-        search, limit = (call["search"] or "").lower(), call["limit"]
-        found: list[dict[str, Any]] = []
-        scanned = 0
-        while end > beginning and scanned < call["scan"] and len(found) < limit:
-            first = max(beginning, end - RECORDS_A_READ)
-            records = await readers.read(TOPIC, 0, first, end - first)
-            scanned += end - first
-            found += newest_first(records, wanted, search)
-            end = first
-        return json_response({"events": found[:limit], "scanned": scanned, "is_kept": True})
 
-    return routes
+@routes.on(
+    "GET /api/v1/audit",
+    "List audit events, newest first: changes, denials and refused sign-ins that brokers wrote to _audit.",
+    query("type", "Only events of this type.", enum=TYPES),
+    query("principal", "Only what this principal did.", maxLength=1000),
+    query("api", "Only requests of this API.", maxLength=100),
+    query("resource", "Only what was done to the resource of this name.", maxLength=1000),
+    query("outcome", "Only this outcome: OK, or the name of an error.", maxLength=100),
+    query("search", "Only events that have this text somewhere.", maxLength=1000),
+    number("limit", "How many events at most.", 1, maximum=LIMIT_MAX, default=100),
+    number("scan", "How many events to scan at most.", 1, maximum=SCAN_MAX, default=5000),
+    answers={200: json_object(["events", "scanned", "is_kept"])},
+)
+async def listing(services: RestServices, call: Call) -> Response:
+    try:
+        beginning, end = await services.readers.watermarks(TOPIC, 0)
+    except Problem as problem:
+        if problem.status != 404:
+            raise
+        return json_response({"events": [], "scanned": 0, "is_kept": False})
+    wanted = {name: call[name] for name in ("type", "principal", "api", "resource", "outcome") if call[name]}
+    search, limit = (call["search"] or "").lower(), call["limit"]
+    found: list[dict[str, Any]] = []
+    scanned = 0
+    while end > beginning and scanned < call["scan"] and len(found) < limit:
+        first = max(beginning, end - RECORDS_A_READ)
+        records = await services.readers.read(TOPIC, 0, first, end - first)
+        scanned += end - first
+        found += newest_first(records, wanted, search)
+        end = first
+    return json_response({"events": found[:limit], "scanned": scanned, "is_kept": True})
 
 
 def newest_first(records: list[ReadRecord], wanted: Mapping[str, str], search: str) -> Iterator[dict[str, Any]]:

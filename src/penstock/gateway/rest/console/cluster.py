@@ -11,11 +11,11 @@ from starlette.responses import Response
 from penstock.client.disks import DiskView, disks_of
 from penstock.client.view import PartitionView
 from penstock.gateway.kafka.broker_requests import BrokerWire
-from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot
 from penstock.gateway.rest.console.quorum import read_quorum
-from penstock.gateway.rest.console.throughput import Throughput
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation, Routes, json_object
+from penstock.gateway.web.operations import Call, Routes, json_object
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import ErrorCode
 from penstock.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -29,56 +29,54 @@ CLUSTER_SHAPE = json_object(
 )
 
 
-def cluster_operations(
-    cluster_id: str, snapshots: ClusterSnapshots, throughput: Throughput, wire: BrokerWire
-) -> list[Operation]:
-    """Operations on the cluster as a whole."""
-    routes = Routes(TAG, "/api/v1/cluster")
+routes: Routes[RestServices] = Routes(TAG, "/api/v1/cluster")
 
-    @routes.on(
-        "GET",
-        "Show the cluster's health, brokers and problems; the last known state while brokers do not answer.",
-        answers={200: CLUSTER_SHAPE},
+
+@routes.on(
+    "GET",
+    "Show the cluster's health, brokers and problems; the last known state while brokers do not answer.",
+    answers={200: CLUSTER_SHAPE},
+)
+async def cluster(services: RestServices, _: Call) -> Response:
+    snapshot = await services.snapshots.latest()
+    return json_response(
+        {
+            "cluster_id": services.cluster_id,
+            "taken_ms": snapshot.taken_ms,
+            "controller": snapshot.controller,
+            "topics": len(snapshot.topics),
+            **summary(snapshot, services.snapshots.failure, services.snapshots.silent),
+        }
     )
-    async def cluster(_: Call) -> Response:
-        snapshot = await snapshots.latest()
-        return json_response(
-            {
-                "cluster_id": cluster_id,
-                "taken_ms": snapshot.taken_ms,
-                "controller": snapshot.controller,
-                "topics": len(snapshot.topics),
-                **summary(snapshot, snapshots.failure, snapshots.silent),
-            }
-        )
 
-    @routes.on(
-        "GET /throughput",
-        "Show records written per second, sampled when this is called, and the busiest topics.",
-        answers={200: json_object(["points", "busiest"])},
+
+@routes.on(
+    "GET /throughput",
+    "Show records written per second, sampled when this is called, and the busiest topics.",
+    answers={200: json_object(["points", "busiest"])},
+)
+async def rates(services: RestServices, _: Call) -> Response:
+    await services.throughput.sample()
+    return json_response(
+        {
+            "points": [{"at_ms": at_ms, "records_per_s": rate} for at_ms, rate in services.throughput.points],
+            "busiest": [{"topic": name, "records_per_s": round(rate, 2)} for name, rate in services.throughput.busiest],
+        }
     )
-    async def rates(_: Call) -> Response:
-        await throughput.sample()
-        return json_response(
-            {
-                "points": [{"at_ms": at_ms, "records_per_s": rate} for at_ms, rate in throughput.points],
-                "busiest": [{"topic": name, "records_per_s": round(rate, 2)} for name, rate in throughput.busiest],
-            }
-        )
 
-    @routes.on(
-        "GET /quorum",
-        "Show the controllers, their leader, and how far each has replicated the metadata log.",
-        answers={200: json_object(["leader", "epoch", "nodes"])},
-    )
-    async def quorum(_: Call) -> Response:
-        return json_response(await read_quorum(wire))
 
-    @routes.on("GET /log-directories", "Show the brokers' log directories.", answers={200: json_object(["brokers"])})
-    async def directories(_: Call) -> Response:
-        return json_response({"brokers": await read_directories(await snapshots.latest(), wire)})
+@routes.on(
+    "GET /quorum",
+    "Show the controllers, their leader, and how far each has replicated the metadata log.",
+    answers={200: json_object(["leader", "epoch", "nodes"])},
+)
+async def quorum(services: RestServices, _: Call) -> Response:
+    return json_response(await read_quorum(services.wire))
 
-    return routes
+
+@routes.on("GET /log-directories", "Show the brokers' log directories.", answers={200: json_object(["brokers"])})
+async def directories(services: RestServices, _: Call) -> Response:
+    return json_response({"brokers": await read_directories(await services.snapshots.latest(), services.wire)})
 
 
 def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collection[int]) -> dict[str, Any]:

@@ -26,6 +26,8 @@ YOUNG_PATIENCE_S = 0.15
 METADATA_TIMEOUT_S = 8.0
 PROBE_TIMEOUT_MS = 2_500
 QUORUM_TIMEOUT_S = 2.5
+# Internal topics: names that start with two underscores, and the registry's topic.
+INTERNAL_NAMES = {"_schemas"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +136,8 @@ class ClusterSnapshots:
 
 def _partition(partition: Partition) -> PartitionView:
     return PartitionView(partition.leader, partition.replicas, partition.in_sync_replicas)
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic belongs to the cluster rather than to users."""
+    return name.startswith("__") or name in INTERNAL_NAMES

@@ -11,11 +11,12 @@ from penstock.client.operations.groups import SHARE, Group
 from penstock.client.operations.offsets import EARLIEST, LATEST
 from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups, is_consumer_group, owners_of, state_name
-from penstock.gateway.rest.console.lags import LagHistory, PartitionLag, group_lags, share_lags, total_lag
+from penstock.gateway.rest.console.lags import PartitionLag, group_lags, share_lags, total_lag
 from penstock.gateway.rest.console.topics import PAGING, matching, page_of
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.shapes import GROUP, INT64_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, Routes, json_object
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Routes, json_object
 from penstock.gateway.web.problem import Problem
 from penstock.model.ids import TopicPartition
 
@@ -34,92 +35,90 @@ RESET_BODY = json_object(
 RESET_EXAMPLE = {"topic": "orders", "to": "time", "value": 1767225600000, "dry_run": True}
 
 
-def group_operations(admin: Admin, groups: Groups) -> list[Operation]:
-    """Operations that list, show and delete groups."""
-    routes = Routes(TAG, BASE, (GROUP,))
-    history = LagHistory()
+routes: Routes[RestServices] = Routes(TAG, BASE, (GROUP,))
 
-    @routes.on(
-        "GET",
-        "List groups with their lag, one page at a time.",
-        *PAGING,
-        answers={200: json_object(["groups", "total", "page", "pages"])},
+
+@routes.on(
+    "GET",
+    "List groups with their lag, one page at a time.",
+    *PAGING,
+    answers={200: json_object(["groups", "total", "page", "pages"])},
+)
+async def listing(services: RestServices, call: Call) -> Response:
+    listed, problems = await services.groups.listed()
+    known = {group.group_id: group for group in listed if is_consumer_group(group) or group.type == SHARE}
+    chosen, shown = page_of(sorted(matching(known, call["search"])), call)
+    others = [name for name in chosen if known[name].type != SHARE]
+    described = await _describe(services.groups, chosen)
+    found = await asyncio.gather(
+        *(_lag_of(services.admin, services.groups, name, described.get(name)) for name in others)
     )
-    async def listing(call: Call) -> Response:
-        listed, problems = await groups.listed()
-        known = {group.group_id: group for group in listed if is_consumer_group(group) or group.type == SHARE}
-        chosen, shown = page_of(sorted(matching(known, call["search"])), call)
-        others = [name for name in chosen if known[name].type != SHARE]
-        described = await _describe(groups, chosen)
-        found = await asyncio.gather(*(_lag_of(admin, groups, name, described.get(name)) for name in others))
-        shared = await share_lags(groups, [group for group in described.values() if group.type == SHARE])
-        lags = dict(zip(others, found, strict=True)) | {name: total_lag(rows) for name, rows in shared.items()}
-        shown["groups"] = [
-            {"name": name, "state": _state(known[name]), "type": _type(known[name]), "lag": lags.get(name)}
-            for name in chosen
-        ]
-        # The groups of a broker that is down move to another one; until then the list is marked as incomplete.
-        shown["notes"] = [problem.message for problem in problems]
-        return json_response(shown)
-
-    async def describe_with_lags(name: str) -> tuple[Group, list[PartitionLag]]:
-        group = (await groups.describe([name])).get(name)
-        if group is None or not (is_consumer_group(group) or group.type == SHARE):
-            raise Problem(40405, f"no consumer group {name[:100]}", "list the groups to see their names")
-        if group.type != SHARE:
-            return group, await group_lags(admin, groups, name, owners_of(group))
-        rows = (await share_lags(groups, [group])).get(name, [])
-        ends = await groups.offsets([TopicPartition(row.topic, row.partition) for row in rows], LATEST)
-        return group, [row._replace(end=ends.get(TopicPartition(row.topic, row.partition))) for row in rows]
-
-    @routes.on("GET /{group}", "Show a group's members, partitions and lag.")
-    async def one(call: Call) -> Response:
-        name = call["group"]
-        try:
-            group, lags = await asyncio.wait_for(describe_with_lags(name), GROUP_TIMEOUT_S)
-        except TimeoutError:
-            raise Problem(50301, f"the coordinator of group {name} did not answer", "try again") from None
-        # Members of a share group read the same partitions.
-        owners = owners_of(group) if group.type != SHARE else {}
-        members = {place: member.member_id for place, member in owners.items()}
-        rows = [{**lag._asdict(), "member": members.get(TopicPartition(lag.topic, lag.partition))} for lag in lags]
-        history.note(name, lags)
-        return json_response(
-            {**_show(group), "partitions": rows, "lag": total_lag(lags), "history": history.show(name)}
-        )
-
-    @routes.on("DELETE /{group}", "Delete a group that has no members.", answers=NO_CONTENT)
-    async def delete(call: Call) -> Response:
-        await groups.delete(call["group"])
-        history.forget(call["group"])
-        return Response(status_code=204)
-
-    return routes
+    shared = await share_lags(services.groups, [group for group in described.values() if group.type == SHARE])
+    lags = dict(zip(others, found, strict=True)) | {name: total_lag(rows) for name, rows in shared.items()}
+    shown["groups"] = [
+        {"name": name, "state": _state(known[name]), "type": _type(known[name]), "lag": lags.get(name)}
+        for name in chosen
+    ]
+    # The groups of a broker that is down move to another one; until then the list is marked as incomplete.
+    shown["notes"] = [problem.message for problem in problems]
+    return json_response(shown)
 
 
-def reset_operations(admin: Admin, groups: Groups) -> list[Operation]:
-    """Offset resets."""
-    routes = Routes(TAG, BASE, (GROUP,))
+async def describe_with_lags(services: RestServices, name: str) -> tuple[Group, list[PartitionLag]]:
+    group = (await services.groups.describe([name])).get(name)
+    if group is None or not (is_consumer_group(group) or group.type == SHARE):
+        raise Problem(40405, f"no consumer group {name[:100]}", "list the groups to see their names")
+    if group.type != SHARE:
+        return group, await group_lags(services.admin, services.groups, name, owners_of(group))
+    rows = (await share_lags(services.groups, [group])).get(name, [])
+    ends = await services.groups.offsets([TopicPartition(row.topic, row.partition) for row in rows], LATEST)
+    return group, [row._replace(end=ends.get(TopicPartition(row.topic, row.partition))) for row in rows]
 
-    @routes.on(
-        "POST /{group}/reset",
-        "Reset the offsets of a group without members: to the start, the end, an offset, a time, or by a delta.",
-        body=Body(RESET_BODY, example=RESET_EXAMPLE),
-        answers={200: json_object(["moves"])},
+
+@routes.on("GET /{group}", "Show a group's members, partitions and lag.")
+async def one(services: RestServices, call: Call) -> Response:
+    name = call["group"]
+    try:
+        group, lags = await asyncio.wait_for(describe_with_lags(services, name), GROUP_TIMEOUT_S)
+    except TimeoutError:
+        raise Problem(50301, f"the coordinator of group {name} did not answer", "try again") from None
+    # Members of a share group read the same partitions.
+    owners = owners_of(group) if group.type != SHARE else {}
+    members = {place: member.member_id for place, member in owners.items()}
+    rows = [{**lag._asdict(), "member": members.get(TopicPartition(lag.topic, lag.partition))} for lag in lags]
+    services.lag_history.note(name, lags)
+    return json_response(
+        {**_show(group), "partitions": rows, "lag": total_lag(lags), "history": services.lag_history.show(name)}
     )
-    async def reset(call: Call) -> Response:
-        name, body = call["group"], call.body
-        targets = await _targets(admin, groups, name, body)
-        before = await groups.committed(name)
-        moves = [
-            {"topic": topic, "partition": partition, "from": before.get(TopicPartition(topic, partition)), "to": offset}
-            for (topic, partition), offset in sorted(targets.items())
-        ]
-        if not body.get("dry_run", False):
-            await groups.commit(name, targets)
-        return json_response({"group": name, "dry_run": body.get("dry_run", False), "moves": moves})
 
-    return routes
+
+@routes.on("DELETE /{group}", "Delete a group that has no members.", answers=NO_CONTENT)
+async def delete(services: RestServices, call: Call) -> Response:
+    await services.groups.delete(call["group"])
+    services.lag_history.forget(call["group"])
+    return Response(status_code=204)
+
+
+reset_routes: Routes[RestServices] = Routes(TAG, BASE, (GROUP,))
+
+
+@reset_routes.on(
+    "POST /{group}/reset",
+    "Reset the offsets of a group without members: to the start, the end, an offset, a time, or by a delta.",
+    body=Body(RESET_BODY, example=RESET_EXAMPLE),
+    answers={200: json_object(["moves"])},
+)
+async def reset(services: RestServices, call: Call) -> Response:
+    name, body = call["group"], call.body
+    targets = await _targets(services.admin, services.groups, name, body)
+    before = await services.groups.committed(name)
+    moves = [
+        {"topic": topic, "partition": partition, "from": before.get(TopicPartition(topic, partition)), "to": offset}
+        for (topic, partition), offset in sorted(targets.items())
+    ]
+    if not body.get("dry_run", False):
+        await services.groups.commit(name, targets)
+    return json_response({"group": name, "dry_run": body.get("dry_run", False), "moves": moves})
 
 
 async def _describe(groups: Groups, names: list[str]) -> dict[str, Group]:

@@ -7,17 +7,16 @@ from functools import partial
 
 from starlette.responses import Response, StreamingResponse
 
-from penstock.gateway.kafka.admin import Admin
 from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.reader import Readers, offset_number
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.native.tail import chosen_partitions, events
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.shapes import INT32_MAX, INT64_MAX, TOPIC
 from penstock.gateway.rest.values.json_text import json_bytes
 from penstock.gateway.rest.values.record_json import FORMATS
 from penstock.gateway.rest.values.schema_codec import SchemaCodec
-from penstock.gateway.web.operations import JSON_TYPE, Call, Operation, Routes, json_object
+from penstock.gateway.web.operations import JSON_TYPE, Call, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 from penstock.model.ids import TopicPartition
@@ -38,58 +37,55 @@ DECODING = (
 )
 
 
-def message_operations(
-    admin: Admin, readers: Readers, groups: Groups, tails: LiveTails, codec: SchemaCodec
-) -> list[Operation]:
-    """Operations that search and follow records."""
-    routes = Routes(TAG, "/api/v1/topics/{topic}", (TOPIC,))
-    live = Routes("Live", "/api/v1/topics/{topic}", (TOPIC,), answer_type="text/event-stream")
+routes: Routes[RestServices] = Routes(TAG, "/api/v1/topics/{topic}", (TOPIC,))
 
-    @routes.on(
-        "GET /messages",
-        "Search the records of all partitions and decode them; newest first with from=latest.",
-        PARTITION,
-        query("from", "Where to start.", enum=STARTS, default="latest"),
-        number("offset", "With from=offset: the first offset to show.", maximum=INT64_MAX),
-        number("time", "With from=time: milliseconds since 1970.", maximum=INT64_MAX),
-        query("key", "Only records with this key.", maxLength=10_000),
-        query("contains", "Only records whose key or value contains this text.", maxLength=1000),
-        number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
-        number("scan", "How many records to scan at most.", 1, maximum=SCAN_MAX, default=10_000),
-        *DECODING,
-        answers={200: json_object(["messages", "scanned"])},
+live_routes: Routes[RestServices] = Routes("Live", "/api/v1/topics/{topic}", (TOPIC,), answer_type="text/event-stream")
+
+
+@routes.on(
+    "GET /messages",
+    "Search the records of all partitions and decode them; newest first with from=latest.",
+    PARTITION,
+    query("from", "Where to start.", enum=STARTS, default="latest"),
+    number("offset", "With from=offset: the first offset to show.", maximum=INT64_MAX),
+    number("time", "With from=time: milliseconds since 1970.", maximum=INT64_MAX),
+    query("key", "Only records with this key.", maxLength=10_000),
+    query("contains", "Only records whose key or value contains this text.", maxLength=1000),
+    number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=50),
+    number("scan", "How many records to scan at most.", 1, maximum=SCAN_MAX, default=10_000),
+    *DECODING,
+    answers={200: json_object(["messages", "scanned"])},
+)
+async def search(services: RestServices, call: Call) -> Response:
+    topic = call["topic"]
+    partitions = await chosen_partitions(services.admin, topic, call["partition"])
+    finder = _Finder(services.readers, services.groups, services.console_codec, call)
+    try:
+        records = await asyncio.wait_for(finder.read(topic, partitions), SEARCH_TIMEOUT_S)
+    except TimeoutError:
+        raise Problem(
+            50301, "not all partition leaders answered in time", "choose a partition, or scan fewer records"
+        ) from None
+    found = await finder.chosen(records)
+    shown = await services.console_codec.show(found, call["key_format"], call["value_format"])
+    answer = b'{"messages":[%b],"scanned":%d,"partitions":%b}'
+    return Response(answer % (b",".join(shown), len(records), json_bytes(partitions)), media_type=JSON_TYPE)
+
+
+@live_routes.on(
+    "GET /tail",
+    "Follow a topic's decoded records as server-sent events, one per record, until the client disconnects.",
+    PARTITION,
+    *DECODING,
+)
+async def tail(services: RestServices, call: Call) -> Response:
+    partitions = await chosen_partitions(services.admin, call["topic"], call["partition"])
+    batches = services.tails.follow(call["topic"], partitions, offset_number("latest"), call.caller)
+    await anext(batches)
+    shown = partial(services.console_codec.show_live, key_format=call["key_format"], value_format=call["value_format"])
+    return StreamingResponse(
+        events(batches, shown), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
     )
-    async def search(call: Call) -> Response:
-        topic = call["topic"]
-        partitions = await chosen_partitions(admin, topic, call["partition"])
-        finder = _Finder(readers, groups, codec, call)
-        try:
-            records = await asyncio.wait_for(finder.read(topic, partitions), SEARCH_TIMEOUT_S)
-        except TimeoutError:
-            raise Problem(
-                50301, "not all partition leaders answered in time", "choose a partition, or scan fewer records"
-            ) from None
-        found = await finder.chosen(records)
-        shown = await codec.show(found, call["key_format"], call["value_format"])
-        answer = b'{"messages":[%b],"scanned":%d,"partitions":%b}'
-        return Response(answer % (b",".join(shown), len(records), json_bytes(partitions)), media_type=JSON_TYPE)
-
-    @live.on(
-        "GET /tail",
-        "Follow a topic's decoded records as server-sent events, one per record, until the client disconnects.",
-        PARTITION,
-        *DECODING,
-    )
-    async def tail(call: Call) -> Response:
-        partitions = await chosen_partitions(admin, call["topic"], call["partition"])
-        batches = tails.follow(call["topic"], partitions, offset_number("latest"), call.caller)
-        await anext(batches)
-        shown = partial(codec.show_live, key_format=call["key_format"], value_format=call["value_format"])
-        return StreamingResponse(
-            events(batches, shown), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-        )
-
-    return [*routes, *live]
 
 
 class _Finder:

@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from penstock.client.address import Address
 from penstock.gateway.kafka.broker_requests import BrokerWire, check
-from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshots
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.shapes import INT32_MAX, PARTITION_SHAPE, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
+from penstock.gateway.web.operations import Body, Call, Routes, json_object
 from penstock.gateway.web.parameters import query
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -48,88 +48,85 @@ MOVE_BODY = json_object(
 MOVE_EXAMPLE = {"moves": [{"topic": "orders", "partition": 0, "replicas": [2, 3, 1]}]}
 
 
-def move_operations(wire: BrokerWire) -> list[Operation]:
-    """Reassignments."""
-    routes = Routes(TAG, "/api/v1/reassignments")
+routes: Routes[RestServices] = Routes(TAG, "/api/v1/reassignments")
 
-    @routes.on("GET", "List ongoing partition reassignments.", answers={200: json_object(["reassignments"])})
-    async def listing(_: Call) -> Response:
-        response: ListPartitionReassignmentsResponse = await wire.ask(ListPartitionReassignmentsRequest(topics=None))
-        check(response.error_code, response.error_message, "cannot list the reassignments")
-        rows = [
+
+@routes.on("GET", "List ongoing partition reassignments.", answers={200: json_object(["reassignments"])})
+async def listing(services: RestServices, _: Call) -> Response:
+    response: ListPartitionReassignmentsResponse = await services.wire.ask(
+        ListPartitionReassignmentsRequest(topics=None)
+    )
+    check(response.error_code, response.error_message, "cannot list the reassignments")
+    rows = [
+        {
+            "topic": topic.name,
+            "partition": each.partition_index,
+            "replicas": list(each.replicas),
+            "adding": list(each.adding_replicas),
+            "removing": list(each.removing_replicas),
+        }
+        for topic in response.topics
+        for each in topic.partitions
+    ]
+    return json_response({"reassignments": sorted(rows, key=lambda row: (row["topic"], row["partition"]))})
+
+
+@routes.on(
+    "POST",
+    "Reassign replicas to other brokers; null replicas cancel an ongoing reassignment.",
+    body=Body(MOVE_BODY, example=MOVE_EXAMPLE),
+    answers={202: json_object(["accepted"])},
+)
+async def start(services: RestServices, call: Call) -> Response:
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for move in call.body["moves"]:
+        topics.setdefault(move["topic"], []).append(ReassignablePartition(move["partition"], move["replicas"]))
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=ALTER_TIMEOUT_MS,
+        topics=[ReassignableTopic(name, partitions) for name, partitions in topics.items()],
+    )
+    response: AlterPartitionReassignmentsResponse = await services.wire.ask(request, timeout_ms=ALTER_TIMEOUT_MS + 1000)
+    check(response.error_code, response.error_message, "the replicas cannot be moved")
+    for topic in response.responses:
+        for each in topic.partitions:
+            check(each.error_code, each.error_message, f"{topic.name} {each.partition_index} cannot be moved")
+    return json_response({"accepted": len(call.body["moves"])}, 202)
+
+
+transaction_routes: Routes[RestServices] = Routes(TAG)
+
+
+@transaction_routes.on(
+    "GET /api/v1/transactions",
+    "List transactional ids with the state of their transactions.",
+    query("search", "Only ids that contain this text.", default="", maxLength=249),
+    answers={200: json_object(["transactions"])},
+)
+async def transactions(services: RestServices, call: Call) -> Response:
+    snapshot = await services.snapshots.latest()
+    node_ids = {broker.address: broker.node_id for broker in snapshot.alive()}
+    answers = await services.wire.ask_each(node_ids, ListTransactionsRequest())
+    rows: list[dict[str, Any]] = []
+    silent = [number for address, number in node_ids.items() if address not in answers]
+    for address, answer in answers.items():
+        listed: ListTransactionsResponse = answer
+        if listed.error_code:
+            silent.append(node_ids[address])
+            continue
+        found = [each for each in listed.transaction_states if call["search"] in each.transactional_id]
+        details = await _details(services.wire, address, [each.transactional_id for each in found[:DESCRIBED_MAX]])
+        rows += [
             {
-                "topic": topic.name,
-                "partition": each.partition_index,
-                "replicas": list(each.replicas),
-                "adding": list(each.adding_replicas),
-                "removing": list(each.removing_replicas),
+                "transactional_id": each.transactional_id,
+                "producer_id": each.producer_id,
+                "state": each.transaction_state,
+                "coordinator": node_ids[address],
+                **details.get(each.transactional_id, {}),
             }
-            for topic in response.topics
-            for each in topic.partitions
+            for each in found
         ]
-        return json_response({"reassignments": sorted(rows, key=lambda row: (row["topic"], row["partition"]))})
-
-    @routes.on(
-        "POST",
-        "Reassign replicas to other brokers; null replicas cancel an ongoing reassignment.",
-        body=Body(MOVE_BODY, example=MOVE_EXAMPLE),
-        answers={202: json_object(["accepted"])},
-    )
-    async def start(call: Call) -> Response:
-        topics: dict[str, list[ReassignablePartition]] = {}
-        for move in call.body["moves"]:
-            topics.setdefault(move["topic"], []).append(ReassignablePartition(move["partition"], move["replicas"]))
-        request = AlterPartitionReassignmentsRequest(
-            timeout_ms=ALTER_TIMEOUT_MS,
-            topics=[ReassignableTopic(name, partitions) for name, partitions in topics.items()],
-        )
-        response: AlterPartitionReassignmentsResponse = await wire.ask(request, timeout_ms=ALTER_TIMEOUT_MS + 1000)
-        check(response.error_code, response.error_message, "the replicas cannot be moved")
-        for topic in response.responses:
-            for each in topic.partitions:
-                check(each.error_code, each.error_message, f"{topic.name} {each.partition_index} cannot be moved")
-        return json_response({"accepted": len(call.body["moves"])}, 202)
-
-    return routes
-
-
-def transaction_operations(snapshots: ClusterSnapshots, wire: BrokerWire) -> list[Operation]:
-    """Transactions."""
-    routes = Routes(TAG)
-
-    @routes.on(
-        "GET /api/v1/transactions",
-        "List transactional ids with the state of their transactions.",
-        query("search", "Only ids that contain this text.", default="", maxLength=249),
-        answers={200: json_object(["transactions"])},
-    )
-    async def listing(call: Call) -> Response:
-        snapshot = await snapshots.latest()
-        node_ids = {broker.address: broker.node_id for broker in snapshot.alive()}
-        answers = await wire.ask_each(node_ids, ListTransactionsRequest())
-        rows: list[dict[str, Any]] = []
-        silent = [number for address, number in node_ids.items() if address not in answers]
-        for address, answer in answers.items():
-            listed: ListTransactionsResponse = answer
-            if listed.error_code:
-                silent.append(node_ids[address])
-                continue
-            found = [each for each in listed.transaction_states if call["search"] in each.transactional_id]
-            details = await _details(wire, address, [each.transactional_id for each in found[:DESCRIBED_MAX]])
-            rows += [
-                {
-                    "transactional_id": each.transactional_id,
-                    "producer_id": each.producer_id,
-                    "state": each.transaction_state,
-                    "coordinator": node_ids[address],
-                    **details.get(each.transactional_id, {}),
-                }
-                for each in found
-            ]
-        rows.sort(key=lambda row: (row["state"] != "Ongoing", row["transactional_id"]))
-        return json_response({"transactions": rows, "silent_brokers": sorted(silent)})
-
-    return routes
+    rows.sort(key=lambda row: (row["state"] != "Ongoing", row["transactional_id"]))
+    return json_response({"transactions": rows, "silent_brokers": sorted(silent)})
 
 
 async def _details(wire: BrokerWire, address: Address, ids: list[str]) -> dict[str, dict[str, Any]]:

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from penstock.client.address import Address
 from penstock.client.operations.offsets import LATEST
 from penstock.gateway.kafka.broker_requests import BrokerWire
-from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
-from penstock.gateway.rest.console.topics import is_internal
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots, is_internal
 from penstock.model.ids import TopicPartition
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,

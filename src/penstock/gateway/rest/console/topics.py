@@ -11,10 +11,11 @@ from penstock.client.operations.offsets import EARLIEST, LATEST
 from penstock.client.view import PartitionView, sizes_of
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, ClusterSnapshots
+from penstock.gateway.rest.console.cluster_snapshot import ClusterSnapshot, is_internal
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.shapes import TOPIC
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Call, Operation, Routes, json_object
+from penstock.gateway.web.operations import Call, Routes, json_object
 from penstock.gateway.web.parameters import flag, number, query
 from penstock.gateway.web.problem import Problem
 from penstock.model.ids import TopicPartition
@@ -27,8 +28,6 @@ from penstock.wire.messages.describe_log_dirs import (
 TAG = "Topics (v1)"
 PAGE_SIZE_MAX = 500
 OFFSETS_TIMEOUT_S = 4.0
-# Internal topics: names that start with two underscores, and the registry's topic.
-INTERNAL_NAMES = {"_schemas"}
 SORTS = ["name", "-name", "partitions", "-partitions", "short", "-short"]
 PAGING = (
     query("search", "Words that the name contains, in any order and case.", default="", maxLength=249),
@@ -37,71 +36,62 @@ PAGING = (
 )
 
 
-def topic_operations(snapshots: ClusterSnapshots, groups: Groups, wire: BrokerWire) -> list[Operation]:
-    """Operations that list and show topics."""
-    routes = Routes(TAG, "/api/v1/topics", (TOPIC,))
+routes: Routes[RestServices] = Routes(TAG, "/api/v1/topics", (TOPIC,))
 
-    @routes.on(
-        "GET",
-        "List topics, a page at a time.",
-        *PAGING,
-        query("sort", "What to sort by; a leading hyphen reverses the order.", enum=SORTS, default="name"),
-        flag("internal", "Include internal topics."),
-        flag("records", "Count the records of the topics on the page, as the difference of their offsets."),
-        answers={200: json_object(["topics", "total", "page", "pages"])},
-    )
-    async def listing(call: Call) -> Response:
-        snapshot = await snapshots.latest()
-        names = [
-            name for name in matching(snapshot.topics, call["search"]) if call["internal"] or not is_internal(name)
-        ]
-        chosen, shown = page_of(_sorted(names, call["sort"], snapshot), call)
-        counted = await counts(groups, snapshot, chosen) if call["records"] else {}
-        shown["topics"] = [{**show(name, snapshot.topics[name]), **counted.get(name, {})} for name in chosen]
-        return json_response({**shown, "taken_ms": snapshot.taken_ms})
 
-    @routes.on(
-        "GET /{topic}",
-        "Show a topic: partitions with leader, replicas, offsets and size.",
-        answers={200: json_object(["name", "partition_list"])},
-    )
-    async def one(call: Call) -> Response:
-        name = call["topic"]
-        snapshot = await snapshots.latest()
+@routes.on(
+    "GET",
+    "List topics, a page at a time.",
+    *PAGING,
+    query("sort", "What to sort by; a leading hyphen reverses the order.", enum=SORTS, default="name"),
+    flag("internal", "Include internal topics."),
+    flag("records", "Count the records of the topics on the page, as the difference of their offsets."),
+    answers={200: json_object(["topics", "total", "page", "pages"])},
+)
+async def listing(services: RestServices, call: Call) -> Response:
+    snapshot = await services.snapshots.latest()
+    names = [name for name in matching(snapshot.topics, call["search"]) if call["internal"] or not is_internal(name)]
+    chosen, shown = page_of(_sorted(names, call["sort"], snapshot), call)
+    counted = await counts(services.groups, snapshot, chosen) if call["records"] else {}
+    shown["topics"] = [{**show(name, snapshot.topics[name]), **counted.get(name, {})} for name in chosen]
+    return json_response({**shown, "taken_ms": snapshot.taken_ms})
+
+
+@routes.on(
+    "GET /{topic}",
+    "Show a topic: partitions with leader, replicas, offsets and size.",
+    answers={200: json_object(["name", "partition_list"])},
+)
+async def one(services: RestServices, call: Call) -> Response:
+    name = call["topic"]
+    snapshot = await services.snapshots.latest()
+    partitions = snapshot.topics.get(name)
+    if partitions is None:
+        # It may have been created a moment ago.
+        services.snapshots.expire()
+        snapshot = await services.snapshots.latest()
         partitions = snapshot.topics.get(name)
-        if partitions is None:
-            # It may have been created a moment ago.
-            snapshots.expire()
-            snapshot = await snapshots.latest()
-            partitions = snapshot.topics.get(name)
-        if partitions is None:
-            raise Problem(40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
-        keys = [TopicPartition(name, index) for index in range(len(partitions))]
-        starts, ends, sizes = await asyncio.gather(
-            _offsets(groups, keys, EARLIEST),
-            _offsets(groups, keys, LATEST),
-            _sizes(snapshot, wire, name, len(partitions)),
-        )
-        rows = [
-            {
-                "partition": index,
-                "leader": partition.leader,
-                "replicas": partition.replicas,
-                "in_sync": partition.in_sync_replicas,
-                "beginning": starts.get(TopicPartition(name, index)),
-                "end": ends.get(TopicPartition(name, index)),
-                "size_bytes": sizes.get((index, partition.leader)),
-            }
-            for index, partition in enumerate(partitions)
-        ]
-        return json_response({**show(name, partitions), "partition_list": rows, "taken_ms": snapshot.taken_ms})
-
-    return routes
-
-
-def is_internal(name: str) -> bool:
-    """Whether a topic belongs to the cluster rather than to users."""
-    return name.startswith("__") or name in INTERNAL_NAMES
+    if partitions is None:
+        raise Problem(40401, f"no topic {name}", "GET /api/v1/topics lists the topics")
+    keys = [TopicPartition(name, index) for index in range(len(partitions))]
+    starts, ends, sizes = await asyncio.gather(
+        _offsets(services.groups, keys, EARLIEST),
+        _offsets(services.groups, keys, LATEST),
+        _sizes(snapshot, services.wire, name, len(partitions)),
+    )
+    rows = [
+        {
+            "partition": index,
+            "leader": partition.leader,
+            "replicas": partition.replicas,
+            "in_sync": partition.in_sync_replicas,
+            "beginning": starts.get(TopicPartition(name, index)),
+            "end": ends.get(TopicPartition(name, index)),
+            "size_bytes": sizes.get((index, partition.leader)),
+        }
+        for index, partition in enumerate(partitions)
+    ]
+    return json_response({**show(name, partitions), "partition_list": rows, "taken_ms": snapshot.taken_ms})
 
 
 def matching(names: Any, search: str) -> list[str]:

@@ -17,14 +17,11 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.core.share.acknowledgements import AckType
-from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.delivery import Delivered
-from penstock.gateway.kafka.idempotency import IdempotencyKeys
-from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
-from penstock.gateway.kafka.reader import Readers, offset_number
+from penstock.gateway.kafka.publisher import OutgoingRecord
+from penstock.gateway.kafka.reader import offset_number
 from penstock.gateway.kafka.records import ReadRecord
-from penstock.gateway.kafka.share.members import ShareMembers
 from penstock.gateway.kafka.share.routes import RoutedDelivery
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     HEADERS_SHAPE,
@@ -39,8 +36,7 @@ from penstock.gateway.rest.shapes import (
 )
 from penstock.gateway.rest.values.json_verbatim import exact_value
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.body_reader import BodyReader
-from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
+from penstock.gateway.web.operations import Body, Call, Routes, json_object
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 
@@ -53,6 +49,7 @@ PUBLISH_BODY = json_object(
     value={"description": "Text; anything else is stored as JSON, null as a tombstone."},
     headers={**HEADERS_SHAPE, "type": ["object", "null"]},
 )
+PUBLISH = Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}})
 MESSAGE_SHAPE = json_object(
     ["messageId", "key", "value", "headers"],
     messageId={"type": "string"},
@@ -108,23 +105,21 @@ def parse_message_id(text: str) -> RoutedDelivery:
     return RoutedDelivery(name, found[5], int(found[1]), int(found[2]), int(found[3]), incarnation)
 
 
-def publish_operations(publisher: Publisher, keys: IdempotencyKeys[Delivered], bodies: BodyReader) -> list[Operation]:
-    """Operations that publish one message."""
-    routes = Routes(TAG, "/topics/{topic}", (TOPIC,))
-    body = Body(PUBLISH_BODY, checked=False, example={"key": "order_123", "value": "hello", "headers": {"a": "b"}})
+publish_routes: Routes[RestServices] = Routes(TAG, "/topics/{topic}", (TOPIC,))
 
-    @routes.on("POST /publish", "Publish a message.", IDEMPOTENCY_KEY, body=body, answers={200: DELIVERED_SHAPE})
-    async def publish(call: Call) -> Response:
-        topic = call["topic"]
-        fields = await bodies.read(call.raw, body, 400)
-        record = record_of_body(fields, await bodies.work(exact_value, call.raw) if has_json_value(fields) else b"")
-        delivered, again = await keys.once(
-            f"publish {topic}", call["Idempotency-Key"], call.raw, lambda: publisher.publish(topic, record)
-        )
-        shown = {"messageId": f"{delivered.partition}-{delivered.offset}", **show_delivered(delivered)}
-        return json_response(shown, headers=REPLAYED if again else None)
 
-    return routes
+@publish_routes.on("POST /publish", "Publish a message.", IDEMPOTENCY_KEY, body=PUBLISH, answers={200: DELIVERED_SHAPE})
+async def publish(services: RestServices, call: Call) -> Response:
+    topic = call["topic"]
+    fields = await services.bodies.read(call.raw, PUBLISH, 400)
+    record = record_of_body(
+        fields, await services.bodies.work(exact_value, call.raw) if has_json_value(fields) else b""
+    )
+    delivered, again = await services.keys.once(
+        f"publish {topic}", call["Idempotency-Key"], call.raw, lambda: services.publisher.publish(topic, record)
+    )
+    shown = {"messageId": f"{delivered.partition}-{delivered.offset}", **show_delivered(delivered)}
+    return json_response(shown, headers=REPLAYED if again else None)
 
 
 def has_json_value(body: Any) -> bool:
@@ -163,86 +158,90 @@ def record_of_body(body: Any, json_value: bytes) -> OutgoingRecord:
         raise Problem(40002, "the body has an unpaired surrogate", "send valid Unicode") from None
 
 
-def subscribe_operations(admin: Admin, members: ShareMembers, readers: Readers) -> list[Operation]:
-    """Operations that deliver messages one by one, and acknowledge them."""
-    routes = Routes(TAG, "/topics/{topic}", (TOPIC,))
+subscribe_routes: Routes[RestServices] = Routes(TAG, "/topics/{topic}", (TOPIC,))
 
-    @routes.on(
-        "GET /subscribe",
-        "Get a share group's next message, or the one at an offset; 204 if there is none.",
-        query("group", "The share group.", minLength=1, maxLength=249, default="default"),
-        query(
-            "offset",
-            "Where a new group starts (earliest or latest), unless its settings contain it; a number reads the "
-            "message at that offset again, for no group.",
-            default="earliest",
-        ),
-        number("timeout", "How many milliseconds to wait.", maximum=60_000, default=WAIT_MS),
-        answers={200: MESSAGE_SHAPE, 204: None},
+
+@subscribe_routes.on(
+    "GET /subscribe",
+    "Get a share group's next message, or the one at an offset; 204 if there is none.",
+    query("group", "The share group.", minLength=1, maxLength=249, default="default"),
+    query(
+        "offset",
+        "Where a new group starts (earliest or latest), unless its settings contain it; a number reads the "
+        "message at that offset again, for no group.",
+        default="earliest",
+    ),
+    number("timeout", "How many milliseconds to wait.", maximum=60_000, default=WAIT_MS),
+    answers={200: MESSAGE_SHAPE, 204: None},
+)
+async def subscribe(services: RestServices, call: Call) -> Response:
+    topic, group = call["topic"], call["group"]
+    count = await services.admin.partition_count(topic)
+    start = call["offset"]
+    if start not in ("earliest", "latest"):
+        record = await replay(services, topic, count, offset_number(start), call["timeout"], call.caller)
+        return Response(status_code=204) if record is None else json_response(show(record))
+    found = await services.share_members.next(group, topic, start, call["timeout"] / 1000, call.caller)
+    if found is None:
+        return Response(status_code=204)
+    member, taken = found
+    if await has_gone(call):
+        member.deliver(taken)
+        return Response(status_code=204)
+    message_id = delivered_id(member.delivery(taken))
+    return json_response(
+        {**show(taken.record), "messageId": message_id, "attempt": taken.attempt, "lockMs": taken.lock_ms}
     )
-    async def subscribe(call: Call) -> Response:
-        topic, group = call["topic"], call["group"]
-        count = await admin.partition_count(topic)
-        start = call["offset"]
-        if start not in ("earliest", "latest"):
-            record = await replay(topic, count, offset_number(start), call["timeout"], call.caller)
-            return Response(status_code=204) if record is None else json_response(show(record))
-        found = await members.next(group, topic, start, call["timeout"] / 1000, call.caller)
-        if found is None:
-            return Response(status_code=204)
-        member, taken = found
-        if await has_gone(call):
-            member.deliver(taken)
-            return Response(status_code=204)
-        message_id = delivered_id(member.delivery(taken))
-        return json_response(
-            {**show(taken.record), "messageId": message_id, "attempt": taken.attempt, "lockMs": taken.lock_ms}
-        )
 
-    async def replay(topic: str, count: int, offset: int, timeout_ms: int, caller: str) -> ReadRecord | None:
-        """The message at an offset, from the first partition that has one there."""
-        for partition in range(count):
-            marks = await readers.watermarks(topic, partition)
-            if marks.beginning <= offset < marks.end or count == 1:
-                found = await readers.read(topic, partition, offset, 1, timeout_ms=timeout_ms, caller=caller)
-                return found[0] if found else None
-        return None
 
-    async def settle(call: Call, kind: AckType) -> int:
-        topic = call["topic"]
-        delivery = parse_message_id(call.body["messageId"])
-        await admin.partition_count(topic)
-        return await members.settle(topic, delivery, kind)
+async def replay(
+    services: RestServices, topic: str, count: int, offset: int, timeout_ms: int, caller: str
+) -> ReadRecord | None:
+    """The message at an offset, from the first partition that has one there."""
+    for partition in range(count):
+        marks = await services.readers.watermarks(topic, partition)
+        if marks.beginning <= offset < marks.end or count == 1:
+            found = await services.readers.read(topic, partition, offset, 1, timeout_ms=timeout_ms, caller=caller)
+            return found[0] if found else None
+    return None
 
-    @routes.on(
-        "POST /ack",
-        "Acknowledge a message, so that it is not delivered to the group again.",
-        body=Body(SETTLE_BODY, example=EXAMPLE),
-    )
-    async def acknowledge(call: Call) -> Response:
-        await settle(call, AckType.ACCEPT)
-        return json_response({"acknowledged": True, "messageId": call.body["messageId"]})
 
-    @routes.on(
-        "POST /nack",
-        "Give a message back: it is delivered again, or becomes a dead letter.",
-        body=Body(NACK_BODY, example=EXAMPLE),
-    )
-    async def release(call: Call) -> Response:
-        is_rejected = bool(call.body.get("deadLetter"))
-        await settle(call, AckType.REJECT if is_rejected else AckType.RELEASE)
-        return json_response({"messageId": call.body["messageId"], "deadLetter": is_rejected})
+async def settle(services: RestServices, call: Call, kind: AckType) -> int:
+    topic = call["topic"]
+    delivery = parse_message_id(call.body["messageId"])
+    await services.admin.partition_count(topic)
+    return await services.share_members.settle(topic, delivery, kind)
 
-    @routes.on(
-        "POST /extend",
-        "Extend the lock of a message, for as long again from now.",
-        body=Body(SETTLE_BODY, example=EXAMPLE),
-    )
-    async def extend(call: Call) -> Response:
-        lock_ms = await settle(call, AckType.RENEW)
-        return json_response({"messageId": call.body["messageId"], "lockMs": lock_ms})
 
-    return routes
+@subscribe_routes.on(
+    "POST /ack",
+    "Acknowledge a message, so that it is not delivered to the group again.",
+    body=Body(SETTLE_BODY, example=EXAMPLE),
+)
+async def acknowledge(services: RestServices, call: Call) -> Response:
+    await settle(services, call, AckType.ACCEPT)
+    return json_response({"acknowledged": True, "messageId": call.body["messageId"]})
+
+
+@subscribe_routes.on(
+    "POST /nack",
+    "Give a message back: it is delivered again, or becomes a dead letter.",
+    body=Body(NACK_BODY, example=EXAMPLE),
+)
+async def release(services: RestServices, call: Call) -> Response:
+    is_rejected = bool(call.body.get("deadLetter"))
+    await settle(services, call, AckType.REJECT if is_rejected else AckType.RELEASE)
+    return json_response({"messageId": call.body["messageId"], "deadLetter": is_rejected})
+
+
+@subscribe_routes.on(
+    "POST /extend",
+    "Extend the lock of a message, for as long again from now.",
+    body=Body(SETTLE_BODY, example=EXAMPLE),
+)
+async def extend(services: RestServices, call: Call) -> Response:
+    lock_ms = await settle(services, call, AckType.RENEW)
+    return json_response({"messageId": call.body["messageId"], "lockMs": lock_ms})
 
 
 async def has_gone(call: Call) -> bool:

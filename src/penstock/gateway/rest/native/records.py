@@ -12,13 +12,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.delivery import Delivered
-from penstock.gateway.kafka.groups import Groups
-from penstock.gateway.kafka.idempotency import IdempotencyKeys
-from penstock.gateway.kafka.publisher import OutgoingRecord, Publisher
-from penstock.gateway.kafka.reader import Readers, offset_number
+from penstock.gateway.kafka.publisher import OutgoingRecord
+from penstock.gateway.kafka.reader import offset_number
 from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.shapes import (
     DELIVERED_SHAPE,
     GROUP,
@@ -36,7 +33,7 @@ from penstock.gateway.rest.shapes import (
     show_headers,
 )
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, Routes, json_object
+from penstock.gateway.web.operations import Body, Call, Routes, json_object
 from penstock.gateway.web.parameters import header, number, query
 from penstock.model.ids import TopicPartition
 
@@ -59,74 +56,71 @@ MESSAGES_SHAPE = json_object(
 )
 
 
-def plain_message_operations(
-    admin: Admin, publisher: Publisher, readers: Readers, groups: Groups, keys: IdempotencyKeys[Delivered]
-) -> list[Operation]:
-    """Producing, reading and committing by partition and offset."""
-    routes = Routes(TAG, "/api/v1", (TOPIC, PARTITION, GROUP))
+routes: Routes[RestServices] = Routes(TAG, "/api/v1", (TOPIC, PARTITION, GROUP))
 
-    @routes.on(
-        "POST /topics/{topic}/messages",
-        "Publish the request body as it is. Request headers named X-Header-… become record headers.",
-        header("X-Partition-Key", "The record's key, which determines its partition."),
-        IDEMPOTENCY_KEY,
-        body=Body(None, ("*/*",), required=False),
-        answers={200: DELIVERED_SHAPE},
+
+@routes.on(
+    "POST /topics/{topic}/messages",
+    "Publish the request body as it is. Request headers named X-Header-… become record headers.",
+    header("X-Partition-Key", "The record's key, which determines its partition."),
+    IDEMPOTENCY_KEY,
+    body=Body(None, ("*/*",), required=False),
+    answers={200: DELIVERED_SHAPE},
+)
+async def produce(services: RestServices, call: Call) -> Response:
+    topic, key = call["topic"], call["X-Partition-Key"]
+    headers = [
+        (name[len(HEADER_PREFIX) :], value.encode("latin-1"))
+        for name, value in call.request.headers.items()
+        if name.startswith(HEADER_PREFIX) and len(name) > len(HEADER_PREFIX)
+    ]
+    record = OutgoingRecord(None if key is None else key.encode("latin-1"), call.raw, headers)
+    identity = (key or "").encode("latin-1", "replace") + b"\0" + call.raw
+    delivered, again = await services.keys.once(
+        f"messages {topic}", call["Idempotency-Key"], identity, lambda: services.publisher.publish(topic, record)
     )
-    async def produce(call: Call) -> Response:
-        topic, key = call["topic"], call["X-Partition-Key"]
-        headers = [
-            (name[len(HEADER_PREFIX) :], value.encode("latin-1"))
-            for name, value in call.request.headers.items()
-            if name.startswith(HEADER_PREFIX) and len(name) > len(HEADER_PREFIX)
-        ]
-        record = OutgoingRecord(None if key is None else key.encode("latin-1"), call.raw, headers)
-        identity = (key or "").encode("latin-1", "replace") + b"\0" + call.raw
-        delivered, again = await keys.once(
-            f"messages {topic}", call["Idempotency-Key"], identity, lambda: publisher.publish(topic, record)
-        )
-        return json_response(show_delivered(delivered), headers=REPLAYED if again else None)
+    return json_response(show_delivered(delivered), headers=REPLAYED if again else None)
 
-    @routes.on(
-        "GET /topics/{topic}/partitions/{partition}/messages",
-        "Read a partition's records; values are in base64.",
-        query("offset", "Where to start: a number, earliest or latest; the group's committed offset if omitted."),
-        number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=100),
-        TIMEOUT,
-        header("X-Consumer-Group", "The group whose committed offset is used if no offset is given."),
-        answers={200: MESSAGES_SHAPE},
+
+@routes.on(
+    "GET /topics/{topic}/partitions/{partition}/messages",
+    "Read a partition's records; values are in base64.",
+    query("offset", "Where to start: a number, earliest or latest; the group's committed offset if omitted."),
+    number("limit", "How many records at most.", 1, maximum=LIMIT_MAX, default=100),
+    TIMEOUT,
+    header("X-Consumer-Group", "The group whose committed offset is used if no offset is given."),
+    answers={200: MESSAGES_SHAPE},
+)
+async def read(services: RestServices, call: Call) -> Response:
+    topic, partition = place = TopicPartition(call["topic"], call["partition"])
+    await services.admin.check_partition(topic, partition)
+    start = call["offset"]
+    if start is None and call["X-Consumer-Group"]:
+        committed = await services.groups.committed(call["X-Consumer-Group"])
+        start = str(committed[place]) if place in committed else "earliest"
+    offset = offset_number(start if start is not None else "earliest")
+    records = await services.readers.read(
+        topic, partition, offset, call["limit"], timeout_ms=call["timeout"], caller=call.caller
     )
-    async def read(call: Call) -> Response:
-        topic, partition = place = TopicPartition(call["topic"], call["partition"])
-        await admin.check_partition(topic, partition)
-        start = call["offset"]
-        if start is None and call["X-Consumer-Group"]:
-            committed = await groups.committed(call["X-Consumer-Group"])
-            start = str(committed[place]) if place in committed else "earliest"
-        offset = offset_number(start if start is not None else "earliest")
-        records = await readers.read(
-            topic, partition, offset, call["limit"], timeout_ms=call["timeout"], caller=call.caller
-        )
-        if records:
-            next_offset = records[-1].offset + 1
-        else:
-            marks = await readers.watermarks(topic, partition)
-            next_offset = min(max(offset, marks.beginning), marks.end) if offset >= 0 else marks.end
-        return json_response({"messages": [show(record) for record in records], "next_offset": next_offset})
+    if records:
+        next_offset = records[-1].offset + 1
+    else:
+        marks = await services.readers.watermarks(topic, partition)
+        next_offset = min(max(offset, marks.beginning), marks.end) if offset >= 0 else marks.end
+    return json_response({"messages": [show(record) for record in records], "next_offset": next_offset})
 
-    @routes.on(
-        "POST /consumer-groups/{group}/offsets",
-        "Commit the next offset that a group reads.",
-        body=Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),
-        answers={200: json_object(["committed"])},
-    )
-    async def commit(call: Call) -> Response:
-        topic, partition, offset = call.body["topic"], call.body["partition"], call.body["offset"]
-        await admin.check_partition(topic, partition)
-        await groups.commit(call["group"], {TopicPartition(topic, partition): offset})
-        return json_response({"committed": True})
 
-    return routes
+@routes.on(
+    "POST /consumer-groups/{group}/offsets",
+    "Commit the next offset that a group reads.",
+    body=Body(OFFSET_BODY, example={"topic": "orders", "partition": 7, "offset": 1234567}),
+    answers={200: json_object(["committed"])},
+)
+async def commit(services: RestServices, call: Call) -> Response:
+    topic, partition, offset = call.body["topic"], call.body["partition"], call.body["offset"]
+    await services.admin.check_partition(topic, partition)
+    await services.groups.commit(call["group"], {TopicPartition(topic, partition): offset})
+    return json_response({"committed": True})
 
 
 def show(record: ReadRecord) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.kafka.live_tails import LiveTails
 from penstock.gateway.kafka.reader import offset_number
 from penstock.gateway.kafka.records import ReadRecord
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.shapes import INT32_MAX, TOPIC, left_out, put_text, show_headers
-from penstock.gateway.web.application import SocketHandler
-from penstock.gateway.web.operations import Call, Operation, Routes
+from penstock.gateway.web.operations import Call, Routes
 from penstock.gateway.web.parameters import number, query
 from penstock.gateway.web.problem import Problem
 from penstock.gateway.web.quotas import caller_of
@@ -28,46 +27,39 @@ SOCKET_ERROR = 1008
 GOING_AWAY = 1001
 
 
-def tail_operations(admin: Admin, tails: LiveTails) -> list[Operation]:
-    """Live tails as server-sent events, for browsers and curl."""
-    routes = Routes("Live", in_paths=(TOPIC,))
-
-    @routes.on(
-        f"GET {PATH}",
-        "Follow a topic as server-sent events, one per record, until the client disconnects. WebSockets work too.",
-        number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX),
-        query("offset", "Where to start: latest, earliest or a number.", default="latest"),
-        answer_type="text/event-stream",
-    )
-    async def tail(call: Call) -> Response:
-        partitions = await chosen_partitions(admin, call["topic"], call["partition"])
-        offset = offset_number(call["offset"])
-        batches = tails.follow(call["topic"], partitions, offset, call.caller)
-        await anext(batches)
-        return StreamingResponse(events(batches, _texts), media_type="text/event-stream")
-
-    return routes
+routes: Routes[RestServices] = Routes("Live", in_paths=(TOPIC,))
 
 
-def tail_sockets(admin: Admin, tails: LiveTails) -> dict[str, SocketHandler]:
-    """Live tails over WebSockets: one JSON text per record."""
+@routes.on(
+    f"GET {PATH}",
+    "Follow a topic as server-sent events, one per record, until the client disconnects. WebSockets work too.",
+    number("partition", "A partition; all partitions if omitted.", maximum=INT32_MAX),
+    query("offset", "Where to start: latest, earliest or a number.", default="latest"),
+    answer_type="text/event-stream",
+)
+async def tail(services: RestServices, call: Call) -> Response:
+    partitions = await chosen_partitions(services.admin, call["topic"], call["partition"])
+    offset = offset_number(call["offset"])
+    batches = services.tails.follow(call["topic"], partitions, offset, call.caller)
+    await anext(batches)
+    return StreamingResponse(events(batches, _texts), media_type="text/event-stream")
 
-    async def follow(socket: WebSocket) -> None:
-        await socket.accept()
-        topic = socket.path_params["topic"]
-        try:
-            partition = _partition(socket.query_params.get("partition"))
-            partitions = await chosen_partitions(admin, topic, partition)
-            offset = offset_number(socket.query_params.get("offset", "latest"))
-            await _push(socket, tails.follow(topic, partitions, offset, caller_of(socket.scope)))
-            await socket.close(GOING_AWAY, "this stream has ended")
-        except Problem as problem:
-            await socket.send_text(json.dumps(problem.as_json()))
-            await socket.close(SOCKET_ERROR, problem.message[:100])
-        except (WebSocketDisconnect, RuntimeError):
-            return
 
-    return {PATH: follow}
+async def follow(services: RestServices, socket: WebSocket) -> None:
+    """Follow a topic over a WebSocket: one JSON text per record."""
+    await socket.accept()
+    topic = socket.path_params["topic"]
+    try:
+        partition = _partition(socket.query_params.get("partition"))
+        partitions = await chosen_partitions(services.admin, topic, partition)
+        offset = offset_number(socket.query_params.get("offset", "latest"))
+        await _push(socket, services.tails.follow(topic, partitions, offset, caller_of(socket.scope)))
+        await socket.close(GOING_AWAY, "this stream has ended")
+    except Problem as problem:
+        await socket.send_text(json.dumps(problem.as_json()))
+        await socket.close(SOCKET_ERROR, problem.message[:100])
+    except (WebSocketDisconnect, RuntimeError):
+        return
 
 
 async def chosen_partitions(admin: Admin, topic: str, partition: int | None) -> list[int]:

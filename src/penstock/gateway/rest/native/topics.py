@@ -11,10 +11,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.admin import Admin
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.rest.shapes import INT32_MAX, REPLICATION_FACTOR_MAX, TOPIC, TOPIC_SHAPE
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, Routes, closed_object, json_object
+from penstock.gateway.web.operations import Body, Call, Routes, closed_object, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "Topics and messages"
@@ -44,32 +44,30 @@ TOPIC_BODY = json_object(
 CREATED = json_object(["name", "partitions"])
 
 
-def simple_topic_operations(admin: Admin) -> list[Operation]:
-    """Operations that create and delete topics."""
-    routes = Routes(TAG, "/topics", (TOPIC,))
+routes: Routes[RestServices] = Routes(TAG, "/topics", (TOPIC,))
 
-    @routes.on(
-        "POST",
-        "Create a topic.",
-        body=Body(TOPIC_BODY, example={"name": "orders", "partitions": 3, "retentionPolicy": "7d"}),
-        answers={201: CREATED},
-    )
-    async def create(call: Call) -> Response:
-        body = call.body
-        configs = {**retention_configs(body.get("retentionPolicy")), **body.get("configs", {})}
-        partitions = body.get("partitions", 1)
-        await admin.create(body["name"], partitions, body.get("replicationFactor", -1), configs)
-        shown: dict[str, Any] = {"name": body["name"], "partitions": partitions, "configs": configs}
-        if "retentionPolicy" in body:
-            shown["retentionPolicy"] = body["retentionPolicy"]
-        return json_response(shown, 201, headers={"Location": f"/topics/{body['name']}"})
 
-    @routes.on("DELETE /{topic}", "Delete a topic and its records.")
-    async def delete(call: Call) -> Response:
-        await admin.delete(call["topic"])
-        return json_response({"name": call["topic"], "deleted": True})
+@routes.on(
+    "POST",
+    "Create a topic.",
+    body=Body(TOPIC_BODY, example={"name": "orders", "partitions": 3, "retentionPolicy": "7d"}),
+    answers={201: CREATED},
+)
+async def create(services: RestServices, call: Call) -> Response:
+    body = call.body
+    configs = {**retention_configs(body.get("retentionPolicy")), **body.get("configs", {})}
+    partitions = body.get("partitions", 1)
+    await services.admin.create(body["name"], partitions, body.get("replicationFactor", -1), configs)
+    shown: dict[str, Any] = {"name": body["name"], "partitions": partitions, "configs": configs}
+    if "retentionPolicy" in body:
+        shown["retentionPolicy"] = body["retentionPolicy"]
+    return json_response(shown, 201, headers={"Location": f"/topics/{body['name']}"})
 
-    return routes
+
+@routes.on("DELETE /{topic}", "Delete a topic and its records.")
+async def delete(services: RestServices, call: Call) -> Response:
+    await services.admin.delete(call["topic"])
+    return json_response({"name": call["topic"], "deleted": True})
 
 
 def retention_configs(policy: Any) -> dict[str, str]:

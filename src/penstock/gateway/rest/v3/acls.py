@@ -9,10 +9,10 @@ from typing import Any
 from starlette.responses import Response
 
 from penstock.client.operations.access import Entry, EntryFilter, add_entries, list_entries, remove_entries
-from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
+from penstock.gateway.rest.services import RestServices
+from penstock.gateway.rest.v3.shapes import LIST_SHAPE, v3_routes
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import Body, Call, Operation, json_object
+from penstock.gateway.web.operations import Body, Call, Routes, json_object
 from penstock.gateway.web.parameters import query
 from penstock.gateway.web.problem import Problem
 from penstock.model.access import Operation as AccessOperation
@@ -48,55 +48,58 @@ ACL_BODY = json_object(
 BATCH_BODY = json_object(["data"], data={"type": "array", "minItems": 1, "maxItems": 1000, "items": ACL_BODY})
 
 
-def v3_acl_operations(admin: Admin, v3: V3) -> list[Operation]:
-    """Operations on ACLs."""
-    routes = v3.routes(TAG, "/acls")
+routes: Routes[RestServices] = v3_routes(TAG, "/acls")
 
-    def show(call: Call, entry: Entry) -> dict[str, Any]:
-        return v3.resource(
-            call,
-            "KafkaAcl",
-            ("acls",),
-            resource_type=ResourceType(entry.resource_type).name,
-            resource_name=entry.resource_name,
-            pattern_type=PatternType(entry.pattern_type).name,
-            principal=entry.principal,
-            host=entry.host,
-            operation=AccessOperation(entry.operation).name,
-            permission=Permission(entry.permission).name,
-        )
 
-    @routes.on("GET", "List ACLs.", *FILTER, answers={200: LIST_SHAPE})
-    async def listing(call: Call) -> Response:
-        with access_lists():
-            found = await admin.brokers.run(list_entries, wanted(call))
-        return v3.listed(call, "KafkaAclList", ("acls",), [show(call, entry) for entry in found])
+def show(services: RestServices, call: Call, entry: Entry) -> dict[str, Any]:
+    return services.v3.resource(
+        call,
+        "KafkaAcl",
+        ("acls",),
+        resource_type=ResourceType(entry.resource_type).name,
+        resource_name=entry.resource_name,
+        pattern_type=PatternType(entry.pattern_type).name,
+        principal=entry.principal,
+        host=entry.host,
+        operation=AccessOperation(entry.operation).name,
+        permission=Permission(entry.permission).name,
+    )
 
-    @routes.on("POST", "Create an ACL.", body=Body(ACL_BODY), answers={201: None})
-    async def create(call: Call) -> Response:
-        await add([call.body])
-        return Response(status_code=201)
 
-    @routes.on("POST :batch", "Create several ACLs.", body=Body(BATCH_BODY), answers={201: None})
-    async def batch(call: Call) -> Response:
-        await add(call.body["data"])
-        return Response(status_code=201)
+@routes.on("GET", "List ACLs.", *FILTER, answers={200: LIST_SHAPE})
+async def listing(services: RestServices, call: Call) -> Response:
+    with access_lists():
+        found = await services.admin.brokers.run(list_entries, wanted(call))
+    return services.v3.listed(call, "KafkaAclList", ("acls",), [show(services, call, entry) for entry in found])
 
-    async def add(bodies: list[dict[str, Any]]) -> None:
-        entries = dict.fromkeys(Entry(*_fields(body)) for body in bodies)
-        with access_lists():
-            await admin.brokers.run(add_entries, list(entries))
 
-    @routes.on("DELETE", "Delete ACLs.", *FILTER, answers={200: json_object(["data"])})
-    async def delete(call: Call) -> Response:
-        with access_lists():
-            removed = await admin.brokers.run(remove_entries, [wanted(call)])
-        return json_response({"data": [show(call, entry) for entry in removed]})
+@routes.on("POST", "Create an ACL.", body=Body(ACL_BODY), answers={201: None})
+async def create(services: RestServices, call: Call) -> Response:
+    await add(services, [call.body])
+    return Response(status_code=201)
 
-    def wanted(call: Call) -> EntryFilter:
-        return EntryFilter(*_fields({each.name: call[each.name] for each in FILTER}))
 
-    return routes
+@routes.on("POST :batch", "Create several ACLs.", body=Body(BATCH_BODY), answers={201: None})
+async def batch(services: RestServices, call: Call) -> Response:
+    await add(services, call.body["data"])
+    return Response(status_code=201)
+
+
+async def add(services: RestServices, bodies: list[dict[str, Any]]) -> None:
+    entries = dict.fromkeys(Entry(*_fields(body)) for body in bodies)
+    with access_lists():
+        await services.admin.brokers.run(add_entries, list(entries))
+
+
+@routes.on("DELETE", "Delete ACLs.", *FILTER, answers={200: json_object(["data"])})
+async def delete(services: RestServices, call: Call) -> Response:
+    with access_lists():
+        removed = await services.admin.brokers.run(remove_entries, [wanted(call)])
+    return json_response({"data": [show(services, call, entry) for entry in removed]})
+
+
+def wanted(call: Call) -> EntryFilter:
+    return EntryFilter(*_fields({each.name: call[each.name] for each in FILTER}))
 
 
 def _fields(named: dict[str, Any]) -> tuple[Any, ...]:

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from penstock.client.operations import configs
 from penstock.client.operations.configs import Config, DescribedConfig
 from penstock.client.operations.topics import describe_cluster
-from penstock.gateway.kafka.admin import Admin
-from penstock.gateway.rest.v3.shapes import LIST_SHAPE, V3
+from penstock.gateway.rest.services import RestServices
+from penstock.gateway.rest.v3.shapes import LIST_SHAPE, v3_routes
 from penstock.gateway.web.application import json_response
-from penstock.gateway.web.operations import NO_CONTENT, Body, Call, Operation, json_object
+from penstock.gateway.web.operations import NO_CONTENT, Body, Call, json_object
 from penstock.gateway.web.problem import Problem
 
 TAG = "REST Proxy v3: settings"
@@ -47,75 +47,90 @@ class _Kind:
         return self.segment, call[self.parameter], "configs"
 
 
-KINDS = (
-    _Kind("topics", "topic_name", configs.TOPIC, "KafkaTopicConfig"),
-    _Kind("brokers", "broker_id", configs.BROKER, "KafkaBrokerConfig"),
-)
+TOPICS = _Kind("topics", "topic_name", configs.TOPIC, "KafkaTopicConfig")
+BROKERS = _Kind("brokers", "broker_id", configs.BROKER, "KafkaBrokerConfig")
+
+topic_routes = v3_routes(TAG, "/topics/{topic_name}/configs")
+broker_routes = v3_routes(TAG, "/brokers/{broker_id}/configs")
 
 
-def v3_config_operations(admin: Admin, v3: V3) -> list[Operation]:
-    """Operations on the settings of topics and brokers."""
-    return [operation for kind in KINDS for operation in _operations(admin, v3, kind)]
+def _kind_of(call: Call) -> _Kind:
+    return TOPICS if TOPICS.parameter in call.parameters else BROKERS
 
 
-def _operations(admin: Admin, v3: V3, kind: _Kind) -> list[Operation]:
-    routes = v3.routes(TAG, f"/{kind.segment}/{{{kind.parameter}}}/configs")
+async def _entries(services: RestServices, call: Call) -> dict[str, DescribedConfig]:
+    kind, admin = _kind_of(call), services.admin
+    if kind is TOPICS:
+        await admin.partition_count(call["topic_name"])
+    else:
+        cluster = await admin.brokers.run(describe_cluster)
+        if all(broker.node_id != call["broker_id"] for broker in cluster.brokers):
+            raise Problem(40404, f"no broker {call['broker_id']}", "list the brokers first")
+    return await admin.brokers.run(configs.describe_configs, kind.type, str(call[kind.parameter]))
 
-    async def entries(call: Call) -> dict[str, DescribedConfig]:
-        if "topic_name" in call.parameters:
-            await admin.partition_count(call["topic_name"])
-        elif "broker_id" in call.parameters:
-            cluster = await admin.brokers.run(describe_cluster)
-            if all(broker.node_id != call["broker_id"] for broker in cluster.brokers):
-                raise Problem(40404, f"no broker {call['broker_id']}", "list the brokers first")
-        return await admin.brokers.run(configs.describe_configs, kind.type, str(call[kind.parameter]))
 
-    def show(call: Call, entry: DescribedConfig) -> dict[str, Any]:
-        return v3.resource(
-            call,
-            kind.name,
-            (*kind.words(call), entry.name),
-            **{kind.parameter: call[kind.parameter]},
-            **shown(entry),
-        )
+async def _find(services: RestServices, call: Call) -> DescribedConfig:
+    found = await _entries(services, call)
+    if call["name"] not in found:
+        raise Problem(40405, f"no setting {call['name'][:100]!r}", "list the settings to see them")
+    return found[call["name"]]
 
-    @routes.on("GET", "List settings.", answers={200: LIST_SHAPE})
-    async def listing(call: Call) -> Response:
-        found = await entries(call)
-        data = [show(call, entry) for entry in found.values()]
-        return v3.listed(call, f"{kind.name}List", kind.words(call), data)
 
-    async def find(call: Call) -> DescribedConfig:
-        found = await entries(call)
-        if call["name"] not in found:
-            raise Problem(40405, f"no setting {call['name'][:100]!r}", "list the settings to see them")
-        return found[call["name"]]
+def _show(services: RestServices, call: Call, entry: DescribedConfig) -> dict[str, object]:
+    kind = _kind_of(call)
+    return services.v3.resource(
+        call,
+        kind.name,
+        (*kind.words(call), entry.name),
+        **{kind.parameter: call[kind.parameter]},
+        **shown(entry),
+    )
 
-    @routes.on("GET /{name}", "Show a setting.")
-    async def one(call: Call) -> Response:
-        return json_response(show(call, await find(call)))
 
-    async def alter(call: Call, changes: dict[str, str | None], *, validate: bool = False) -> Response:
-        name = str(call[kind.parameter])
-        await admin.brokers.run(configs.alter_configs, kind.type, name, changes, validate_only=validate)
-        return Response(status_code=204)
+async def _alter(
+    services: RestServices, call: Call, changes: dict[str, str | None], *, validate: bool = False
+) -> Response:
+    kind = _kind_of(call)
+    name = str(call[kind.parameter])
+    await services.admin.brokers.run(configs.alter_configs, kind.type, name, changes, validate_only=validate)
+    return Response(status_code=204)
 
-    @routes.on("PUT /{name}", "Change a setting.", body=Body(VALUE_BODY), answers=NO_CONTENT)
-    async def put(call: Call) -> Response:
-        await find(call)
-        return await alter(call, {call["name"]: call.body["value"]})
 
-    @routes.on("DELETE /{name}", "Reset a setting to its default.", answers=NO_CONTENT)
-    async def reset(call: Call) -> Response:
-        await find(call)
-        return await alter(call, {call["name"]: None})
+@topic_routes.on("GET", "List settings.", answers={200: LIST_SHAPE})
+@broker_routes.on("GET", "List settings.", answers={200: LIST_SHAPE})
+async def listing(services: RestServices, call: Call) -> Response:
+    found = await _entries(services, call)
+    data = [_show(services, call, entry) for entry in found.values()]
+    kind = _kind_of(call)
+    return services.v3.listed(call, f"{kind.name}List", kind.words(call), data)
 
-    @routes.on("POST :alter", "Change settings.", body=Body(ALTER_BODY), answers=NO_CONTENT)
-    async def batch(call: Call) -> Response:
-        await entries(call)
-        return await alter(call, changes_of(call.body["data"]), validate=call.body.get("validate_only", False))
 
-    return routes
+@topic_routes.on("GET /{name}", "Show a setting.")
+@broker_routes.on("GET /{name}", "Show a setting.")
+async def one(services: RestServices, call: Call) -> Response:
+    return json_response(_show(services, call, await _find(services, call)))
+
+
+@topic_routes.on("PUT /{name}", "Change a setting.", body=Body(VALUE_BODY), answers=NO_CONTENT)
+@broker_routes.on("PUT /{name}", "Change a setting.", body=Body(VALUE_BODY), answers=NO_CONTENT)
+async def put(services: RestServices, call: Call) -> Response:
+    await _find(services, call)
+    return await _alter(services, call, {call["name"]: call.body["value"]})
+
+
+@topic_routes.on("DELETE /{name}", "Reset a setting to its default.", answers=NO_CONTENT)
+@broker_routes.on("DELETE /{name}", "Reset a setting to its default.", answers=NO_CONTENT)
+async def reset(services: RestServices, call: Call) -> Response:
+    await _find(services, call)
+    return await _alter(services, call, {call["name"]: None})
+
+
+@topic_routes.on("POST :alter", "Change settings.", body=Body(ALTER_BODY), answers=NO_CONTENT)
+@broker_routes.on("POST :alter", "Change settings.", body=Body(ALTER_BODY), answers=NO_CONTENT)
+async def batch(services: RestServices, call: Call) -> Response:
+    await _entries(services, call)
+    changes = changes_of(call.body["data"])
+    return await _alter(services, call, changes, validate=call.body.get("validate_only", False))
 
 
 def changes_of(data: list[dict[str, Any]]) -> dict[str, str | None]:

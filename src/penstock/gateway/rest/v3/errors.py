@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from starlette.responses import Response
 
@@ -13,14 +14,16 @@ from penstock.gateway.web.problem import Problem
 UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC")
 REFUSED = {*BAD_REQUEST, "TOPIC_ALREADY_EXISTS", "SECURITY_DISABLED", "UNSUPPORTED_VERSION"}
 
+Services = TypeVar("Services")
 
-def with_v3_codes(operation: Operation) -> Operation:
+
+def with_v3_codes(operation: Operation[Services]) -> Operation[Services]:
     """The operation, with v3's error codes for Kafka's errors."""
     handler = operation.handler
 
-    async def handle(call: Call) -> Response:
+    async def handle(services: Services, call: Call) -> Response:
         try:
-            return await handler(call)
+            return await handler(services, call)
         except KafkaProblem as problem:
             raise v3_problem(problem) from None
 

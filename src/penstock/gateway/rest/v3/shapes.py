@@ -1,16 +1,12 @@
-"""REST Proxy v3: the form of resources and lists, and shared parameters."""
+"""REST Proxy v3: the paths, parameters and JSON shapes that several resources share."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Any
-from urllib.parse import quote
 
-from starlette.responses import Response
-
-from penstock.gateway.web.application import json_response
+from penstock.gateway.rest.services import RestServices
 from penstock.gateway.web.operations import Call, Routes, json_object
 from penstock.gateway.web.parameters import number, path, query
 from penstock.gateway.web.problem import Problem
@@ -33,62 +29,14 @@ IN_PATHS = (CLUSTER, GROUP_ID, CONSUMER_ID, TOPIC_NAME, PARTITION_ID, BROKER_ID,
 LIST_SHAPE = json_object(["kind", "metadata", "data"], data={"type": "array"})
 
 
-class V3:
-    """Builds resources of one cluster. Paths are below `/v3/clusters/{cluster_id}`."""
-
-    def __init__(self, cluster_id: str) -> None:
-        self.cluster_id = cluster_id
-
-    def routes(self, tag: str, base: str = "") -> Routes:
-        """Operations on this cluster; other clusters are not found."""
-        return Routes(tag, f"/v3/clusters/{{cluster_id}}{base}", IN_PATHS, check=self._check)
-
-    def _check(self, call: Call) -> None:
-        if call["cluster_id"] not in (self.cluster_id, "-"):
-            raise Problem(
-                404, f"cluster {call['cluster_id'][:80]!r} is not this cluster", "GET /v3/clusters shows its id"
-            )
-
-    def url(self, call: Call, *words: object) -> str:
-        """A resource's URL."""
-        base = str(call.request.base_url).rstrip("/")
-        tail = "".join(f"/{quote(str(word), safe='-:')}" for word in words)
-        return f"{base}/v3/clusters/{self.cluster_id}{tail}"
-
-    def related(self, call: Call, *words: object) -> dict[str, str]:
-        """A link to related resources."""
-        return {"related": self.url(call, *words)}
-
-    def resource(
-        self, call: Call, kind: str, words: Sequence[object], crn: str | None = None, /, **fields: Any
-    ) -> dict[str, Any]:
-        """A resource; `crn` is the part of its resource name after the cluster, if it does not follow from `words`."""
-        crn = _resource_name(words) if crn is None else crn
-        return {
-            "kind": kind,
-            "metadata": {
-                "self": self.url(call, *words),
-                "resource_name": f"crn:///kafka={self.cluster_id}{f'/{crn}' if crn else ''}",
-            },
-            "cluster_id": self.cluster_id,
-            **fields,
-        }
-
-    def listed(
-        self, call: Call, kind: str, words: Sequence[object], data: list[dict[str, Any]], next_token: str = ""
-    ) -> Response:
-        """A list of resources."""
-        following = f"{self.url(call, *words)}?page_token={next_token}" if next_token else None
-        return json_response(
-            {"kind": kind, "metadata": {"self": self.url(call, *words), "next": following}, "data": data}
-        )
+def v3_routes(tag: str, base: str = "") -> Routes[RestServices]:
+    """Operations below `/v3/clusters/{cluster_id}` on this cluster; other clusters are not found."""
+    return Routes(tag, f"/v3/clusters/{{cluster_id}}{base}", IN_PATHS, check=_check_cluster)
 
 
-def _resource_name(words: Sequence[object]) -> str:
-    """The resource name of a path: `topic=orders/partition=3` for topics/orders/partitions/3; a last word stays."""
-    pairs = zip(words[::2], words[1::2], strict=False)
-    names = [f"{str(kind).removesuffix('s')}={name}" for kind, name in pairs]
-    return "/".join([*names, *map(str, words[2 * len(names) :])])
+def _check_cluster(services: RestServices, call: Call) -> None:
+    if call["cluster_id"] not in (services.cluster_id, "-"):
+        raise Problem(404, f"cluster {call['cluster_id'][:80]!r} is not this cluster", "GET /v3/clusters shows its id")
 
 
 def page_of(call: Call, names: Sequence[str]) -> tuple[list[str], str]:
