@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -624,6 +624,7 @@ class Broker:
         home = self.partitions.home(partition)
         try:
             rows = tuple(read_rows(log))
+            check_look_ups(log, rows)
         except (ApiError, FileNotFoundError) as error:
             return Found(problem=f"it cannot be read: {error}", size=size, end=log.end_offset)
         producers = {
@@ -696,6 +697,15 @@ def read_rows(log: Any) -> Iterable[Row]:
             return
         yield from rows_of(data)
         offset = split_batches(data, SIZE)[-1][1].next_offset
+
+
+def check_look_ups(log: Any, rows: Sequence[Row]) -> None:
+    """Whoever begins to read anywhere gets what comes there; raises StorageError."""
+    for offset in range(log.local_start_offset, rows[-1].offset + 1 if rows else 0):
+        data = log.read(offset, SIZE).read()
+        found = next((row.offset for row in rows_of(data) if row.offset >= offset), None)
+        if found is not None and found != next(row.offset for row in rows if row.offset >= offset):
+            raise StorageError(f"who reads from {offset} on gets {found}")
 
 
 def rows_of(data: Any) -> Iterable[Row]:

@@ -376,6 +376,32 @@ async def compact(broker: Broker) -> None:
     await broker.produce(2, keys=3)
 
 
+async def rolled(broker: Broker) -> None:
+    """A segment that is smaller than it may be, as it has become too old, and a record in the next one."""
+
+    async def roll() -> None:
+        await broker.housekeeping._each(lambda partition: partition.log.roll(BEGIN_MS))
+
+    await broker.produce(1, keys=2)
+    await broker.attempt(roll)
+    await broker.produce(1, keys=2)
+
+
+async def few_keyed(broker: Broker) -> None:
+    """Two rolled segments, the first of which is as large as it may be."""
+    await broker.produce(4, keys=2)
+    await rolled(broker)
+    await broker.housekeeping.checkpoint_all()
+
+
+@scenario("compact-again", few_keyed, topic=COMPACTED)
+async def compact_again(broker: Broker) -> None:
+    """The second cleaning makes one segment of what the first had to leave in two."""
+    await clean(broker)
+    await rolled(broker)
+    await clean(broker)
+
+
 @scenario("compact-transactions", topic=COMPACTED)
 async def compact_transactions(broker: Broker) -> None:
     await broker.produce(3, producer=(PRODUCER, 1, 0), transactional=True)

@@ -432,6 +432,7 @@ class Log:
         if offset < self._segments[0].base_offset:
             yield from self.restart(offset, now_ms, keeps_epochs=self.settings.tiered)
             return
+        yield from self._settle_swap()
         # A segment may be rolled between the steps.
         while later := self._segments[self._segments.number_of(offset) + 1 :]:
             kept = self._segments[self._segments.number_of(offset)]
@@ -476,6 +477,7 @@ class Log:
         The new segment gets its name when the former ones are gone for good. A crash before that leaves a prefix of the
         former log, or an empty one.
         """
+        yield from self._settle_swap()
         segment = self._begin_again(offset, now_ms)
         self.start_offset = min(self.start_offset, offset) if self.settings.tiered else offset
         if not keeps_epochs:  # which tell what to read of the tier
@@ -492,6 +494,7 @@ class Log:
         The new segment gets its name when the epochs and producers before it are durable: a log that begins without
         them would not find its records in the tier, and would store what producers repeat.
         """
+        yield from self._settle_swap()
         segment = self._begin_again(offset, now_ms)
         self.epochs.clear()
         self._set_end(offset)
@@ -506,6 +509,15 @@ class Log:
         self._refuse_if_failed()
         segment.rename("")
         yield offset
+
+    def _settle_swap(self) -> Iterator[int]:
+        """Before a truncation: a start must not find a swap that brings back what is truncated."""
+        self._refuse_if_failed()
+        if self._segments.settle_swap():
+            # No other may begin meanwhile.
+            self._generation += 1
+            yield self.end_offset
+            self._refuse_if_failed()
 
     def _begin_again(self, offset: int, now_ms: int) -> Segment:
         """Remove every segment, and continue with an empty one under a temporary name."""
@@ -530,7 +542,6 @@ class Log:
 
     def _set_end(self, offset: int) -> None:
         self._generation += 1
-        self._segments.abandon_swap()
         self.end_offset = offset
         self.lowest_end_offset = min(self.lowest_end_offset, offset)
         self.start_offset = min(self.start_offset, offset)
@@ -606,7 +617,10 @@ class Log:
         return self._segments.begin_swap(cleaned, is_current=is_current, interval_bytes=interval)
 
     def apply_swap(self, swap: SegmentSwap, now_ms: int) -> bool:
-        """Have readers use the new segment and set the old ones aside; False if they were removed meanwhile."""
+        """Have readers use the new segment and set the old ones aside; False if they were removed meanwhile.
+
+        It can be called again after a StorageError that passes, as can `finish_swap`.
+        """
         self._refuse_if_failed()
         return self._segments.apply_swap(swap, now_ms + self.settings.file_delete_delay_ms)
 

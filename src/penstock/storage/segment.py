@@ -11,6 +11,7 @@ that come one slice after another from a hint left by the slice before.
 
 from __future__ import annotations
 
+import errno
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
@@ -30,8 +31,8 @@ from penstock.storage.indexes import (
 from penstock.storage.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    SEGMENT_SUFFIXES,
     TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     file_name,
 )
 from penstock.storage.partition_files import PartitionFiles
@@ -140,14 +141,19 @@ class Segment:
         return file_name(self.base_offset, suffix) + self.suffix
 
     def rename(self, suffix: str) -> None:
-        """Give all files another suffix, the log first: without it the others are useless.
+        """Give all files another suffix. After a StorageError it can be called again as long as the log has the former.
 
-        If the others keep theirs, as StorageError is raised, the log is found all the same, and they are made again.
+        The aborted transactions come before the log, as a start makes them again where the log has another suffix. The
+        indexes come last: if they keep their suffix they are made again.
         """
-        names = {kind: self.file_name(kind) for kind in SEGMENT_SUFFIXES}
-        for kind, name in names.items():
-            self.home.rename(name, file_name(self.base_offset, kind) + suffix)
-            self.suffix = suffix
+        former = self.suffix
+        for kind in (TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            name = file_name(self.base_offset, kind)
+            is_there = self.home.rename(name + former, name + suffix)
+            if kind == LOG_SUFFIX:
+                if not is_there:
+                    raise FileNotFoundError(errno.ENOENT, "a segment is gone", str(self.home.path / (name + former)))
+                self.suffix = suffix
 
     def know_times(self, max_timestamp: int, max_timestamp_offset: int) -> None:
         """Set the largest timestamp, known from writing the segment, so that it need not be looked up."""

@@ -13,8 +13,8 @@ from operator import attrgetter
 
 from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
 from penstock.storage.files import StorageError
-from penstock.storage.indexes import RELATIVE_OFFSET_MAX
-from penstock.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX, DamagedIndexError
+from penstock.storage.names import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import AbortedTransactions
 from penstock.storage.producers.history import ProducerHistory
@@ -116,6 +116,10 @@ class Segments(list[Segment]):
 
         If StorageError is raised, those whose logs could not be renamed are still segments of the log.
         """
+        gone = list(gone)
+        if self._swap is not None and any(one in gone for one in (*self._swap.old, self._swap.segment)):
+            # Otherwise a start would bring back what is removed here.
+            self.settle_swap()
         for segment in gone:
             self._rename_deleted([segment.file_name(LOG_SUFFIX)], due_ms)
             self.remove(segment)
@@ -146,34 +150,57 @@ class Segments(list[Segment]):
 
     def begin_swap(self, cleaned: CleanedSegment, *, is_current: bool, interval_bytes: int) -> SegmentSwap | None:
         """Decide that a cleaned segment replaces others. None, and it is removed, if these have changed."""
-        self._swap = SegmentSwap.begin(self._home, cleaned, self[:-1] if is_current else [], interval_bytes)
-        return self._swap
+        self.settle_swap()
+        swap = self._swap = SegmentSwap(self._home, cleaned, self[:-1] if is_current else [], interval_bytes)
+        try:
+            if swap.fits(cleaned):
+                swap.segment.rename(SWAP_SUFFIX)
+                return swap
+        except StorageError:
+            self.settle_swap()
+            raise
+        self.settle_swap()
+        return None
 
     def apply_swap(self, swap: SegmentSwap, due_ms: int) -> bool:
-        """Have readers use the new segment and set the old ones aside; False if they were removed meanwhile."""
-        if swap is self._swap and not all(segment in self for segment in swap.old):
-            self.abandon_swap()
+        """Have readers use the new segment and set the old ones aside; False if the swap was given up meanwhile.
+
+        After a StorageError it may be called again: either the swap was given up, or it sets the rest aside.
+        """
         if swap is not self._swap:
             return False
         new = swap.segment
-        try:
-            # Before anything changes: without it readers would get aborted records.
-            aborted = self._aborted.read(new.base_offset, new.file_name(TRANSACTION_INDEX_SUFFIX))
-        except StorageError:
-            self.abandon_swap()
-            raise
-        self._swap = None
-        number = self.index(swap.old[0])
-        self[number : number + len(swap.old)] = [new]
-        names = self._let_go(swap.old[0], keep_snapshot=True)
-        for segment in swap.old[1:]:
-            names += self._let_go(segment)
-        self._aborted.adopt(new.base_offset, aborted)
-        self._rename_deleted(names, due_ms)
+        if swap.replaced is None:
+            try:
+                # Before anything changes: without it readers would get aborted records.
+                aborted = self._aborted.read(new.base_offset, new.file_name(TRANSACTION_INDEX_SUFFIX))
+            except (StorageError, DamagedIndexError) as error:
+                self.settle_swap()
+                if isinstance(error, DamagedIndexError):
+                    raise StorageError(f"a cleaned segment of {self._home.path}: {error}") from error
+                raise
+            number = self.index(swap.old[0])
+            assert self[number : number + len(swap.old)] == swap.old
+            self[number : number + len(swap.old)] = [new]
+            swap.replaced, swap.due_ms = self._let_go(swap.old[0], keep_snapshot=True), due_ms
+            for segment in swap.old[1:]:
+                swap.replaced += self._let_go(segment)
+            self._aborted.adopt(new.base_offset, aborted)
+        self.settle_swap()
         return True
 
-    def abandon_swap(self) -> None:
-        """The segments that a swap in progress would replace have changed."""
-        if self._swap is not None:
-            self._swap.abandon()
-            self._swap = None
+    def settle_swap(self) -> bool:
+        """Leave no swap half done; True if there was one: what this renames and removes must then become durable.
+
+        One that is not applied is given up, and of one that is, all old files are set aside. If StorageError is raised
+        no segment may be changed before this has succeeded.
+        """
+        swap = self._swap
+        if swap is None:
+            return False
+        if swap.replaced is None:
+            swap.abandon()
+        else:
+            self._rename_deleted(swap.replaced, swap.due_ms)
+        self._swap = None
+        return True

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
 import pytest
 from compaction_support import (
     clean,
@@ -15,7 +22,9 @@ from log_support import NOW_MS, LogMaker
 
 from penstock.core.lifecycle.retention import RetentionPlan
 from penstock.storage.compaction.clean import Compaction
-from penstock.storage.files import OsFilesystem
+from penstock.storage.compaction.swap import CleanedSegment
+from penstock.storage.files import OsFilesystem, StorageError, storage_error
+from penstock.storage.log import Log
 
 
 def test_a_cleaned_segment_is_refused_when_history_changed(logs: LogMaker) -> None:
@@ -129,3 +138,112 @@ def test_swapping_twice_in_a_row(logs: LogMaker) -> None:
         swap_in(log, cleaned, log.generation)
     assert [offset for offset, _, _ in pairs(log)] == [2, 3]
     assert logs.files(".swap") == logs.files(".cleaned") == []
+
+
+def three_segments(logs: LogMaker) -> Log:
+    log = logs.open()
+    for number in range(3):
+        put(log, (b"a", b"%d" % number))
+        log.roll(NOW_MS)
+    return log
+
+
+def cleaned_of(log: Log, **options: int) -> CleanedSegment:
+    return next(Compaction(make_job(log, **options), OsFilesystem(), lambda _: None).run())
+
+
+def assert_same_after_two_starts(logs: LogMaker, log: Log) -> None:
+    expected = pairs(log)
+    for _ in range(2):
+        log = logs.crash(log)
+        assert pairs(log) == expected
+    assert logs.files(".swap") == []
+
+
+def test_a_swap_that_was_left_half_done_is_given_up_before_another_one(logs: LogMaker) -> None:
+    """It stayed beside the next one, and a start had its segment in the middle of the log again."""
+    log = three_segments(logs)
+    middle = make_job(log, 0)
+    middle = replace(middle, segments=middle.segments[1:])
+    (cleaned,) = Compaction(middle, OsFilesystem(), lambda _: None).run()
+    assert log.begin_swap(cleaned, log.generation) is not None
+    put(log, (b"a", b"3"))
+    log.roll(NOW_MS)
+    compact(log, segment_bytes=100_000)
+    assert [offset for offset, _, _ in pairs(log)] == [3]
+    assert_same_after_two_starts(logs, log)
+
+
+def test_files_that_could_not_be_set_aside_are_before_the_next_swap(logs: LogMaker) -> None:
+    """The next cleaning read the old file, and brought back what the first had removed."""
+    log = three_segments(logs)
+    swap = log.begin_swap(cleaned_of(log), log.generation)
+    assert swap is not None
+    with refusing("rename", ".log"), pytest.raises(StorageError):
+        log.apply_swap(swap, NOW_MS)
+    assert log.apply_swap(swap, NOW_MS)
+    swap.sync()
+    log.finish_swap(swap)
+    assert [offset for offset, _, _ in pairs(log)] == [2]
+    put(log, (b"b", b"1"))
+    log.roll(NOW_MS)
+    compact(log)
+    assert [offset for offset, _, _ in pairs(log)] == [2, 3]
+    assert_same_after_two_starts(logs, log)
+
+
+def test_a_segment_gets_its_name_although_that_failed_once(logs: LogMaker) -> None:
+    log = three_segments(logs)
+    swap = log.begin_swap(cleaned_of(log), log.generation)
+    assert swap is not None
+    assert log.apply_swap(swap, NOW_MS)
+    for kind in (".log.swap", ".index.swap"):
+        with refusing("rename", kind), pytest.raises(StorageError):
+            log.finish_swap(swap)
+        assert [offset for offset, _, _ in pairs(log)] == [2]
+    log.finish_swap(swap)
+    assert ".log.swap" not in str(logs.files(".swap"))
+    assert_same_after_two_starts(logs, log)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize("change", ["truncate", "restart", "retention"])
+def test_nothing_is_removed_beside_a_swap_that_a_start_would_finish(
+    logs: LogMaker, change: str, *, applied: bool
+) -> None:
+    """A start brought back what was truncated or deleted."""
+    log = three_segments(logs)
+    swap = log.begin_swap(cleaned_of(log), log.generation)
+    assert swap is not None
+    if applied:
+        with refusing("rename", ".log"), pytest.raises(StorageError):
+            log.apply_swap(swap, NOW_MS)
+    with refusing("rename" if applied else "unlink", ".log" if applied else ".swap"), pytest.raises(StorageError):
+        change_log(log, change)
+    assert [offset for offset, _, _ in pairs(log)] == ([2] if applied else [0, 1, 2])
+    change_log(log, change)
+    assert log.apply_swap(swap, NOW_MS) is False
+    assert_same_after_two_starts(logs, log)
+
+
+def change_log(log: Log, change: str) -> None:
+    if change == "truncate":
+        log.truncate_to(2, NOW_MS)
+    elif change == "restart":
+        log.truncate_fully_and_start_at(7, NOW_MS)
+    else:
+        log.delete_segments(RetentionPlan(frozenset({0}), 3), NOW_MS)
+
+
+@contextmanager
+def refusing(action: str, suffix: str) -> Iterator[None]:
+    """A disk that does not rename or unlink files with a suffix, for now."""
+    known: Callable[..., None] = getattr(OsFilesystem, action)
+
+    def refuse(filesystem: OsFilesystem, path: Path, *others: Path) -> None:
+        if path.name.endswith(suffix):
+            raise storage_error(action, path, OSError(errno.ENOSPC, "No space left on device"))
+        known(filesystem, path, *others)
+
+    with patch.object(OsFilesystem, action, refuse):
+        yield

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from penstock.config.node import NodeSettings
 from penstock.core.lifecycle.compaction import (
@@ -34,7 +34,7 @@ from penstock.storage.files import CorruptLogError, OsFilesystem, StorageError
 from penstock.storage.log import Log
 
 PARTITIONS_PER_TURN = 64
-# How long a swap waits that found no descriptors.
+# How long a swap waits that found no descriptors, or no space.
 RETRY_S = 0.5
 
 logger = logging.getLogger("penstock.cleaner")
@@ -252,33 +252,42 @@ class Cleaner:
         log = partition.log
         try:
             swap = log.begin_swap(cleaned, generation)
-            if swap is None:
-                return False
-            await self._env.run_blocking(swap.sync)
-            if not log.apply_swap(swap, self._env.now_ms()):
-                return False
-            await self._sync_applied(swap)
-            log.finish_swap(swap)
+            return swap is not None and await self._carry_out(log, swap)
         except FileNotFoundError as error:
             raise CompactionError(f"{log.directory} is gone", is_passing=True) from error
         except StorageError as error:
             if partition.log is log:
                 self._fail_unless_passing(partition, error)
             return False
+
+    async def _carry_out(self, log: Log, swap: SegmentSwap) -> bool:
+        async def sync() -> bool:
+            await self._env.run_blocking(swap.sync)
+            return True
+
+        async def apply() -> bool:
+            return log.apply_swap(swap, self._env.now_ms())
+
+        async def finish() -> bool:
+            log.finish_swap(swap)
+            return True
+
+        for step in (sync, apply, sync, finish):
+            if not await self._taken(log, step):
+                return False
         return True
 
-    async def _sync_applied(self, swap: SegmentSwap) -> None:
-        """Make a swap durable that cannot be given up any more; where no descriptors are left it is tried again."""
+    @staticmethod
+    async def _taken(log: Log, step: Callable[[], Awaitable[bool]]) -> bool:
+        """Take a step of a swap, on a full disk or without descriptors again and again: none may stay half done."""
         while True:
             try:
-                await self._env.run_blocking(swap.sync)
+                return await step()
             except StorageError as error:
-                if not error.is_passing:
+                if not error.is_passing or log.is_failed:
                     raise
-                logger.warning("a cleaned segment waits for its name: %s", error.message)
+                logger.warning("a cleaned segment of %s waits for its name: %s", log.directory, error.message)
                 await asyncio.sleep(RETRY_S)
-            else:
-                return
 
     def _note(self, partition: Partition, log: Log, report: CompactionReport, generation: int) -> None:
         """Remember how far a log is clean, here and on disk."""

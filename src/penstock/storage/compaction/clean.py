@@ -20,6 +20,7 @@ from penstock.storage.compaction.batches import NO_TIMESTAMP, BatchCleaner
 from penstock.storage.compaction.swap import CleanedSegment
 from penstock.storage.compaction.transactions import AbortedRanges, OpenTransactions, find_aborted
 from penstock.storage.files import CorruptLogError, File, Filesystem, StorageError
+from penstock.storage.indexes import DamagedIndexError
 from penstock.storage.names import CLEANED_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.producers.aborted_transactions import keep_entries
@@ -128,6 +129,8 @@ class Compaction:
             raise CompactionError(f"{error.filename} is gone", is_passing=True) from error
         except StorageError as error:
             raise CompactionError.of(error) from error
+        except DamagedIndexError as error:
+            raise CompactionError(f"an index of aborted transactions is damaged: {error}") from error
         except ApiError as error:
             raise CompactionError(f"a batch is damaged: {error.message}", is_damage=True) from error
 
@@ -287,6 +290,9 @@ class _Output:
         aborted = keep_entries(self._home, self._sources, self._markers)
         if aborted:
             self._home.write(self._segment.file_name(TRANSACTION_INDEX_SUFFIX), aborted)
+        else:
+            # That of a cleaning which was given up; the other files were overwritten.
+            self._home.unlink(self._segment.file_name(TRANSACTION_INDEX_SUFFIX))
         for file in self._home.take_unsynced()[0]:
             file.sync()
         return self._segment

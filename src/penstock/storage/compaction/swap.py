@@ -1,13 +1,17 @@
 """Replaces segments by the cleaned one made from them: a crash at any point leaves one or the other.
 
     1. The cleaner writes and syncs the `.cleaned` files. A start finds them and removes them.
-    2. `Log.begin_swap` renames them to `.swap`, the log file first, and the directory is synced. From here on the
-       swap is decided: a start finishes it.
+    2. `Log.begin_swap` renames them to `.swap`, and the directory is synced. From here on the swap is decided: a start
+       finishes it.
     3. `Log.apply_swap` renames the old files to `.deleted` and reads go to the new segment. The directory is synced.
     4. `Log.finish_swap` takes the suffix away.
 
 The second sync keeps the order where a file system does not: no old segment may reappear beside a new one that has
 already lost its suffix. The renames are quick and happen on the log's thread; the syncs belong in a worker.
+
+A start would finish what an error has left under the suffix, also when the log is another one by then. So a swap that
+is not applied is given up, and one that is applied is finished, before any segment is removed, truncated or swapped
+again: `Segments.settle_swap`.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.storage.files import StorageError
 from penstock.storage.names import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, file_name
 from penstock.storage.partition_files import PartitionFiles
 from penstock.storage.segment import Segment
@@ -35,35 +38,25 @@ class CleanedSegment:
 class SegmentSwap:
     """A replacement in progress. `sync` may run in any thread, between the steps of the log."""
 
-    __slots__ = ("_home", "old", "segment")
+    __slots__ = ("_home", "due_ms", "old", "replaced", "segment")
 
-    def __init__(self, home: PartitionFiles, segment: Segment, old: Sequence[Segment]) -> None:
-        self._home = home
-        self.segment = segment
-        self.old = old
-
-    @classmethod
-    def begin(
-        cls, home: PartitionFiles, cleaned: CleanedSegment, finished: Sequence[Segment], interval_bytes: int
-    ) -> SegmentSwap | None:
-        """Rename the new files; None, and they are removed, if the log's rolled segments have changed."""
+    def __init__(
+        self, home: PartitionFiles, cleaned: CleanedSegment, finished: Sequence[Segment], interval_bytes: int
+    ) -> None:
         bases = {base_offset for base_offset, _ in cleaned.replaces}
-        old = [segment for segment in finished if segment.base_offset in bases]
-        created_ms = old[0].created_ms if old else 0
-        segment = Segment(home, cleaned.base_offset, cleaned.size_bytes, created_ms, interval_bytes)
-        segment.know_times(cleaned.max_timestamp, cleaned.max_timestamp_offset)
-        segment.suffix = CLEANED_SUFFIX
-        swap = cls(home, segment, old)
-        if tuple((segment.base_offset, segment.size) for segment in old) != cleaned.replaces:
-            swap.abandon()
-            return None
-        try:
-            segment.rename(SWAP_SUFFIX)
-        except StorageError:
-            # A start would finish what was decided here, on a log that may be another one by then.
-            swap.abandon()
-            raise
-        return swap
+        self._home = home
+        self.old = [segment for segment in finished if segment.base_offset in bases]
+        created_ms = self.old[0].created_ms if self.old else 0
+        self.segment = Segment(home, cleaned.base_offset, cleaned.size_bytes, created_ms, interval_bytes)
+        self.segment.know_times(cleaned.max_timestamp, cleaned.max_timestamp_offset)
+        self.segment.suffix = CLEANED_SUFFIX
+        # Once it is applied, the names of the old files, and when they are to be removed.
+        self.replaced: list[str] | None = None
+        self.due_ms = 0
+
+    def fits(self, cleaned: CleanedSegment) -> bool:
+        """Whether the log still has what the cleaned segment was made from."""
+        return tuple((segment.base_offset, segment.size) for segment in self.old) == cleaned.replaces
 
     def sync(self) -> None:
         """Block until the renames so far are durable. Raises StorageError, FileNotFoundError if the log is gone."""

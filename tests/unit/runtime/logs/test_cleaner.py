@@ -407,15 +407,16 @@ def test_a_directory_whose_renames_fail_goes_offline(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.usefixtures("in_thread")
+@pytest.mark.parametrize("failing", [(0, 1), (1, 2)])
 def test_a_swap_without_descriptors_is_finished_when_there_are_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: tuple[int, ...]
 ) -> None:
     """The segment kept the suffix of a swap: no later cleaning found it under its name."""
     monkeypatch.setattr(cleaner_module, "RETRY_S", 0.01)
     synced, calls = OsFilesystem.sync_directory, iter(range(100))
 
     def sync_directory(filesystem: OsFilesystem, path: Path) -> None:
-        if path.name == "orders-0" and next(calls) in (1, 2):
+        if path.name == "orders-0" and next(calls) in failing:
             raise StorageError("too many open files", errno.EMFILE)
         synced(filesystem, path)
 
