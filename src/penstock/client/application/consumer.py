@@ -120,6 +120,10 @@ class Consumer(Closing, Generic[V]):
         self._fetched: list[Any] = []
         self._next = 0
         self._positions: dict[Partition, int] = {}
+        self._committed: dict[Partition, int] = {}
+        # Partitions that were revoked before the positions of their records were committed.
+        self._uncommitted: set[Partition] = set()
+        self._revoked_in_fetch: set[Partition] = set()
         self._ended: set[Partition] = set()
         self._topics: list[str] = []
         self._is_closed = False
@@ -167,11 +171,9 @@ class Consumer(Closing, Generic[V]):
         ...     consumer.poll(10).offset
         0
         """
+        if self._next == len(self._fetched) and not self._fetch(timeout_s):
+            return None
         at = self._next
-        if at == len(self._fetched):
-            if not self._fetch(timeout_s):
-                return None
-            at = 0
         self._next = at + 1
         return Record(self._fetched[at], self._decode)
 
@@ -221,6 +223,7 @@ class Consumer(Closing, Generic[V]):
         for result in results or ():
             if result.error is not None:
                 raise explained(result.error, f"the offset of {result.topic}-{result.partition} cannot be committed")
+        self._note_committed(wanted)
 
     def committed(self) -> dict[Partition, int]:
         """The group's committed offsets of the assigned partitions; those without one are left out.
@@ -294,6 +297,7 @@ class Consumer(Closing, Generic[V]):
         """
         committed = self.committed() if self.group is not None else {}
         self._positions.clear()
+        self._uncommitted.clear()
         for topic, partition in self.assignment():
             self.seek(topic, partition, committed.get((topic, partition), self._start))
 
@@ -352,9 +356,28 @@ class Consumer(Closing, Generic[V]):
             self._is_closed = True
             self._raw.close()
 
+    # For `penstock.Producer`, whose transactions commit positions too, and for the asyncio client, whose calls may be
+    # canceled: it fetches in one step and hands out in another, so that no record is handed to a canceled call.
+
+    def _note_committed(self, positions: list[TopicPartition]) -> None:
+        """Note that these positions are durable."""
+        self._committed.update({(each.topic, each.partition): each.offset for each in positions})
+        self._uncommitted.clear()
+
+    def _take_uncommitted(self) -> set[Partition]:
+        """The partitions that were revoked before the records handed out of them were committed; forgotten then."""
+        found, self._uncommitted = self._uncommitted, set()
+        return found
+
+    def _fill(self, timeout_s: float) -> None:
+        """Fetch records that the next `poll` hands out, unless there are some."""
+        if not self.has_buffered:
+            self._fetch(timeout_s)
+
     def _fetch(self, timeout_s: float) -> bool:
         """Take up what librdkafka has fetched, waiting for a first record; False if there is none in time."""
         self.positions()
+        self._revoked_in_fetch.clear()
         # `consume` alone would wait for a full batch; the first record is worth more than a full one.
         first = self._ask(lambda: self._raw.poll(timeout_s))
         if first is None:
@@ -363,6 +386,9 @@ class Consumer(Closing, Generic[V]):
         found = [first]
         if self._max_poll_records > 1:
             found += self._ask(lambda: self._raw.consume(self._max_poll_records - 1, 0))
+            if (first.topic(), first.partition()) in self._revoked_in_fetch:
+                # It belongs to another member since `consume`, which leaves out such records itself.
+                del found[0]
         self._has_contact = True
         if any(message.error() is not None for message in found):
             self._fetched = [message for message in found if message.error() is None]
@@ -428,10 +454,19 @@ class Consumer(Closing, Generic[V]):
         places = [(each.topic, each.partition) for each in partitions]
         if self._on_revoked is not None:
             self._on_revoked(places)
-        self._forget(set(places))
+        self._give_up(set(places))
 
     def _lost(self, _: Any, partitions: list[TopicPartition]) -> None:
-        self._forget({(each.topic, each.partition) for each in partitions})
+        self._give_up({(each.topic, each.partition) for each in partitions})
+
+    def _give_up(self, partitions: set[Partition]) -> None:
+        self.positions()
+        places = self._positions
+        self._uncommitted |= {each for each in partitions & places.keys() if self._committed.get(each) != places[each]}
+        for each in partitions:
+            self._committed.pop(each, None)
+        self._revoked_in_fetch |= partitions
+        self._forget(partitions)
 
     def _error(self, error: KafkaError) -> None:
         if error.name() in (*UNREACHABLE_NAMES, *REFUSED_NAMES):

@@ -275,10 +275,11 @@ class Producer(Closing):
         try:
             yield self
             self._raw.poll(0)
-            if consumer is not None:
-                self.send_offsets(consumer.positions(), consumer.group_metadata())
+            positions = self._send_positions(consumer) if consumer is not None else []
             self._repeat(self._raw.commit_transaction, deadline)
             self._forget_failures()
+            if consumer is not None:
+                consumer._note_committed(positions)
         except ProducerFenced:
             raise
         except BaseException:
@@ -297,6 +298,16 @@ class Producer(Closing):
         if positions:
             deadline = time.monotonic() + self._transaction_timeout_s
             self._repeat(lambda left: self._raw.send_offsets_to_transaction(positions, group_metadata, left), deadline)
+
+    def _send_positions(self, consumer: Consumer[Any]) -> list[TopicPartition]:
+        revoked = consumer._take_uncommitted()
+        if revoked:
+            # Their next owner reads the records again: what was sent for them would count twice.
+            what = f"{', '.join(f'{topic}-{partition}' for topic, partition in sorted(revoked))} was revoked meanwhile"
+            raise TransactionAborted("the transaction is aborted", what, "read on, and run it again: none of it counts")
+        positions = consumer.positions()
+        self.send_offsets(positions, consumer.group_metadata())
+        return positions
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Deliver what is buffered, and close. Raises as `flush` does.

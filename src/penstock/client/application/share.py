@@ -108,13 +108,7 @@ class ShareConsumer(Closing, Generic[V]):
         ...     consumer.subscribe(["orders"])
         ...     record = consumer.poll(0.1)
         """
-        if not self._fetched:
-            for message in self._call("cannot take records", self._raw.poll, timeout_s):
-                error: KafkaError | None = message.error()
-                if error is None:
-                    self._fetched.append(message)
-                elif error.fatal() or not error.retriable():
-                    raise explained(error, "cannot take records")
+        self._fill(timeout_s)
         return Record(self._fetched.popleft(), self._decode) if self._fetched else None
 
     def poll_many(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[V]]:
@@ -174,6 +168,17 @@ class ShareConsumer(Closing, Generic[V]):
         if not self._is_closed:
             self._is_closed = True
             self._raw.close()
+
+    def _fill(self, timeout_s: float) -> None:
+        """Take records that the next `poll` hands out, unless there are some."""
+        if self._fetched:
+            return
+        for message in self._call("cannot take records", self._raw.poll, timeout_s):
+            error: KafkaError | None = message.error()
+            if error is None:
+                self._fetched.append(message)
+            elif error.fatal() or not error.retriable():
+                raise explained(error, "cannot take records")
 
     def _call(self, what: str, call: Any, *arguments: Any) -> Any:
         try:

@@ -49,13 +49,10 @@ class Consumer(AsyncClosing, Generic[V]):
 
     async def __aiter__(self) -> AsyncIterator[Record[V]]:
         """All records, for ever."""
-        take = self.sync.poll
         while True:
             record = await self.poll(1.0)
-            # What has been fetched together needs no waiting.
-            while record is not None:
+            if record is not None:
                 yield record
-                record = take(0) if self.sync.has_buffered else None
 
     async def subscribe(
         self,
@@ -83,9 +80,8 @@ class Consumer(AsyncClosing, Generic[V]):
         >>> asyncio.run(main()).offset
         0
         """
-        if self.sync.has_buffered:
-            return self.sync.poll(0)
-        return await self._worker.run(self.sync.poll, timeout_s)
+        await self._fill(timeout_s)
+        return self.sync.poll(0) if self.sync.has_buffered else None
 
     async def poll_many(self, max_records: int = MAX_POLL_RECORDS, timeout_s: float = 1.0) -> list[Record[V]]:
         """Up to so many records: what is there, as soon as there is one, or nothing after the time.
@@ -97,7 +93,8 @@ class Consumer(AsyncClosing, Generic[V]):
         >>> asyncio.run(main())[0].offset
         0
         """
-        return await self._worker.run(self.sync.poll_many, max_records, timeout_s)
+        await self._fill(timeout_s)
+        return self.sync.poll_many(max_records, 0) if self.sync.has_buffered else []
 
     async def commit_offsets(self, offsets: Mapping[Partition, int] | None = None) -> None:
         """Commit what `poll` has handed out so far, or the given next offsets, and wait until it is durable.
@@ -229,3 +226,8 @@ class Consumer(AsyncClosing, Generic[V]):
         >>> asyncio.run(main())
         """
         await self._worker.close(self.sync.close)
+
+    async def _fill(self, timeout_s: float) -> None:
+        # What has been fetched together needs no waiting, unless a canceled call is still at work on it.
+        if not (self.sync.has_buffered and self._worker.is_idle):
+            await self._worker.run(self.sync._fill, timeout_s)

@@ -186,16 +186,17 @@ class Producer(AsyncClosing):
         >>> asyncio.run(main())
         """
         scope = self._sync.transaction(None if consumer is None else consumer.sync)
-        await self._worker.run(scope.__enter__)
         try:
+            await self._worker.run_to_end(scope.__enter__)
             yield self
         except ProducerFenced:
             raise
         except BaseException as error:
-            if not await self._worker.run(scope.__exit__, type(error), error, error.__traceback__):
+            # Also if the transaction is canceled while it begins.
+            if not await self._worker.run_to_end(scope.__exit__, type(error), error, error.__traceback__):
                 raise
         else:
-            await self._worker.run(scope.__exit__, None, None, None)
+            await self._worker.run_to_end(scope.__exit__, None, None, None)
 
     async def close(self, timeout_s: float = 30.0) -> None:
         """Deliver what is buffered, and close. Raises as `flush` does.

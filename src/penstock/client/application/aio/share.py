@@ -72,7 +72,8 @@ class ShareConsumer(AsyncClosing, Generic[V]):
         ...         record = await consumer.poll(0.1)
         >>> asyncio.run(main())
         """
-        return await self._worker.run(self._sync.poll, timeout_s)
+        await self._fill(timeout_s)
+        return self._sync.poll(0) if self._sync.has_buffered else None
 
     async def poll_many(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[V]]:
         """Up to so many records: what is there, as soon as there is one, or nothing after the time.
@@ -83,7 +84,8 @@ class ShareConsumer(AsyncClosing, Generic[V]):
         ...         records = await consumer.poll_many(10, timeout_s=0.1)
         >>> asyncio.run(main())
         """
-        return await self._worker.run(self._sync.poll_many, max_records, timeout_s)
+        await self._fill(timeout_s)
+        return self._sync.poll_many(max_records, 0) if self._sync.has_buffered else []
 
     @property
     def has_buffered(self) -> bool:
@@ -128,3 +130,8 @@ class ShareConsumer(AsyncClosing, Generic[V]):
         >>> asyncio.run(main())
         """
         await self._worker.close(self._sync.close)
+
+    async def _fill(self, timeout_s: float) -> None:
+        # The records of a call that is canceled stay for the next one.
+        if not (self._sync.has_buffered and self._worker.is_idle):
+            await self._worker.run(self._sync._fill, timeout_s)
