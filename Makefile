@@ -22,7 +22,7 @@ up: gateway          ## start Penstock here, show it working, stay up until Ctrl
 
 demo:                ## a shop's evening on three nodes and Spark, audited and drawn, in under two minutes
 	@$(PYTHON) scripts/environment.py demo
-	@$(RUN) -m penstock demo $(ARGS)
+	@$(RUN) -m examples.demo $(ARGS)
 
 test: dev            ## every test but the long ones; names what this machine could not run
 	@$(SIDE_BY_SIDE) $(or $(ARGS),-m "not slow" --ignore=tests/spark) $(ALONE)

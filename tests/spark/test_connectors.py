@@ -21,8 +21,8 @@ pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip in
 
 import pyarrow
 import pyarrow.parquet
+from examples.demo.reading import read_topic
 
-from penstock.demo.reading import read_topic
 from penstock.spark import dead_letters
 from penstock.spark.pipelines.template import render
 from support.spark.connector_jars import connector_library_jars

@@ -15,16 +15,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from examples.demo import shop
+from examples.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
+from examples.demo.ledger import Ledger, Minute, RecordPosition, Sale, Total
+from examples.demo.reading import ReadFailed, read_dead_letters
+from examples.demo.shop import Arrival, Fate
 
 from penstock.cli.main import penstock
-from penstock.demo import shop
-from penstock.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
-from penstock.demo.ledger import Ledger, Minute, RecordPosition, Sale, Total
-from penstock.demo.reading import ReadFailed, read_dead_letters
-from penstock.demo.shop import Arrival, Fate
 from penstock.testing import Cluster
 from support.odd_records import produce_odd_headers
 
+ROOT = Path(__file__).parents[2]
 OPENING = datetime(2026, 11, 14, 17, tzinfo=UTC)
 
 
@@ -150,10 +151,15 @@ def test_demo_of_a_short_evening_is_sound(tmp_path: Path) -> None:
     words = ["--into", str(into), "--orders", "20", "--seconds", "10", "--seed", "5"]
     environment = {**os.environ, "PENSTOCK_STATE": str(tmp_path / "state")}
     done = subprocess.run(
-        [sys.executable, "-m", "penstock", "demo", *words], capture_output=True, text=True, timeout=300, env=environment
+        [sys.executable, "-m", "examples.demo", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "nothing lost, nothing doubled" in done.stdout
+    assert "nothing lost, nothing duplicated" in done.stdout
     assert "node 2 is killed" in done.stdout
     assert (into / "revenue.png").read_bytes().startswith(b"\x89PNG")
     assert list((into / "archive").rglob("*.parquet"))
@@ -162,15 +168,16 @@ def test_demo_of_a_short_evening_is_sound(tmp_path: Path) -> None:
 
 def test_demo_rejects_a_directory_with_other_files(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear reader")
-    command = [sys.executable, "-m", "penstock", "demo", "--into", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    program = [sys.executable, "-m", "examples.demo", "--into", str(tmp_path)]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert (tmp_path / "letter.txt").exists()
 
 
 def test_demo_command_fails_if_the_audit_finds_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="PySpark: install it with .venv/bin/pip install -e '.[demo]'")
-    from penstock.demo import story
+    from examples.demo import story
+    from examples.demo.__main__ import command
 
     ledger, _ = evening()
     rows = list(ledger.sales().items())
@@ -179,7 +186,13 @@ def test_demo_command_fails_if_the_audit_finds_a_fault(tmp_path: Path, monkeypat
         return story.Outcome(checks=[check_sales(ledger, rows[1:])])
 
     monkeypatch.setattr(story.Demo, "play", with_a_lost_sale)
-    done = CliRunner().invoke(penstock, ["demo", "--into", str(tmp_path / "demo")])
+    done = CliRunner().invoke(command, ["--into", str(tmp_path / "demo")])
     assert done.exit_code == 1
     assert "the audit found differences" in done.output
     assert "nothing lost" not in done.output
+
+
+def test_demo_of_the_installed_package_names_the_repository() -> None:
+    done = CliRunner().invoke(penstock, ["demo", "--seed", "3"])
+    assert done.exit_code == 1
+    assert "make demo, in a clone" in done.output

@@ -37,7 +37,7 @@ COMMANDS = {
     "gateway": ("penstock.cli.gateway", "Serve HTTP: REST for records and topics, and the schema registry."),
     "app": ("penstock.cli.app", "Run applications in Python: functions for topics."),
     "pipeline": ("penstock.cli.pipeline", "Run data pipelines on Spark."),
-    "demo": ("penstock.cli.demo", "Watch a shop's evening on three nodes and Spark, audited."),
+    "demo": ("penstock.cli.demo", "Learn where the demo is, an example in the repository."),
     "log": ("penstock.cli.log.commands", "Inspect segment, index and checkpoint files."),
     "doctor": ("penstock.cli.doctor.command", "Find common problems and how to fix them."),
     "completion": ("penstock.cli.completion", "Print the completion script for a shell."),

@@ -10,7 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from penstock.demo.ledger import Minute, RecordPosition, Sale, Total
+from examples.demo.ledger import Minute, RecordPosition, Sale, Total
+
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, headers_of
 from penstock.spark import dead_letters
 

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from penstock.demo.audit import Check
+    from examples.demo.audit import Check
+
     from penstock.spark.jobs import PartitionAudit
     from penstock.spark.pipelines.running import QueryStatus
 

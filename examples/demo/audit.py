@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.demo.ledger import Ledger, Minute, RecordPosition, Sale, Total
+from examples.demo.ledger import Ledger, Minute, RecordPosition, Sale, Total
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

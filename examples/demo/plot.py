@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.demo.ledger import Minute, Total
-from penstock.demo.shop import COUNTRIES, GUEST, Fate
+from examples.demo.ledger import Minute, Total
+from examples.demo.shop import COUNTRIES, GUEST, Fate
 
 INK, FAINT, PAPER = "#1f2933", "#8794a1", "#fbfaf7"
 COUNTRY_COLOURS = ("#0b3c49", "#13717a", "#3fa796", "#f2c14e", "#f08a4b", "#c9ccd1")

@@ -10,8 +10,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from penstock.demo.ledger import Ledger, RecordPosition
-from penstock.demo.shop import Arrival
+from examples.demo.ledger import Ledger, RecordPosition
+from examples.demo.shop import Arrival
 
 TICK_SECONDS = 0.25
 # There may be no leader for a while: a record is retried for this long.

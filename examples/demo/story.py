@@ -12,12 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from penstock.demo import reading, shop
-from penstock.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
-from penstock.demo.generator import Generator
-from penstock.demo.ledger import Ledger, Minute, Total
-from penstock.demo.plot import Chart, Mark, draw
-from penstock.demo.screen import Screen
+from examples.demo import reading, shop
+from examples.demo.audit import Check, check_archive, check_dead_letters, check_revenue, check_sales
+from examples.demo.generator import Generator
+from examples.demo.ledger import Ledger, Minute, Total
+from examples.demo.plot import Chart, Mark, draw
+from examples.demo.screen import Screen
+
 from penstock.testing import Cluster
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
 
-from penstock.demo.shop import GUEST, Arrival, Fate, Order
+from examples.demo.shop import GUEST, Arrival, Fate, Order
 
 
 class RecordPosition(NamedTuple):
