@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from penstock.core.metadata.election_rules import ElectionRules
-from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, partitions_naming
+from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, named_count, partitions_naming
 from penstock.core.metadata.heartbeats import Heartbeats
 from penstock.core.metadata.image import (
     LOST_DIRECTORY,
@@ -292,7 +292,7 @@ def heartbeat(
         # Its other requests are decided at its next heartbeat, when the image shows what it has lost.
         return Result(records, HeartbeatReply(caught_up, fenced))
     records += cordoned_directories(image, broker_id, request.cordoned_log_dirs)
-    many = partitions_max is not None and image.in_sync_counts.get(broker_id, 0) > partitions_max
+    many = partitions_max is not None and named_count(image, broker_id, unclean=False) > partitions_max
     leads = image.leader_counts.get(broker_id, 0) > 0
     if broker.fenced:
         if request.want_shut_down:

@@ -29,12 +29,22 @@ class ElectionType(IntEnum):
 
 def named_count(image: Image, broker_id: int, *, unclean: bool) -> int:
     """How many partitions change when a broker goes: it is in their ISR or, after an unclean shutdown, in their ELR."""
-    return image.in_sync_counts.get(broker_id, 0) + (image.eligible_counts.get(broker_id, 0) if unclean else 0)
+    in_sync = image.in_sync_counts.get(broker_id, 0)
+    if in_sync and not image.eligible_leader_replicas_enabled:
+        in_sync -= sum(_is_last_in_sync(image.state(*key), broker_id) for key in image.leaderless)
+    return in_sync + (image.eligible_counts.get(broker_id, 0) if unclean else 0)
 
 
-def names_broker(state: PartitionState, broker_id: int, *, unclean: bool) -> bool:
+def names_broker(image: Image, state: PartitionState, broker_id: int, *, unclean: bool) -> bool:
     """Whether a partition changes when a broker goes."""
-    return broker_id in state.in_sync_replicas or (unclean and broker_id in state.eligible_leader_replicas)
+    if broker_id in state.in_sync_replicas:
+        return image.eligible_leader_replicas_enabled or not _is_last_in_sync(state, broker_id)
+    return unclean and broker_id in state.eligible_leader_replicas
+
+
+def _is_last_in_sync(state: PartitionState, broker_id: int) -> bool:
+    """Whether only a broker that is away may lead. Without eligible leader replicas it stays in the ISR for that."""
+    return state.leader == NO_LEADER and state.in_sync_replicas == (broker_id,)
 
 
 def partitions_naming(
@@ -52,7 +62,7 @@ def partitions_naming(
     return [
         (topic.topic_id, index)
         for topic in image.topics.values()
-        for index in partitions_of_topic_naming(topic, broker_id, unclean=unclean)
+        for index in partitions_of_topic_naming(image, topic, broker_id, unclean=unclean)
     ]
 
 
@@ -60,17 +70,17 @@ def _still_named(image: Image, broker_id: int, found: Sequence[PartitionKey], un
     count = 0
     for topic_id, index in found:
         topic = image.topics_by_id.get(topic_id)
-        count += topic is not None and names_broker(topic.partitions[index], broker_id, unclean=unclean)
+        count += topic is not None and names_broker(image, topic.partitions[index], broker_id, unclean=unclean)
     return count
 
 
-def partitions_of_topic_naming(topic: Topic, broker_id: int, *, unclean: bool) -> Iterator[int]:
+def partitions_of_topic_naming(image: Image, topic: Topic, broker_id: int, *, unclean: bool) -> Iterator[int]:
     """The partitions of one topic that change when a broker goes; those that it leads come first."""
     followed = []
     for index, state in enumerate(topic.partitions):
         if state.leader == broker_id:
             yield index
-        elif names_broker(state, broker_id, unclean=unclean):
+        elif names_broker(image, state, broker_id, unclean=unclean):
             followed.append(index)
     yield from followed
 

@@ -222,6 +222,10 @@ class Image:
             return None
         return found.partitions[partition]
 
+    def state(self, topic_id: Uuid, partition: int) -> PartitionState:
+        """The state of a partition that exists."""
+        return self.topics_by_id[topic_id].partitions[partition]
+
     def partition_count(self) -> int:
         """How many partitions the cluster has."""
         return sum(len(topic.partitions) for topic in self.topics.values())

@@ -214,9 +214,10 @@ class Duties:
         """Every partition that changes when a broker goes, those that it leads first."""
         led: list[PartitionKey] = []
         followed: list[PartitionKey] = []
+        image = self._quorum.image
         async for topics in self._slices():
             for topic in topics:
-                for index in partitions_of_topic_naming(topic, broker_id, unclean=unclean):
+                for index in partitions_of_topic_naming(image, topic, broker_id, unclean=unclean):
                     leads = topic.partitions[index].leader == broker_id
                     (led if leads else followed).append((topic.topic_id, index))
         return led + followed

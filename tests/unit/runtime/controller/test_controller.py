@@ -24,7 +24,7 @@ from penstock.wire.messages.alter_partition import (
 )
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from penstock.wire.messages.elect_leaders import TopicPartitions
-from penstock.wire.messages.metadata_records import PartitionChangeRecord
+from penstock.wire.messages.metadata_records import FeatureLevelRecord, PartitionChangeRecord
 
 CALM = replace(QUICK, session_timeout_ms=60_000, leader_imbalance_check_interval_ms=60_000)
 
@@ -231,6 +231,42 @@ def test_what_many_partitions_need_is_done_in_bounded_decisions(monkeypatch: pyt
         await world.beat(2)
         await world.until(lambda: not world.image.leader_counts[-1])
         assert max(world.quorum.batches) <= 11
+
+    play(scene, settings=CALM)
+
+
+@pytest.mark.parametrize("ending", ["fenced", "stopped", "unregistered", "killed"])
+def test_the_last_in_sync_replicas_of_many_partitions_go_in_bounded_decisions(
+    monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """Without eligible leader replicas they stay in the ISR, which is no reason to go through them again."""
+    for module in (controller_duties, controller_shell):
+        monkeypatch.setattr(module, "RECORDS_PER_DECISION", 10)
+
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1, 2)
+        world.quorum.commit([FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=0)])
+        for number in range(10):
+            await world.create(f"t{number}", (1,), (1,))
+            await world.create(f"u{number}", (1, 2))
+        world.quorum.batches.clear()
+        if ending == "stopped":
+            while not (await world.beat(1, want_shut_down=True)).should_shut_down:
+                await world.beat(2)
+        elif ending == "killed":
+            world.incarnations[1] = 2
+            await world.beat(1, want_fence=True)
+            await world.until(lambda: world.image.brokers[1].fenced)
+            world.epochs[1] = await world.controller.register_broker(world.registration(1))
+        else:
+            await world.beat(1, want_fence=True)
+            await world.until(lambda: world.image.brokers[1].fenced)
+        if ending == "unregistered":
+            await world.controller.unregister_broker(1)
+        assert max(world.quorum.batches) <= 11
+        assert not world.image.leader_counts[1]
+        assert world.state("t0").in_sync_replicas == (1,)
+        assert world.state("u0").in_sync_replicas == (2,)
 
     play(scene, settings=CALM)
 
