@@ -262,6 +262,40 @@ def test_a_failed_directory_costs_its_replicas_only() -> None:
     assert world.show("u") == "leader=-1@2 isr=- elr=1,2 last=2", "1 cannot serve it"
 
 
+def test_a_replica_in_a_failed_directory_cannot_be_proposed_as_in_sync() -> None:
+    """Its leader knows that it had caught up, and not yet that the directory failed under it."""
+    world = ClusterWorld(3)
+    first, second = world.directory(3), world.directory(3, 1)
+    world.register(3, log_dirs=[first, second])
+    world.create("t", (1, 2, 3))
+    world.heartbeat(3, offline_log_dirs=[first])
+    assert world.show() == "leader=1@0 isr=1,2"
+    assert world.alter_isr([1, 2, 3]).error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert world.alter_isr([1, 2]).error_code == ErrorCode.NONE
+
+
+def test_a_replica_that_is_reported_in_its_failed_directory_again_stays_eligible() -> None:
+    world, _ = after_a_directory_failed()
+    assert world.show("u") == "leader=2@1 isr=2 elr=1"
+    assert world.assign(1, world.directory(1, 1), "u") is ErrorCode.NONE
+    assert world.show("u") == "leader=2@1 isr=2 elr=1"
+
+
+def test_a_broker_without_a_directory_that_works_is_fenced() -> None:
+    world = ClusterWorld(2)
+    world.register(1, log_dirs=[world.directory(1), world.directory(1, 1)])
+    world.create("t", (1, 2))
+    offline = [world.directory(1)]
+    assert not world.heartbeat(1, offline_log_dirs=offline).is_fenced
+    offline.append(world.directory(1, 1))
+    for _ in range(2):
+        assert world.heartbeat(1, offline_log_dirs=offline).is_fenced
+        assert world.image.brokers[1].fenced
+        assert world.show() == "leader=2@1 isr=2 elr=1"
+    world.fence(2)
+    assert world.show() == "leader=-1@2 isr=- elr=1,2 last=2"
+
+
 def after_a_directory_failed() -> tuple[ClusterWorld, bytes]:
     """A topic u whose replica on broker 1 was noted in a directory that failed since, and the broker's other one."""
     world = ClusterWorld(2)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from penstock.core.metadata.brokers import check_broker_epoch
 from penstock.core.metadata.election_rules import ElectionRules, leader_check, rules_for
 from penstock.core.metadata.image import (
-    LOST_DIRECTORY,
     NO_LEADER_CHANGE,
     RECOVERED,
     RECOVERING,
@@ -153,8 +152,8 @@ def _eligible(image: Image, state: PartitionState, wanted: BrokerState) -> bool:
     broker = image.brokers.get(wanted.broker_id)
     if broker is None or not broker.active or wanted.broker_epoch not in (ANY_EPOCH, broker.epoch):
         return False
-    # A replica that was found damaged may be about to begin anew.
-    return state.directory(wanted.broker_id) != LOST_DIRECTORY
+    # What was replicated into a directory that failed may be gone. A damaged replica may be about to begin anew.
+    return broker.has_online_directory(state.directory(wanted.broker_id))
 
 
 def _refusal(wanted: AlterPartitionRequestPartitionData, error: ErrorCode) -> AlterPartitionResponsePartitionData:

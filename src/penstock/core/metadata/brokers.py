@@ -15,7 +15,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from penstock.core.metadata.election_rules import ElectionRules
-from penstock.core.metadata.elections import PartitionKey, leader_and_isr_updates, named_count, partitions_naming
+from penstock.core.metadata.elections import (
+    PartitionKey,
+    leader_and_isr_updates,
+    named_count,
+    partitions_naming,
+    partitions_of_topic_naming,
+)
 from penstock.core.metadata.heartbeats import Heartbeats
 from penstock.core.metadata.image import (
     LOST_DIRECTORY,
@@ -55,6 +61,8 @@ class HeartbeatReply(NamedTuple):
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool = False
+    # Whether more replicas are in the directories that failed; the same heartbeat is to be decided once more.
+    is_partial: bool = False
 
 
 def check_broker_epoch(image: Image, broker_id: int, broker_epoch: int) -> Broker:
@@ -281,28 +289,30 @@ def heartbeat(
     """Decide on a BrokerHeartbeat. The caller updates `heartbeats` from the reply once the records are committed.
 
     It changes no more than `partitions_max` partitions. Beyond that the caller holds the elections that unfencing a
-    broker makes possible, moves the leaderships of a broker that shuts down, and fences one that requests it.
+    broker makes possible, moves the leaderships of a broker that shuts down, and fences one that `wants_fence`.
     """
     broker_id = request.broker_id
     broker = check_broker_epoch(image, broker_id, request.broker_epoch)
     caught_up = request.current_metadata_offset >= broker.epoch
-    records = offline_directories(image, broker_id, request.offline_log_dirs, defaults)
     fenced, go = broker.fenced, False
-    if records:
-        # Its other requests are decided at its next heartbeat, when the image shows what it has lost.
-        return Result(records, HeartbeatReply(caught_up, fenced))
-    records += cordoned_directories(image, broker_id, request.cordoned_log_dirs)
+    want_fence = wants_fence(broker, request)
+    if not want_fence:
+        records, is_partial = offline_directories(image, broker_id, request.offline_log_dirs, defaults, partitions_max)
+        if records:
+            # Its other requests are decided at its next heartbeat, when the image shows what it has lost.
+            return Result(records, HeartbeatReply(caught_up, fenced, is_partial=is_partial))
+    records = cordoned_directories(image, broker_id, request.cordoned_log_dirs)
     many = partitions_max is not None and named_count(image, broker_id, unclean=False) > partitions_max
     leads = image.leader_counts.get(broker_id, 0) > 0
     if broker.fenced:
         if request.want_shut_down:
             go = True
-        elif not request.want_fence and caught_up and not broker.in_controlled_shutdown:
+        elif not want_fence and caught_up and not broker.in_controlled_shutdown:
             records += unfence(image, broker_id, defaults, islice(image.leaderless, partitions_max))
             fenced = False
     elif heartbeats.shutting_down(broker_id):
         go = not leads and not many and heartbeats.may_go(broker_id)
-    elif request.want_fence:
+    elif want_fence:
         fenced = not many
     elif request.want_shut_down:
         go = not leads and not many
@@ -316,22 +326,40 @@ def heartbeat(
     return Result(records, HeartbeatReply(caught_up, fenced, go))
 
 
-def offline_directories(image: Image, broker_id: int, offline: Sequence[Uuid], defaults: ElectionRules) -> list[Any]:
-    """The records that remove a broker from the ISR of partitions in directories that failed."""
+def wants_fence(broker: Broker, request: BrokerHeartbeatRequest) -> bool:
+    """Whether a broker is to be fenced: it wants that, or none of its directories works any more."""
+    known = set(broker.registration.log_dirs)
+    return request.want_fence or (bool(known) and known <= set(request.offline_log_dirs))
+
+
+def offline_directories(
+    image: Image,
+    broker_id: int,
+    offline: Sequence[Uuid],
+    defaults: ElectionRules,
+    partitions_max: int | None = None,
+) -> tuple[list[Any], bool]:
+    """The records that remove a broker from the ISR of partitions in directories that failed; and whether more follow.
+
+    The registration has the directories until the last of these partitions has changed.
+    """
     broker = image.brokers[broker_id]
     failed = set(broker.registration.log_dirs) & set(offline)
     if not failed:
-        return []
-    touched = [
+        return [], False
+    found = (
         (topic.topic_id, index)
         for topic in image.topics.values()
-        for index, state in enumerate(topic.partitions)
-        if broker_id in state.replicas and state.directory(broker_id) in failed
-    ]
+        for index in partitions_of_topic_naming(image, topic, broker_id, unclean=False)
+        if topic.partitions[index].directory(broker_id) in failed
+    )
+    touched = list(islice(found, partitions_max))
     records: list[Any] = departures(image, broker_id, touched, defaults, unclean=False)
+    if next(found, None) is not None:
+        return records, True
     online = [directory for directory in broker.registration.log_dirs if directory not in failed]
     records.append(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=online))
-    return records
+    return records, False
 
 
 def cordoned_directories(image: Image, broker_id: int, cordoned: Sequence[Uuid] | None) -> list[Any]:

@@ -70,14 +70,15 @@ def _assign(
     rules = rules_for(image, topic.name, defaults)
     if directory == LOST_DIRECTORY and row.kept_records:
         return _retire_damaged(image, broker_id, topic_id, index, state, rules, records)
+    former = state.directory(broker_id)
     # The directory that it was in may be gone, and with it the records that made the replica eligible.
-    begins_anew = not row.kept_records and not broker.has_online_directory(state.directory(broker_id))
+    begins_anew = not row.kept_records and directory != former and not broker.has_online_directory(former)
     can_lead = leader_check(image, without=broker_id if begins_anew else -1)
     change = PartitionChange(image, state, can_lead, rules)
     change.set_directory(broker_id, directory)
     if begins_anew:
         change.emptied = broker_id
-        change.disproves_progress = state.directory(broker_id) == LOST_DIRECTORY
+        change.disproves_progress = former == LOST_DIRECTORY
     if not broker.has_online_directory(directory):
         change.in_sync_replicas = tuple(replica for replica in state.in_sync_replicas if replica != broker_id)
     record = change.build(topic_id, index)

@@ -167,7 +167,8 @@ class Controller:
             end = self._next_offset() + len(result.records) - 1
             return result
 
-        reply = await self._raft.decide(decision)
+        while (reply := await self._raft.decide(decision)).is_partial:
+            pass
         self._note_heartbeat(duties, request, reply, was_fenced, end)
         return reply
 
@@ -190,7 +191,7 @@ class Controller:
             duties.evacuate(broker_id)
         if was_fenced and not reply.is_fenced and self._raft.image.leaderless:
             duties.sweep()
-        if request.want_fence and not reply.is_fenced:
+        if brokers.wants_fence(broker, request) and not reply.is_fenced:
             duties.fence(broker_id)
         duties.watch()
 

@@ -271,6 +271,39 @@ def test_the_last_in_sync_replicas_of_many_partitions_go_in_bounded_decisions(
     play(scene, settings=CALM)
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_a_directory_with_many_partitions_fails_in_bounded_decisions(
+    monkeypatch: pytest.MonkeyPatch, both: bool
+) -> None:
+    for module in (controller_duties, controller_shell):
+        monkeypatch.setattr(module, "RECORDS_PER_DECISION", 10)
+
+    async def scene(world: ControllerWorld) -> None:
+        await world.start(1, 2)
+        disks = [bytes([number]) * 16 for number in (7, 8)]
+        await world.controller.register_broker(world.registration(1, log_dirs=disks))
+        for number in range(20):
+            await world.create(f"t{number}", (1, 2), (2, 1))
+        for number in range(20):
+            topic_id, other = world.image.topics[f"t{number}"].topic_id, world.state(f"t{number}").directory(2)
+            places = (disks[0], other), (other, disks[0])
+            changes = [PartitionChangeRecord(index, topic_id, directories=one) for index, one in enumerate(places)]
+            world.quorum.commit(changes)
+        world.quorum.batches.clear()
+        reply = await world.beat(1, offline_log_dirs=disks if both else disks[:1])
+        assert not reply.is_partial
+        if both:
+            await world.until(lambda: world.image.brokers[1].fenced)
+        else:
+            assert list(world.image.brokers[1].registration.log_dirs) == disks[1:]
+            assert not world.image.brokers[1].fenced
+        assert not world.image.in_sync_counts[1]
+        assert world.image.leader_counts[2] == 40
+        assert max(world.quorum.batches) <= 11
+
+    play(scene, settings=CALM)
+
+
 def test_a_broker_with_intact_directories_returns_in_bounded_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays eligible in most partitions, which is no reason to go through them again."""
     monkeypatch.setattr(controller_duties, "RECORDS_PER_DECISION", 10)
