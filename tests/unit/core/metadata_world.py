@@ -179,11 +179,9 @@ class ClusterWorld:
         (row,) = self.carry_out(result)
         return ErrorCode(row.partitions[0].error_code)
 
-    def assign(
-        self, broker_id: int, directory: bytes, topic: str = "t", partition: int = 0, *, kept_records: bool = False
-    ) -> ErrorCode:
+    def assign(self, broker_id: int, directory: bytes, topic: str = "t", partition: int = 0, **more: Any) -> ErrorCode:
         """A broker reports where its replica lies."""
-        rows = [AssignReplicasToDirsRequestPartitionData(partition, kept_records)]
+        rows = [AssignReplicasToDirsRequestPartitionData(partition, **more)]
         topics = [AssignReplicasToDirsRequestTopicData(self.image.topics[topic].topic_id, rows)]
         wanted = [AssignReplicasToDirsRequestDirectoryData(directory, topics)]
         request = AssignReplicasToDirsRequest(broker_id, self.image.brokers[broker_id].epoch, wanted)

@@ -110,6 +110,49 @@ def test_what_the_leader_knew_of_its_progress_does_not_count_once_it_begins_anew
     assert world.show() == "leader=1@1 isr=1,2,3"
 
 
+def test_a_late_copy_of_a_report_takes_no_replica_out_of_service_that_has_begun_anew() -> None:
+    world = ClusterWorld(3, min_insync_replicas=2)
+    world.create("t", (1, 2, 3))
+    epoch = world.state().partition_epoch
+    for _ in range(2):
+        assert world.assign(3, LOST_DIRECTORY, kept_records=True, partition_epoch=epoch) is ErrorCode.NONE
+        assert world.state().partition_epoch == epoch + 1, "a repeated report changes nothing more"
+    begun = world.state().partition_epoch
+    for _ in range(2):
+        assert world.assign(3, world.directory(3), partition_epoch=begun) is ErrorCode.NONE
+        assert world.state().partition_epoch == begun + 1
+    world.alter_isr([1, 2, 3])
+    before = world.state()
+    for kept in (True, False):
+        late = world.assign(3, LOST_DIRECTORY, kept_records=kept, partition_epoch=epoch)
+        assert late is ErrorCode.INVALID_UPDATE_VERSION
+        assert world.state() == before
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_late_report_puts_no_replica_back_that_is_damaged_again(kept: bool) -> None:
+    """Where it was is where it is found damaged now."""
+    world = ClusterWorld(3, min_insync_replicas=2)
+    world.create("t", (1, 2, 3))
+    report(world, 3)
+    epoch = world.state().partition_epoch
+    begin_anew(world, 3)
+    world.alter_isr([1, 2, 3])
+    report(world, 3)
+    late = world.assign(3, world.directory(3), kept_records=kept, partition_epoch=epoch)
+    assert late is ErrorCode.INVALID_UPDATE_VERSION
+    assert is_lost(world, 3)
+
+
+def test_a_move_does_not_depend_on_the_partition_epoch() -> None:
+    world = ClusterWorld(3)
+    world.register(3, log_dirs=[world.directory(3), world.directory(3, 1)])
+    world.create("t", (1, 2, 3))
+    world.alter_isr([1, 3])
+    assert world.assign(3, world.directory(3, 1), partition_epoch=0) is ErrorCode.NONE
+    assert world.state().directory(3) == world.directory(3, 1)
+
+
 def test_without_a_leader_there_is_no_progress_to_forget() -> None:
     world = ClusterWorld(3)
     world.create("t", (1, 2, 3))

@@ -18,6 +18,9 @@ from penstock.wire.messages.assign_replicas_to_dirs import (
 )
 from penstock.wire.messages.metadata_records import PartitionChangeRecord
 
+# Brokers of Apache Kafka do not report which state of the partition they know.
+ANY_EPOCH = -1
+
 
 def assign_replicas(
     image: Image, request: AssignReplicasToDirsRequest, defaults: ElectionRules
@@ -27,6 +30,10 @@ def assign_replicas(
     A replica that the broker cannot open, although its directory works, is reported in the reserved directory LOST. So
     is one that it found damaged and can still read (`kept_records`); that one is only taken out of service where other
     replicas suffice.
+
+    Where a replica leaves LOST or enters it, or begins anew, the report must be about the partition as it is
+    (`partition_epoch`). One that arrives late is refused with INVALID_UPDATE_VERSION, and changes nothing of a replica
+    that has begun anew since. One that is repeated changes nothing either.
     """
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChangeRecord] = []
@@ -68,11 +75,16 @@ def _assign(
     if broker_id not in state.replicas:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     rules = rules_for(image, topic.name, defaults)
-    if directory == LOST_DIRECTORY and row.kept_records:
-        return _retire_damaged(image, broker_id, topic_id, index, state, rules, records)
     former = state.directory(broker_id)
     # The directory that it was in may be gone, and with it the records that made the replica eligible.
     begins_anew = not row.kept_records and directory != former and not broker.has_online_directory(former)
+    if row.partition_epoch not in (ANY_EPOCH, state.partition_epoch):
+        if directory == former:
+            return ErrorCode.NONE
+        if begins_anew or LOST_DIRECTORY in (directory, former):
+            return ErrorCode.INVALID_UPDATE_VERSION
+    if directory == LOST_DIRECTORY and row.kept_records:
+        return _retire_damaged(image, broker_id, topic_id, index, state, rules, records)
     can_lead = leader_check(image, without=broker_id if begins_anew else -1)
     change = PartitionChange(image, state, can_lead, rules)
     change.set_directory(broker_id, directory)

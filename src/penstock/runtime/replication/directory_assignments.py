@@ -8,7 +8,8 @@ damaged later, unless it is the last copy. Reports are gathered while
 a request is in flight, and repeated until they are answered.
 
 The metadata here may lag behind the controller's answers, so what it has recorded is known from both: the last answer
-counts until the metadata has it.
+counts until the metadata has it. A report contains the epoch of the partition as it is known here. The controller
+refuses one that it gets late, or too early, where that matters; it is sent again with the epoch of then.
 """
 
 from __future__ import annotations
@@ -193,9 +194,9 @@ class DirectoryAssignments:
                 self._assigned(key)
             while self._due:
                 self._asked = dict(islice(self._due.items(), PER_REQUEST_MAX))
-                is_answered = await self._report(self._asked)
+                is_settled = await self._report(self._asked)
                 self._asked = {}
-                if is_answered:
+                if is_settled:
                     self._failures = 0
                 else:
                     self._failures += 1
@@ -203,6 +204,7 @@ class DirectoryAssignments:
                     await asyncio.sleep(pause_ms / 1000)
 
     async def _report(self, rows: dict[Key, Report]) -> bool:
+        """Send reports; False if some of them must be sent again."""
         try:
             response: AssignReplicasToDirsResponse = await self._ask(self._request(rows))
         except ApiError as error:
@@ -211,12 +213,16 @@ class DirectoryAssignments:
         if response.error_code:
             logger.warning("the controller refused to note replicas: %s", ErrorCode(response.error_code).name)
             return False
+        is_settled = True
         for directory in response.directories:
             for topic in directory.topics:
                 for row in topic.partitions:
-                    key = topic.topic_id, row.partition_index
-                    self._settle(key, rows.get(key), ErrorCode(row.error_code))
-        return True
+                    key, code = (topic.topic_id, row.partition_index), ErrorCode(row.error_code)
+                    if code is ErrorCode.INVALID_UPDATE_VERSION:
+                        is_settled = False
+                    else:
+                        self._settle(key, rows.get(key), code)
+        return is_settled
 
     def _settle(self, key: Key, report: Report | None, error: ErrorCode) -> None:
         if report is not None and error is ErrorCode.NONE and (key in self._due or key in self._seen):
@@ -238,7 +244,9 @@ class DirectoryAssignments:
         directories: dict[Uuid, dict[Uuid, list[AssignReplicasToDirsRequestPartitionData]]] = {}
         for (topic_id, index), report in rows.items():
             topics = directories.setdefault(report.directory_id, {})
-            row = AssignReplicasToDirsRequestPartitionData(index, report.kept_records)
+            state = self._partitions.state_of("", topic_id, index, by_id=True)
+            epoch = state.partition_epoch if state is not None else -1
+            row = AssignReplicasToDirsRequestPartitionData(index, report.kept_records, epoch)
             topics.setdefault(topic_id, []).append(row)
         return AssignReplicasToDirsRequest(
             self._partitions.node_id,

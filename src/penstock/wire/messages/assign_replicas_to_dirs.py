@@ -14,6 +14,7 @@ from penstock.model.ids import ZERO_UUID
 class AssignReplicasToDirsRequestPartitionData(NamedTuple):
     partition_index: int = 0
     kept_records: bool = False
+    partition_epoch: int = -1
 
 
 class AssignReplicasToDirsRequestTopicData(NamedTuple):

@@ -38,6 +38,7 @@ class World:
     def __init__(self, env: SystemEnv) -> None:
         self.homes: dict[int, Any] = {}
         self.known: dict[int, bytes] = {}
+        self.epoch = 5
         self.replicas: dict[int, tuple[int, ...]] = {}
         self.partitions: dict[int, Any] = {}
         self.listeners: dict[str, Callable[[Any], None]] = {}
@@ -67,7 +68,8 @@ class World:
         assert (topic_id, by_id) == (TOPIC_ID, True)
         if number not in self.known:
             return None
-        return SimpleNamespace(replicas=self.replicas[number], directory=lambda node: (self.known[number], node)[0])
+        directory = lambda node: (self.known[number], node)[0]  # noqa: E731
+        return SimpleNamespace(replicas=self.replicas[number], directory=directory, partition_epoch=self.epoch)
 
     def on_change(self, listener: Callable[[Any], None]) -> None:
         self.listeners["change"] = listener
@@ -198,6 +200,23 @@ def test_reports_are_repeated_until_they_are_answered() -> None:
         async with asyncio.timeout(20):
             assert await world.assignments.assign(partition, there)
         assert world.reported() == [{SECOND: [(0, False)]}] * 4
+
+    run(work)
+
+
+def test_a_report_about_an_earlier_state_of_the_partition_is_sent_again() -> None:
+    async def work(world: World) -> None:
+        partition, there = world.add(0, FIRST, LOST_DIRECTORY), cast("Any", SimpleNamespace(directory_id=FIRST))
+        world.refused = {0: ErrorCode.INVALID_UPDATE_VERSION}
+        reported = world.assignments.assign(partition, there)
+        world.assignments.start()
+        await settle()
+        assert world.assignments.is_pending(TOPIC_ID, 0)
+        world.refused, world.epoch = {}, 6
+        async with asyncio.timeout(20):
+            assert await reported
+        epochs = [request.directories[0].topics[0].partitions[0].partition_epoch for request in world.requests]
+        assert (epochs[0], epochs[-1]) == (5, 6)
 
     run(work)
 
