@@ -6,6 +6,7 @@ import pytest
 from metadata_world import ClusterWorld
 
 from penstock.core.metadata.configs import change_configs
+from penstock.core.metadata.elections import leader_and_isr_updates
 from penstock.core.metadata.features import (
     GROUP_VERSION,
     KRAFT_VERSION,
@@ -136,6 +137,51 @@ def test_eligible_leader_replicas_fix_the_minimum_for_all_brokers() -> None:
         with pytest.raises(ApiError) as caught:
             change_configs(world.image, ResourceType.BROKER, name, after)
         assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize("is_eligible", [True, False])
+def test_eligible_leader_replicas_stay_on_while_a_partition_waits_for_them(is_eligible: bool) -> None:
+    world = ClusterWorld(3, min_insync_replicas=2 if is_eligible else 1)
+    world.create("t", (1, 2))
+    world.fence(2)
+    if not is_eligible:
+        world.alter_isr([1])
+    world.restart_with(1, world.directory(1))
+    shown = world.show()
+    assert shown == ("leader=-1@1 isr=- elr=2 last=1" if is_eligible else "leader=-1@1 isr=- last=1")
+    with pytest.raises(ApiError, match="t-0 has no in-sync replica") as caught:
+        update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, UpgradeType.SAFE_DOWNGRADE))
+    assert caught.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, UpgradeType.UNSAFE_DOWNGRADE))
+    world.start(3)
+    world.apply([*leader_and_isr_updates(world.image, list(world.image.leaderless), world.defaults)])
+    assert world.show() == shown, "nothing is forgotten as long as there is no leader"
+    if is_eligible:
+        world.restart_with(2, world.directory(2))
+        assert world.show() == "leader=-1@1 isr=- last=1", "but that one may have lost records"
+    world.unfence(1)
+    assert world.show() == "leader=1@2 isr=1 recovering"
+    update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
+    update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, UpgradeType.SAFE_DOWNGRADE))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_partition_without_a_leader_knows_who_was_last_when_eligible_leader_replicas_are_switched_on(
+    clean: bool,
+) -> None:
+    world = ClusterWorld(2)
+    world.apply([FeatureLevelRecord(ELIGIBLE_LEADER_REPLICAS_VERSION, 0)])
+    world.create("t", (1, 2))
+    world.fence(2, 1)
+    assert world.show() == "leader=-1@1 isr=1"
+    update(world, FeatureUpdate(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
+    world.unfence(2)
+    assert world.show() == "leader=-1@1 isr=1"
+    if not clean:
+        world.restart_with(1, world.directory(1))
+        assert world.show() == "leader=-1@1 isr=- last=1"
+    world.unfence(1)
+    assert world.show() == ("leader=1@2 isr=1" if clean else "leader=1@2 isr=1 recovering")
 
 
 def test_eligible_leader_replicas_need_a_metadata_version() -> None:

@@ -225,7 +225,7 @@ def departures(
     It stays eligible where its replica is in one of the directories that are `intact`. Brokers to `avoid` are about to
     stop as well.
     """
-    if not unclean or not image.eligible_leader_replicas_enabled:
+    if not unclean:
         return list(leader_and_isr_updates(image, partitions, defaults, removed=broker_id, avoid=avoid))
     lost: Iterable[PartitionKey] = partitions
     kept: list[PartitionKey] = []

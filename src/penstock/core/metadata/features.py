@@ -10,6 +10,7 @@ from penstock.core.metadata.election_rules import MIN_INSYNC_REPLICAS
 from penstock.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, Image, ResourceType
 from penstock.core.metadata.result import Result
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
 from penstock.wire.messages.metadata_records import BrokerFeature, ConfigRecord, ControllerFeature, FeatureLevelRecord
 
 # Kafka 4.3's metadata version is level 30; the log has had feature levels since level 7.
@@ -147,10 +148,25 @@ def _check(
         and proposed.get(METADATA_VERSION, 0) < ELIGIBLE_LEADER_REPLICAS_NEED
     ):
         problem = f"{ELIGIBLE_LEADER_REPLICAS_VERSION} 1 needs {METADATA_VERSION} {ELIGIBLE_LEADER_REPLICAS_NEED}"
+    elif (
+        name == ELIGIBLE_LEADER_REPLICAS_VERSION
+        and level < current
+        and update.kind != UpgradeType.UNSAFE_DOWNGRADE
+        and (waiting := _waiting_for_eligible(image))
+    ):
+        problem = f"{waiting} has no in-sync replica, and waits for one that is eligible or led it last"
     else:
         problem = _not_supported(image, name, level, supported, voters)
     if problem:
         raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot be set to {level}: {problem}")
+
+
+def _waiting_for_eligible(image: Image) -> TopicPartition | None:
+    """A partition that only eligible leader replicas, or its last leader, can bring back."""
+    for topic_id, index in image.leaderless:
+        if not image.state(topic_id, index).in_sync_replicas:
+            return TopicPartition(image.topics_by_id[topic_id].name, index)
+    return None
 
 
 def _loses_nothing(level: int, current: int) -> bool:

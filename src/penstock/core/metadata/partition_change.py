@@ -166,7 +166,12 @@ class PartitionChange:
         if not self.by_leader:
             # One is not enough as long as it has not confirmed that it leads alone.
             minimum = max(minimum, min(2, len(self.replicas)))
-        if not self._eligible_enabled or len(self.in_sync_replicas) >= minimum:
+        if not self._eligible_enabled and not self._state.in_sync_replicas:
+            # They were recorded while that was enabled, and there is nothing else to elect a leader from.
+            minimum = 1
+        elif not self._eligible_enabled:
+            minimum = 0
+        if len(self.in_sync_replicas) >= minimum:
             self.eligible_leader_replicas = ()
             return
         candidates = dict.fromkeys(self.eligible_leader_replicas + self._state.in_sync_replicas)
@@ -191,7 +196,7 @@ class PartitionChange:
         ]
         if able:
             return next((replica for replica in able if replica not in self.avoid), able[0]), False
-        if self._eligible_enabled and not electable and len(old.last_known_leader_replicas) == 1:
+        if not electable and len(old.last_known_leader_replicas) == 1:
             (last,) = old.last_known_leader_replicas
             if self._may_be_last(last) and can_lead(old, last):
                 return last, True
@@ -216,10 +221,12 @@ class PartitionChange:
     def _last_known_change(self, in_sync: Replicas, leader: int) -> Replicas | None:
         old = self._state
         last = old.last_known_leader_replicas
-        if not self._eligible_enabled or leader != NO_LEADER:
+        if leader != NO_LEADER:
             last = ()
-        elif not in_sync and old.in_sync_replicas and old.leader != NO_LEADER:
-            last = (old.leader,)
+        elif not in_sync and old.in_sync_replicas:
+            # Without a leader it is the one that stayed in the ISR because it was the last.
+            known = old.in_sync_replicas if old.leader == NO_LEADER else (old.leader,)
+            last = known if len(known) == 1 else last
         return _changed(tuple(filter(self._may_be_last, last)), old.last_known_leader_replicas)
 
     def _target_directories(self) -> Sequence[Uuid]:
