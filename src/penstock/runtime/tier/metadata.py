@@ -2,6 +2,9 @@
 
 A broker reads the partitions of the topic that tell of its own replicas, from the beginning, and keeps reading. What it
 writes counts for it once it has read it back, so that a state is never ahead of the topic.
+
+A leader that was just elected may not know yet how far its predecessor had committed. Where the topic ends is therefore
+only believed of a leader that has answered ListOffsets in its epoch: until it knows that is an error (KIP-207).
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from penstock.core.metadata.image import Image
+from penstock.core.metadata.image import Image, PartitionState
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.tier.metadata_records import (
     METADATA_TOPIC,
@@ -27,6 +30,12 @@ from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from penstock.wire.primitives import MalformedMessage
 from penstock.wire.records import Record, build_batch, check_crc, read_header, read_records
@@ -37,6 +46,8 @@ WAIT_MS = 500
 TIMEOUT_MS = 15_000
 RETRY_MIN_MS = 50
 RETRY_MAX_MS = 1_000
+CONSUMER = -1
+LATEST = -1
 
 logger = logging.getLogger("penstock.tier")
 
@@ -58,7 +69,14 @@ class _Followed:
         # How many requests were sent, and the number of the last one after which nothing more was there.
         self.requests = 0
         self.caught_up = 0
+        # The leader epoch in which the leader knows everything that was committed before.
+        self.known_epoch = -1
         self.changed = asyncio.Event()
+
+    def begin_anew(self) -> None:
+        """The topic has lost what was read last, to an unclean election."""
+        self.partitions = RemotePartitions()
+        self.position = self.caught_up = 0
 
     def notify(self) -> None:
         """Wake all that wait for a change."""
@@ -192,9 +210,7 @@ class RemoteLogMetadata:
         while True:
             followed.requests += 1
             try:
-                row = await self._fetch(index, followed.position)
-                if isinstance(row.records, bytes | bytearray | memoryview) and len(row.records):
-                    _replay(followed, bytes(row.records))
+                await self._read(index, followed)
             except (PeerLost, ApiError) as error:
                 # Also where a batch is damaged: another replica may lead soon.
                 logger.debug("cannot read %s-%d for now: %s", METADATA_TOPIC, index, error)
@@ -202,17 +218,43 @@ class RemoteLogMetadata:
                 pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
                 continue
             pause_ms = RETRY_MIN_MS
-            if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and row.log_start_offset > followed.position:
-                followed.position = row.log_start_offset
-                continue
-            if followed.position >= row.high_watermark:
-                followed.caught_up = followed.requests
             followed.notify()
 
-    async def _fetch(self, index: int, offset: int) -> PartitionData:
+    async def _read(self, index: int, followed: _Followed) -> None:
         state = self._image.partition(METADATA_TOPIC, index)
         if state is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {METADATA_TOPIC}-{index}")
+        row = await self._fetch(index, state, followed.position)
+        if isinstance(row.records, bytes | bytearray | memoryview) and len(row.records):
+            _replay(followed, bytes(row.records))
+        end_offset = row.high_watermark
+        if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if row.log_start_offset > followed.position:
+                followed.position = row.log_start_offset
+                return
+            end_offset = await self._end_offset(index, state)
+            if end_offset < followed.position:
+                logger.warning("%s-%d ends at %d, before what was read of it", METADATA_TOPIC, index, end_offset)
+                followed.begin_anew()
+        elif followed.position >= end_offset and followed.known_epoch != state.leader_epoch:
+            end_offset = await self._end_offset(index, state)
+            followed.known_epoch = state.leader_epoch
+        if followed.position >= end_offset:
+            followed.caught_up = followed.requests
+
+    async def _end_offset(self, index: int, state: PartitionState) -> int:
+        """Where everything that was committed ends; raises ApiError while the leader does not know."""
+        wanted = ListOffsetsPartition(index, state.leader_epoch, LATEST)
+        request = ListOffsetsRequest(CONSUMER, topics=[ListOffsetsTopic(METADATA_TOPIC, [wanted])])
+        response: ListOffsetsResponse = await self._brokers.ask(
+            state.leader, request, timeout_ms=TIMEOUT_MS, lane=index
+        )
+        row = response.topics[0].partitions[0]
+        if row.error_code:
+            raise ApiError(ErrorCode(row.error_code), ErrorCode(row.error_code).name)
+        return row.offset
+
+    async def _fetch(self, index: int, state: PartitionState, offset: int) -> PartitionData:
         topic_id = self._image.topics[METADATA_TOPIC].topic_id
         wanted = FetchPartition(index, state.leader_epoch, offset, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(

@@ -17,6 +17,12 @@ from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.env import Env
 from penstock.runtime.tier.metadata import MetadataTopicSettings, RemoteLogMetadata
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.messages.produce import (
     PartitionProduceResponse,
@@ -42,6 +48,10 @@ class MetadataTopic:
         self.logs: dict[int, list[bytes]] = {number: [] for number in range(len(leaders))}
         self.ends = dict.fromkeys(self.logs, 0)
         self.starts = dict.fromkeys(self.logs, 0)
+        # Of leaders that do not know yet how far their predecessors had committed.
+        self.high_watermarks: dict[int, int] = {}
+        # The partitions and leader epochs of which the end was requested.
+        self.end_requests: list[tuple[int, int]] = []
         self.appended = {number: asyncio.Event() for number in self.logs}
         # The leader to whom each request was sent, when, and the request.
         self.fetches: list[tuple[int, int, FetchRequest, int]] = []
@@ -58,9 +68,18 @@ class MetadataTopic:
     def add_topic(self) -> None:
         """The topic is in this broker's metadata from now on."""
         self.image.replay(TopicRecord(METADATA_TOPIC, TOPIC_ID))
+        self.elect(4)
+
+    def elect(self, epoch: int) -> None:
+        """The leaders begin another epoch."""
         for number, leader in enumerate(self.leaders):
-            state = PartitionState((leader,), (leader,), leader, 4, 0, (bytes(16),))
+            state = PartitionState((leader,), (leader,), leader, epoch, epoch, (bytes(16),))
             self.image.replay(partition_record(TOPIC_ID, number, state))
+
+    def lose(self, number: int) -> None:
+        """An unclean election: the last batch is gone."""
+        self.logs[number].pop()
+        self.ends[number] = read_header(self.logs[number][-1], 0).next_offset if self.logs[number] else 0
 
     def append(self, number: int, batch: bytes) -> int:
         """Append a batch; its base offset is that of the log's end."""
@@ -80,6 +99,8 @@ class MetadataTopic:
         assert timeout_ms == 15_000
         if isinstance(request, ProduceRequest):
             return await self._produce(broker_id, request)
+        if isinstance(request, ListOffsetsRequest):
+            return self._end_offset(broker_id, request)
         self.fetches.append((broker_id, self.env.monotonic_ms(), request, lane))
         await asyncio.sleep(0.001)
         if self.fetch_outcomes:
@@ -97,9 +118,22 @@ class MetadataTopic:
             return self._answer(
                 PartitionData(number, ErrorCode.OFFSET_OUT_OF_RANGE, -1, log_start_offset=self.starts[number])
             )
-        found = [one for one in self.logs[number] if read_header(one, 0).next_offset > offset]
+        high_watermark = self.high_watermarks.get(number, self.ends[number])
+        if offset > self.ends[number]:
+            return self._answer(PartitionData(number, ErrorCode.OFFSET_OUT_OF_RANGE, -1, log_start_offset=0))
+        found = [one for one in self.logs[number] if offset < read_header(one, 0).next_offset <= high_watermark]
         data = b"".join(found[: self.batches_per_fetch])
-        return self._answer(PartitionData(number, 0, self.ends[number], log_start_offset=0, records=data))
+        return self._answer(PartitionData(number, 0, high_watermark, log_start_offset=0, records=data))
+
+    def _end_offset(self, broker_id: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        (wanted,) = request.topics[0].partitions
+        number = wanted.partition_index
+        assert (broker_id, request.replica_id, wanted.timestamp) == (self.leaders[number], -1, -1)
+        self.end_requests.append((number, wanted.current_leader_epoch))
+        row = ListOffsetsPartitionResponse(number, 0, offset=self.ends[number])
+        if number in self.high_watermarks:
+            row = ListOffsetsPartitionResponse(number, ErrorCode.OFFSET_NOT_AVAILABLE)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(METADATA_TOPIC, [row])])
 
     async def _produce(self, broker_id: int, request: ProduceRequest) -> ProduceResponse:
         self.produces.append((broker_id, self.env.monotonic_ms(), request))

@@ -17,6 +17,12 @@ from penstock.runtime.peer import PeerLost
 from penstock.runtime.tier import metadata
 from penstock.runtime.tier.metadata import MetadataTopicSettings, RemoteLogMetadata
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from penstock.wire.messages.metadata_records import TopicRecord
 from penstock.wire.records import Record, build_batch
 
@@ -39,8 +45,11 @@ def test_a_batch_that_cannot_be_read_at_first_is_read_later(monkeypatch: pytest.
         good,
     ]
 
-    async def ask(*_: Any, **__: Any) -> FetchResponse:
+    async def ask(_: int, request: Any, **__: Any) -> Any:
         await asyncio.sleep(0)
+        if isinstance(request, ListOffsetsRequest):
+            row = ListOffsetsPartitionResponse(offset=1)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(METADATA_TOPIC, [row])])
         found = answers.pop(0) if answers else b""
         if isinstance(found, Exception):
             raise found

@@ -140,6 +140,56 @@ def test_up_to_date_waits_for_a_fetch_that_was_sent_after_the_call() -> None:
     run_virtually(story)
 
 
+def test_a_new_leader_is_believed_once_it_knows_what_was_committed_before() -> None:
+    """Its high watermark was taken for the end: what it had not seen committed yet was not known."""
+
+    async def story(env: VirtualEnv) -> None:
+        topic = started(env)
+        for number in (1, 2):
+            topic.append(0, batch(FIRST, number))
+        topic.high_watermarks[0] = 1
+        topic.metadata.get(FIRST)
+        await asyncio.sleep(3)
+        assert not topic.metadata.is_loaded(FIRST)
+        del topic.high_watermarks[0]
+        await topic.metadata.up_to_date(FIRST)
+        assert ids(topic, FIRST) == [1, 2]
+        assert set(topic.end_requests) == {(0, 4)}
+        count = len(topic.end_requests)
+        await topic.metadata.up_to_date(FIRST)
+        assert len(topic.end_requests) == count
+        # The same of its successor, although something was read of another leader.
+        topic.append(0, batch(FIRST, 3))
+        topic.elect(5)
+        topic.high_watermarks[0] = 2
+        known = asyncio.ensure_future(topic.metadata.up_to_date(FIRST))
+        await asyncio.sleep(3)
+        assert not known.done()
+        del topic.high_watermarks[0]
+        assert len(await known) == 3
+
+    run_virtually(story)
+
+
+def test_what_an_unclean_election_took_from_the_topic_is_forgotten() -> None:
+    """What came in its place was never read, as its offsets had been read before."""
+
+    async def story(env: VirtualEnv) -> None:
+        topic = started(env)
+        for number in (1, 2):
+            topic.append(0, batch(FIRST, number))
+        await topic.metadata.up_to_date(FIRST)
+        topic.lose(0)
+        topic.elect(5)
+        await asyncio.sleep(1)
+        assert ids(topic, FIRST) == [1]
+        topic.append(0, batch(FIRST, 3))
+        await topic.metadata.up_to_date(FIRST)
+        assert ids(topic, FIRST) == [1, 3]
+
+    run_virtually(story)
+
+
 def test_up_to_date_gives_up_when_no_leader_answers() -> None:
     async def story(env: VirtualEnv) -> None:
         topic = started(env)
