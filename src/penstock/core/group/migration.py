@@ -234,6 +234,10 @@ def _become_classic(
     for member in members:
         classic.add(_downgraded(member), CONSUMER_PROTOCOL_TYPE)
     classic.protocol_name = classic.select_protocol()
+    if rebalances:
+        # Another coordinator that finds this generation must rebalance it, too: the partitions of those that have left
+        # belong to no member.
+        classic.leader = None
     assignments = {}
     for member in members:
         version = read_version(classic.members[member.member_id].metadata(classic.protocol_name))
@@ -241,8 +245,7 @@ def _become_classic(
     effects.records.append(classic.record(assignments))
     for member_id in group.members.keys() | classic.members.keys():
         cancel_timers(group, member_id, effects)
-    kind = "rebalance" if rebalances else "stable"
-    effects.timers.append(Timer((DOWNGRADED_TIMER, group.group_id, kind), now_ms))
+    effects.timers.append(Timer((DOWNGRADED_TIMER, group.group_id, ""), now_ms))
 
 
 def _held(member: ConsumerMember) -> Partitions:
@@ -265,9 +268,9 @@ def _downgraded(member: ConsumerMember) -> ClassicMember:
     )
 
 
-def downgraded(group: ClassicGroup, rebalance: ClassicRebalance, kind: str, effects: Effects, now_ms: int) -> None:
+def downgraded(group: ClassicGroup, rebalance: ClassicRebalance, effects: Effects, now_ms: int) -> None:
     """The classic group exists: its members' sessions start, and it rebalances unless nothing changed for them."""
     for member in group.members.values():
         rebalance.keep_session(group, member, effects, now_ms)
-    if kind == "rebalance" and group.state is ClassicState.STABLE:
+    if group.state is ClassicState.STABLE and not group.is_assigned:
         rebalance.prepare(group, effects, now_ms)

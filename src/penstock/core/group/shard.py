@@ -301,7 +301,7 @@ class GroupShard:
                 continue
             for member in group.members.values():
                 self._rebalance.keep_session(group, member, effects, now_ms)
-            if len(group.members) > self._settings.max_size:
+            if len(group.members) > self._settings.max_size or not group.is_assigned:
                 self._rebalance.prepare(group, effects, now_ms)
         effects.merge(self.consumer.loaded(now_ms))
         effects.merge(self.share.loaded(now_ms))

@@ -14,7 +14,11 @@ OK, UNKNOWN, GONE = ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP
 def group(*members: str, protocol_type: str = "consumer", generation: int = 4) -> ClassicGroup:
     rows = [MemberMetadata(member_id=name, group_instance_id=f"{name}-instance") for name in members]
     value = GroupMetadataValue(
-        protocol_type=protocol_type, generation=generation, protocol="range", leader=None, members=rows
+        protocol_type=protocol_type,
+        generation=generation,
+        protocol="range",
+        leader=members[0] if members else None,
+        members=rows,
     )
     return ClassicGroup.from_record("group", value)
 

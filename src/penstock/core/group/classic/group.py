@@ -10,7 +10,8 @@
 PREPARING_REBALANCE parks JoinGroup requests until every member has sent one; COMPLETING_REBALANCE has started a new
 generation and parks SyncGroup requests until the leader's brings the assignment. A group is DEAD once its shard is
 unloaded. The state between two records is not durable: a coordinator that takes over starts from the last record, which
-is either a STABLE generation or an EMPTY group.
+is either a STABLE generation or an EMPTY group. A STABLE generation without a leader has not been assigned to the
+members that are left, and is rebalanced at once.
 """
 
 from __future__ import annotations
@@ -118,11 +119,11 @@ class ClassicGroup:
         group.protocol_type = value.protocol_type or None
         group.protocol_name = value.protocol
         group.generation = value.generation
-        group.leader = value.leader or None
         for recorded in value.members:
             group.add(ClassicMember.from_record(recorded, value.protocol or ""), value.protocol_type)
         if group.members:
             group.state = ClassicState.STABLE
+            group.leader = value.leader if value.leader in group.members else None
         group.subscribed_topics = group._compute_subscribed_topics()
         return group
 
@@ -149,6 +150,11 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         """Whether the group has no members and no rebalance in progress."""
         return self.state is ClassicState.EMPTY
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether a leader has assigned the partitions; not in a group that was just a consumer group."""
+        return self.leader is not None or not self.members
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -280,9 +286,7 @@ class ClassicGroup:
 
     def elect_joined_leader(self) -> bool:
         """Make sure that the leader takes part in this rebalance; False if no member does."""
-        if self.leader is None:
-            return False
-        if self.members[self.leader].join_token is not None:
+        if self.leader is not None and self.members[self.leader].join_token is not None:
             return True
         joined = next((member for member in self.members.values() if member.join_token is not None), None)
         if joined is None:

@@ -168,7 +168,7 @@ class ConsumerGroups:
         group = self._groups.get(group_id)
         if kind == DOWNGRADED_TIMER:
             if isinstance(group, ClassicGroup):
-                downgraded(group, self._rebalance, member_id, effects, now_ms)
+                downgraded(group, self._rebalance, effects, now_ms)
             return effects
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         if isinstance(group, ConsumerGroup) and member is not None and _is_over(kind, member):
