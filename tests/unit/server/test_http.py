@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Generator
 
@@ -36,14 +37,22 @@ def broken(_: HttpRequest) -> Generator[None, None, HttpAnswer]:
     raise ValueError("a defect")
 
 
+def large(_: HttpRequest) -> Generator[None, None, HttpAnswer]:
+    yield
+    return HttpAnswer(b"x" * LARGE_BYTES)
+
+
+LARGE_BYTES = 32 * 1024 * 1024
 Talk = Callable[[bytes], Awaitable[bytes]]
+HANDLERS = {"/hello": hello, "/laborious": laborious, "/broken": broken, "/large": large}
+HELLO = b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def serving(test: Callable[[Talk], Awaitable[None]]) -> None:
     """Run a test against a listener."""
 
     async def run() -> None:
-        listener = HttpListener("127.0.0.1", 0, {"/hello": hello, "/laborious": laborious, "/broken": broken})
+        listener = HttpListener("127.0.0.1", 0, HANDLERS)
         await listener.start()
 
         async def talk(request: bytes) -> bytes:
@@ -123,6 +132,119 @@ def test_too_many_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (await first).endswith(b"done")
 
     serving(test)
+
+
+def with_listener(
+    test: Callable[[HttpListener], Awaitable[None]], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> None:
+    """Run a test that connects by itself."""
+
+    async def run() -> None:
+        listener = HttpListener(host, 0, HANDLERS, tls)
+        await listener.start()
+        try:
+            await asyncio.wait_for(test(listener), 20)
+        finally:
+            await listener.stop()
+            for writer in opened:
+                writer.close()
+            opened.clear()
+
+    asyncio.run(run())
+
+
+# By `connect`, until the end of a test.
+opened: list[asyncio.StreamWriter] = []
+
+
+async def connect(
+    listener: HttpListener, source: str = "127.0.0.1"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, local_addr=(source, 0))
+    opened.append(writer)
+    return reader, writer
+
+
+async def is_served(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bool:
+    """Whether a connection is answered; otherwise it was closed."""
+    reader, writer = connection
+    try:
+        writer.write(HELLO)
+        return (await reader.readuntil(b"hello ")).startswith(b"HTTP/1.1 200 OK")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return False
+
+
+def test_where_there_are_too_many_the_address_with_the_most_loses_the_longest_idle_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 3)
+
+    async def test(listener: HttpListener) -> None:
+        many = [await connect(listener) for _ in range(3)]
+        for connection in (many[1], many[0], many[2]):
+            assert await is_served(connection)
+        assert not await is_served(await connect(listener))
+        other = await connect(listener, "127.0.0.2")
+        assert await is_served(other)
+        assert [await is_served(connection) for connection in many] == [True, False, True]
+        # One that has as many as any other loses nothing to a third one with fewer than that.
+        assert await is_served(await connect(listener, "127.0.0.3"))
+        assert await is_served(other)
+        assert not await is_served(await connect(listener, "127.0.0.2"))
+
+    with_listener(test)
+
+
+def test_peers_that_do_not_finish_a_handshake_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+
+    async def test(listener: HttpListener) -> None:
+        await connect(listener)
+        refused, _ = await connect(listener)
+        # Not after the time that a handshake may take.
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(refused.read(), http.HANDSHAKE_TIMEOUT_S / 2) == b""
+
+    with_listener(test, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+
+def test_what_a_peer_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_S_MAX", 0.2)
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+
+    async def test(listener: HttpListener) -> None:
+        reader, writer = await connect(listener)
+        writer.write(b"GET /large HTTP/1.0\r\n\r\n")
+        await reader.readexactly(100)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        while not await is_served(await connect(listener, "127.0.0.2")):
+            opened.pop().close()
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        received = 0
+        with contextlib.suppress(ConnectionError):
+            while some := await reader.read(1024 * 1024):
+                received += len(some)
+        assert received < LARGE_BYTES - 100
+
+    with_listener(test)
+
+
+def test_responses_that_take_work_leave_most_of_the_time_to_others() -> None:
+    async def test(listener: HttpListener) -> None:
+        async def work() -> None:
+            reader, writer = await connect(listener)
+            writer.write(b"GET /laborious HTTP/1.0\r\n\r\n")
+            assert (await reader.read()).endswith(b"done")
+
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await work()
+        await work()
+        # Both work for 0.1 s at least.
+        assert loop.time() - began > 0.1 * (2 + http.REST_FACTOR) * 0.9
+
+    with_listener(test)
 
 
 def test_an_answer_that_takes_work_leaves_the_others_their_turns() -> None:
