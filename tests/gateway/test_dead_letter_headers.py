@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.gateway.kafka.dead_letter_headers import Origin, origin_of, without_reasons
+from penstock.gateway.kafka.dead_letter_headers import Origin, is_cut, origin_of, without_reasons
+from penstock.spark import dead_letters as pipelines
+from penstock.spark.dead_letters import too_large
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,10 @@ def test_origin_is_read_from_dead_letter_headers(headers: dict[str, bytes], expe
     listed = [*headers.items(), ("mine", b"kept")]
     assert origin_of(listed) == expected
     assert without_reasons(listed) == (listed if expected is None else [("mine", b"kept")])
+
+
+def test_a_letter_of_a_pipeline_with_the_beginning_of_its_value_is_not_taken_for_the_record() -> None:
+    headers = too_large("orders", 300_000, 1_000, None)
+    assert is_cut(bytes(300_000)[: pipelines.VALUE_BYTES_MAX], headers)
+    assert not is_cut(bytes(2_000), headers), "it is whole: the topic's limit is lower than that of letters"
+    assert not is_cut(bytes(pipelines.VALUE_BYTES_MAX), [])

@@ -41,10 +41,13 @@ def topic_configs(client: WireClient, name: str) -> list[Config]:
     return client.attempt(f"cannot read the settings of topic {name}", configs.read_configs, configs.TOPIC, name)
 
 
-def read_offsets(client: WireClient, topic: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
+def read_offsets(
+    client: WireClient, topic: str, partitions: Iterable[int], timestamp_ms: int, *, read_committed: bool = False
+) -> dict[int, int]:
     """The first offset at or after a timestamp, by partition, or -1; `EARLIEST` and `LATEST` stand for the ends."""
     wanted = {TopicPartition(topic, number): timestamp_ms for number in partitions}
-    found = client.attempt(f"cannot read the offsets of {topic}", offsets.read_positions, wanted)
+    what = f"cannot read the offsets of {topic}"
+    found = client.attempt(what, offsets.read_positions, wanted, read_committed=read_committed)
     read: dict[int, int] = {}
     for name, position in found.items():
         if isinstance(position, Refused):
@@ -58,9 +61,11 @@ def earliest_offsets(client: WireClient, topic: str, partitions: Iterable[int]) 
     return read_offsets(client, topic, partitions, EARLIEST)
 
 
-def latest_offsets(client: WireClient, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """The end offset, by partition."""
-    return read_offsets(client, topic, partitions, LATEST)
+def latest_offsets(
+    client: WireClient, topic: str, partitions: Iterable[int], *, read_committed: bool = False
+) -> dict[int, int]:
+    """The end offset, by partition; with `read_committed` where open transactions begin."""
+    return read_offsets(client, topic, partitions, LATEST, read_committed=read_committed)
 
 
 def offsets_at(client: WireClient, topic: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:

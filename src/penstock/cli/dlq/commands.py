@@ -66,7 +66,12 @@ def peek(name: str, numbers: tuple[int, ...], last: int, connection: Connection,
 @click.option("--group", help="Only what this group gave up.")
 @click.option("--from-topic", help="Only records of this topic.")
 @click.option("--dry-run", is_flag=True, help="Say what would be sent; send nothing.")
-@click.option("--purge", "purges", is_flag=True, help="Delete the dead letters once their records are sent.")
+@click.option(
+    "--purge",
+    "purges",
+    is_flag=True,
+    help="Delete the dead letters once their records are sent, up to one that is not.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @query_options
 def replay(
@@ -97,21 +102,44 @@ def replay(
             confirm(f"Send the records of {plural(count, 'dead letter')} of {name} back?", yes)
         sender = Replay(connection, client)
         counts: dict[str, int] = {}
-        for letter in read_letters(connection, name, ranges):
+        unknown: list[tuple[int, int]] = []
+        # By partition, the first that was not sent: only what is before it may be deleted.
+        purged_to = {number: end for number, (_, end) in ranges.items()}
+
+        def keep(number: int, offset: int) -> None:
+            purged_to[number] = min(purged_to[number], offset)
+
+        for letter in read_letters(connection, name, ranges, lambda *place: unknown.append(place)):
             if group not in (None, letter.account.group) or from_topic not in (None, letter.account.topic):
                 continue
             if dry_run or sender.send(letter):
                 counts[letter.account.topic] = counts.get(letter.account.topic, 0) + 1
+            else:
+                keep(letter.partition, letter.offset)
         sender.finish()
+        for place in unknown:
+            keep(*place)
         if purges and not dry_run:
-            delete_records(client, name, {number: end for number, (_, end) in ranges.items()})
+            delete_records(client, name, purged_to)
     rows = sorted(counts.items())
     if as_json:
-        print_json({"topics": [{"topic": topic, "records": count} for topic, count in rows], "gone": sender.gone})
+        sent = [{"topic": topic, "records": count} for topic, count in rows]
+        print_json({"topics": sent, "gone": sender.gone, "unknown": len(unknown)})
         return
     print_table(("topic", "records"), rows)
     if sender.gone:
         click.echo(f"{plural(sender.gone, 'record')} could not be read any more.", err=True)
+    if unknown:
+        first = f"{name}-{unknown[0][0]} @ {unknown[0][1]}"
+        why = "they do not say of which records they are"
+        click.echo(f"{plural(len(unknown), 'record')} left out, from {first} on: {why}.", err=True)
+    stay = sum(end - purged_to[number] for number, (_, end) in ranges.items())
+    if purges and not dry_run and stay:
+        click.echo(
+            f"{plural(stay, 'dead letter')} kept, from the first that was not sent on: `penstock dlq purge {name}` "
+            "deletes them.",
+            err=True,
+        )
 
 
 @command.command()
@@ -146,11 +174,11 @@ def purge(
 
 
 def _ranges(client: WireClient, topic: str, numbers: tuple[int, ...]) -> dict[int, tuple[int, int]]:
-    """The first offset and the end of each partition."""
+    """The first offset and the end of each partition; what open transactions have written is after the end."""
     from penstock.cli.topic_queries import chosen_partitions, earliest_offsets, latest_offsets
 
     chosen = chosen_partitions(client, topic, numbers)
-    firsts, ends = earliest_offsets(client, topic, chosen), latest_offsets(client, topic, chosen)
+    firsts, ends = earliest_offsets(client, topic, chosen), latest_offsets(client, topic, chosen, read_committed=True)
     return {number: (firsts[number], ends[number]) for number in chosen}
 
 

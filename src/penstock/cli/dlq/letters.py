@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Producer
@@ -55,16 +55,24 @@ def takes_letters(client: WireClient, topic: str) -> bool:
 
 
 def read_letters(
-    connection: Connection, topic: str, ranges: Mapping[int, tuple[int, int]], count: int | None = None
+    connection: Connection,
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    on_other: Callable[[int, int], None] = lambda *_: None,
 ) -> Iterator[Letter]:
-    """The dead letters in ranges of offsets, by partition; other records are left out."""
+    """The dead letters in ranges of offsets, by partition, without those of aborted transactions.
+
+    `on_other` is called with the partitions and offsets of other records, which are left out.
+    """
     left = {number: (first, end) for number, (first, end) in ranges.items() if first < end}
-    reader = RangeReader(connection, topic, {**left}, "read_uncommitted")
+    reader = RangeReader(connection, topic, {**left}, "read_committed")
     try:
-        for message in reader.messages(count):
+        for message in reader.messages(None):
             letter = letter_of(message)
             if letter is not None:
                 yield letter
+            else:
+                on_other(message.partition() or 0, message.offset() or 0)
     finally:
         reader.close()
 

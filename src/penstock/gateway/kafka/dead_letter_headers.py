@@ -15,6 +15,9 @@ from typing import Any
 Headers = Sequence[tuple[str, bytes | None]]
 # Names of dead-letter topics by common convention.
 TOPIC_NAMES = re.compile(r"(^|[._-])(dlq|dlt|dead[._-]?letters?)([._-]|$)", re.IGNORECASE)
+# Pipelines keep so much of a value that is too large for its topic, and write its size here.
+SIZE = "penstock.dlq.size"
+VALUE_BYTES_MAX = 256 * 1024
 NUMBER_SIZES = (4, 8)
 DIGITS_MAX = 19
 
@@ -94,6 +97,11 @@ def origin_of(headers: Headers) -> Origin | None:
                 _number(found.get(family.attempts), family.binary),
             )
     return None
+
+
+def is_cut(value: bytes | None, headers: Headers) -> bool:
+    """Whether a letter has only the beginning of its record's value."""
+    return len(value or b"") == VALUE_BYTES_MAX and any(name == SIZE for name, _ in headers)
 
 
 def without_reasons(headers: Headers) -> list[tuple[str, bytes | None]]:

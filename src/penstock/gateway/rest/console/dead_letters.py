@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from penstock.gateway.kafka.dead_letter_headers import TOPIC_NAMES, origin_of, without_reasons
+from penstock.gateway.kafka.dead_letter_headers import TOPIC_NAMES, VALUE_BYTES_MAX, is_cut, origin_of, without_reasons
 from penstock.gateway.kafka.publisher import OutgoingRecord
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.rest.console.topics import counts, show
@@ -86,6 +86,12 @@ async def replay(services: RestServices, call: Call) -> Response:
 
 async def whole(services: RestServices, letter: ReadRecord) -> ReadRecord:
     """A letter with its record's contents, which share groups omit by default, and others if too large."""
+    if is_cut(letter.value, letter.headers):
+        raise Problem(
+            42206,
+            f"the letter at offset {letter.offset} has only the first {VALUE_BYTES_MAX} bytes of its record's value",
+            "raise max.message.bytes of the record's topic, and run the pipeline that wrote the letter again",
+        )
     origin = origin_of(letter.headers)
     if letter.key is not None or letter.value is not None or origin is None or origin.group is None:
         return letter
