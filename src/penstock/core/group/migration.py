@@ -34,7 +34,8 @@ from penstock.core.group.consumer.records import (
     target_epoch_record,
     target_record,
 )
-from penstock.core.group.contract import Effects, Timer
+from penstock.core.group.contract import Effects, Record, Timer
+from penstock.core.group.sizes import fit_one_batch
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
@@ -61,10 +62,14 @@ def upgrade(context: ConsumerContext, classic: ClassicGroup, effects: Effects, n
     records += [target_record(group_id, member.member_id, member.assigned) for member in members]
     records.append(target_epoch_record(group_id, generation))
     records += [assignment_record(group_id, member) for member in members]
+    records = classic.tombstones() + records
+    if not fit_one_batch(records):
+        # Members whose records were not written before a failover would be lost.
+        raise _refused(classic, "its members do not fit into one batch of the log")
     group = ConsumerGroup(group_id)
-    for key, value, _ in records:
+    for key, value, _ in records[1:]:
         group.replay(key, value)
-    effects.records += classic.tombstones() + records
+    effects.records += records
     for member in members:
         assert member.classic is not None
         keep_session(group, member.member_id, member.classic.session_timeout_ms, effects, now_ms)
@@ -162,40 +167,22 @@ def release(classic: ClassicGroup, rebalance: ClassicRebalance, effects: Effects
     effects.timers += [Timer((JOIN_TIMER, classic.group_id), None), Timer((SYNC_TIMER, classic.group_id), None)]
 
 
-def can_downgrade_without(context: ConsumerContext, group: ConsumerGroup, leaving: Sequence[ConsumerMember]) -> bool:
-    """Whether only classic members remain without these, and may form a classic group."""
-    remaining = len(group.members) - len(leaving)
-    classic_remaining = group.classic_count - sum(member.classic is not None for member in leaving)
-    return remaining > 0 and classic_remaining == remaining and _may_downgrade(context, remaining)
-
-
-def can_downgrade_by_replacing(context: ConsumerContext, group: ConsumerGroup, former: ConsumerMember | None) -> bool:
-    """Whether a classic member that replaces a static member replaces the last one of the consumer protocol."""
-    return (
-        former is not None
-        and former.classic is None
-        and group.classic_count == len(group.members) - 1
-        and _may_downgrade(context, len(group.members))
-    )
-
-
-def _may_downgrade(context: ConsumerContext, size: int) -> bool:
-    settings = context.settings
-    return settings.consumer_migration_policy in ("downgrade", "bidirectional") and size <= settings.max_size
-
-
 def downgrade(
     context: ConsumerContext,
     group: ConsumerGroup,
     leaving: Sequence[ConsumerMember],
     effects: Effects,
     now_ms: int,
-) -> None:
-    """Turn the remaining members into a classic group, and rebalance it."""
-    effects.records += group.tombstones()
+) -> bool:
+    """Turn the members that remain into a classic group, and rebalance it.
+
+    Changes nothing and returns False unless only classic members remain, and may form a classic group.
+    """
     gone = {member.member_id for member in leaving}
     remaining = [member for member in group.members.values() if member.member_id not in gone]
-    _become_classic(context, group, remaining, effects, now_ms, rebalances=True)
+    if not remaining or any(member.classic is None for member in remaining):
+        return False
+    return _become_classic(context, group, remaining, group.tombstones(), effects, now_ms, rebalances=True)
 
 
 def downgrade_by_replacing(
@@ -205,30 +192,38 @@ def downgrade_by_replacing(
     joining: ConsumerMember,
     effects: Effects,
     now_ms: int,
-) -> None:
+) -> bool:
     """Make a classic group in which `joining` replaces `former`; the earlier records have already replaced it.
 
-    It rebalances unless every member already owns its target.
+    It rebalances unless every member already owns its target. Changes nothing and returns False unless the former
+    static member is the last one of the consumer protocol.
     """
-    effects.records += group.tombstones({former.member_id: joining.member_id})
+    if former.classic is not None or group.classic_count != len(group.members) - 1:
+        return False
     remaining = [joining if member is former else member for member in group.members.values()]
     settled = all(member.is_reconciled_to(group.epoch) for member in remaining)
-    _become_classic(context, group, remaining, effects, now_ms, rebalances=not settled)
+    tombstones = group.tombstones({former.member_id: joining.member_id})
+    return _become_classic(context, group, remaining, tombstones, effects, now_ms, rebalances=not settled)
 
 
 def _become_classic(
     context: ConsumerContext,
     group: ConsumerGroup,
     members: Sequence[ConsumerMember],
+    tombstones: Sequence[Record],
     effects: Effects,
     now_ms: int,
     *,
     rebalances: bool,
-) -> None:
+) -> bool:
     """Write the classic group with what its members hold, some of which the target may already assign to others.
 
     If the group is upgraded again before it has rebalanced, no other member gets partitions that are still in use.
+    Changes nothing and returns False if settings do not allow it, or the group may be written by halves.
     """
+    settings = context.settings
+    if settings.consumer_migration_policy not in ("downgrade", "bidirectional") or len(members) > settings.max_size:
+        return False
     classic = ClassicGroup(group.group_id, now_ms)
     classic.generation = group.epoch
     for member in members:
@@ -242,10 +237,14 @@ def _become_classic(
     for member in members:
         version = read_version(classic.members[member.member_id].metadata(classic.protocol_name))
         assignments[member.member_id] = write_assignment(_held(member), version, context.catalog.topics)
-    effects.records.append(classic.record(assignments))
+    records = [*tombstones, classic.record(assignments)]
+    if not fit_one_batch([*effects.records, *records]):
+        return False
+    effects.records += records
     for member_id in group.members.keys() | classic.members.keys():
         cancel_timers(group, member_id, effects)
     effects.timers.append(Timer((DOWNGRADED_TIMER, group.group_id, ""), now_ms))
+    return True
 
 
 def _held(member: ConsumerMember) -> Partitions:

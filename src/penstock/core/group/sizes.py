@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from penstock.core.group.contract import GroupSettings
+from penstock.core.group.contract import GroupSettings, Record
 from penstock.model.errors import ApiError, ErrorCode
 
 # The metadata of a member is one record, which has to fit into the log.
 MEMBER_BYTES_MAX = 1_000_000
+# What must not be written by halves has to fit into one batch of the log.
+WHOLE_BYTES_MAX = 1_000_000
 
 _NUMBER_BYTES = 8
+_RECORD_BYTES = 64
 
 
 def content_bytes(content: Any) -> int:
     """About how much memory a message, or a part of one, holds."""
-    if isinstance(content, str | bytes | bytearray | memoryview):
+    if isinstance(content, str):
+        return len(content) if content.isascii() else len(content.encode(errors="replace"))
+    if isinstance(content, bytes | bytearray | memoryview):
         return len(content)
     if isinstance(content, list | tuple | set | frozenset):
         return sum(map(content_bytes, content))
     return _NUMBER_BYTES
+
+
+def fit_one_batch(records: Iterable[Record]) -> bool:
+    """Whether these records are written together or not at all, even if the coordinator dies meanwhile."""
+    sizes = (_RECORD_BYTES + content_bytes(record.key) + content_bytes(record.value) for record in records)
+    return sum(sizes) <= WHOLE_BYTES_MAX
 
 
 def check_member_bytes(settings: GroupSettings, others_bytes: int, member_bytes: int) -> None:

@@ -17,7 +17,11 @@ from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from penstock.wire.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
+from penstock.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
 from penstock.wire.messages.heartbeat import HeartbeatRequest
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -117,6 +121,19 @@ def test_groups_that_are_too_large_are_not_upgraded() -> None:
     assert "more members" in (new_join(world).error_message or "")
 
 
+def large_subscription(size: int = 400_000) -> bytes:
+    return b"\0\1" + encode(ConsumerProtocolSubscription(topics=["t"], user_data=bytes(size)), 1)
+
+
+def test_a_group_that_might_be_written_by_halves_is_not_upgraded() -> None:
+    world = make_world()
+    founded(world, metadata=large_subscription())
+    for _ in range(2):
+        old_join(world, metadata=large_subscription())
+    assert "one batch" in (new_join(world).error_message or "")
+    assert world.shard.list_groups()[0].group_type == "classic"
+
+
 def test_an_assignment_with_data_of_a_custom_assignor_cannot_be_moved() -> None:
     world = make_world()
     row = ConsumerProtocolAssignment([TopicPartition("t", [0])], b"mine")
@@ -157,6 +174,21 @@ def test_members_that_wait_for_a_classic_rebalance_must_join_again() -> None:
     new_join(world)
     assert not world.tokens_open
     assert world.responses[other].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_classic_member_has_its_own_session_after_a_failover_too() -> None:
+    world = make_world()
+    owned = {"t": [0, 1, 2, 3]}
+    old = founded(world, assignment({"t": [0]}), metadata=subscription(["t"], owned), protocol="cooperative-sticky")
+    new_join(world)
+    assert world.group().members[old].state is MemberState.UNREVOKED_PARTITIONS
+    world.reload()
+    deadlines = {key[0]: deadline_ms for key, deadline_ms in world.timers.items() if key[2] == old}
+    assert deadlines == {"consumer-session": world.now_ms + 10_000}
+    # The time to revoke begins when it learns of it.
+    heartbeat = HeartbeatRequest(GROUP, 1, old)
+    assert world.answer("heartbeat", heartbeat, 4).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.timers["consumer-join", GROUP, old] == world.now_ms + 20_000
 
 
 def test_partitions_a_cooperative_member_has_not_revoked_are_not_reassigned() -> None:
@@ -300,6 +332,29 @@ def test_downgrades_need_a_policy_and_a_size_that_allow_them(settings: dict[str,
     with pytest.raises(AssertionError):
         downgrade(world)
     assert len(world.group().members) == 1
+
+
+def test_a_group_that_might_be_written_by_halves_is_not_downgraded() -> None:
+    """Its members would be gone if the coordinator failed after the first half, or if the second were refused."""
+    world = make_world()
+    new_join(world)
+    olds = [world.responses.pop(old_join(world, metadata=large_subscription())).member_id for _ in range(3)]
+    world.answer("consumer.heartbeat", ConsumerGroupHeartbeatRequest(GROUP, "n", -1), 1)
+    assert world.group().members.keys() == {*olds}
+    world.answer("leave_group", LeaveGroupRequest(GROUP, members=[MemberIdentity(olds.pop())]), 5)
+    assert world.shard.list_groups()[0].group_type == "classic", "now it fits"
+
+
+def test_a_static_member_that_is_replaced_leaves_a_group_that_might_be_written_by_halves_as_it_is() -> None:
+    world = make_world()
+    new_join(world, instance_id="i")
+    olds = [world.responses.pop(old_join(world, metadata=large_subscription())).member_id for _ in range(3)]
+    joined = world.responses.pop(old_join(world, instance_id="i"))
+    assert joined.error_code == ErrorCode.NONE
+    assert world.group().members.keys() == {*olds, joined.member_id}
+    member = world.group().members[joined.member_id]
+    assert member.classic is not None
+    assert member.member_epoch == joined.generation_id
 
 
 def test_a_session_that_ends_downgrades_as_well() -> None:

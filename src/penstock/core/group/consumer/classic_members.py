@@ -33,7 +33,7 @@ from penstock.core.group.consumer.update import (
     update_member,
 )
 from penstock.core.group.contract import Caller, Effects, Timer
-from penstock.core.group.migration import can_downgrade_by_replacing, downgrade_by_replacing
+from penstock.core.group.migration import downgrade_by_replacing
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.consumer_group_records import ClassicMemberMetadata, ClassicProtocol
 from penstock.wire.messages.consumer_protocol import ConsumerProtocolSubscription
@@ -72,11 +72,11 @@ def join(
     else:
         member = known_static_member(group, member_id, instance_id)
     updated = _updated(member, request, subscription, caller)
-    if former is not None and can_downgrade_by_replacing(context, group, former):
-        if updated.subscribed_topic_names == member.subscribed_topic_names:
-            target = group.target(member_id, instance_id)
-            updated = reconcile_member(group, updated, group.assignment_epoch, target, owned, effects, now_ms)
-        downgrade_by_replacing(context, group, former, updated, effects, now_ms)
+    downgraded = None
+    if former is not None and former.classic is None:
+        downgraded = _replace_last(context, group, former, member, updated, owned, effects, now_ms)
+    if downgraded is not None:
+        updated = downgraded
     else:
         updated = update_member(context, group, member, updated, owned, caller, effects, now_ms)
         cancel_timer(JOIN_TIMER, group, member_id, effects)
@@ -89,6 +89,28 @@ def join(
         protocol_name=request.protocols[0].name,
         member_id=member_id,
     )
+
+
+def _replace_last(
+    context: ConsumerContext,
+    group: ConsumerGroup,
+    former: ConsumerMember,
+    member: ConsumerMember,
+    updated: ConsumerMember,
+    owned: Partitions,
+    effects: Effects,
+    now_ms: int,
+) -> ConsumerMember | None:
+    """The member in the classic group that its joining makes of this group; None if it stays a consumer group."""
+    trial = Effects(records=[*effects.records])
+    if updated.subscribed_topic_names == member.subscribed_topic_names:
+        target = group.target(updated.member_id, updated.instance_id)
+        updated = reconcile_member(group, updated, group.assignment_epoch, target, owned, trial, now_ms)
+    if not downgrade_by_replacing(context, group, former, updated, trial, now_ms):
+        return None
+    effects.records[:] = trial.records
+    effects.timers += trial.timers
+    return updated
 
 
 def _newcomer(member_id: str, owned: Partitions) -> ConsumerMember:

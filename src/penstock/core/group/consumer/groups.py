@@ -156,6 +156,10 @@ class ConsumerGroups:
                 continue
             timeout_ms = self._context.session_timeout_ms(group.group_id)
             for member in group.members.values():
+                if member.classic is not None:
+                    # One that must rejoin learns that from its next heartbeat, and has its time from then on.
+                    keep_session(group, member.member_id, member.classic.session_timeout_ms, effects, now_ms)
+                    continue
                 keep_session(group, member.member_id, timeout_ms, effects, now_ms)
                 if member.state is MemberState.UNREVOKED_PARTITIONS:
                     await_revocation(group, member, effects, now_ms)

@@ -10,7 +10,7 @@ from penstock.core.group.consumer.members import ConsumerMember
 from penstock.core.group.consumer.records import epoch_record, member_tombstones
 from penstock.core.group.consumer.subscription import names_without
 from penstock.core.group.contract import Effects
-from penstock.core.group.migration import can_downgrade_without, downgrade
+from penstock.core.group.migration import downgrade
 
 
 def remove_members(
@@ -22,8 +22,7 @@ def remove_members(
     """
     if not leaving:
         return
-    if can_downgrade_without(context, group, leaving):
-        downgrade(context, group, leaving, effects, now_ms)
+    if downgrade(context, group, leaving, effects, now_ms):
         return
     for member in leaving:
         effects.records += member_tombstones(group.group_id, member.member_id)
