@@ -107,13 +107,37 @@ _FIELD_NAMES = frozenset(one.name for one in fields(TopicSettings))
 
 def topic_settings(overrides: Mapping[str, str], defaults: TopicSettings) -> TopicSettings:
     """The settings of a topic with these overrides; raises ConfigError naming every property that is wrong."""
-    changes = _parse_overrides(overrides, Property.parse)
+    return _checked(_overridden(_parse_overrides(overrides, Property.parse), defaults))
+
+
+def running_settings(overrides: Mapping[str, str], defaults: TopicSettings) -> TopicSettings:
+    """What a topic with these recorded overrides runs with, whatever they are: its replicas must be served.
+
+    They were valid when they were recorded, perhaps with other defaults or by another implementation's controller. What
+    cannot be read is left out. Where the limits of compaction contradict each other, records are kept for as long as
+    the lower one requires.
+    """
+    return _reconciled(_overridden(_readable(overrides, lambda some: _parse_overrides(some, Property.parse)), defaults))
+
+
+def _overridden(changes: dict[str, Any], defaults: TopicSettings) -> TopicSettings:
     internal_segment_bytes = changes.pop("internal_segment_bytes", None)
     if internal_segment_bytes is not None:
         changes["segment_bytes"] = internal_segment_bytes
     if not defaults.remote_log_storage_system_enable:
         changes.pop("remote_storage_enable", None)
-    return _checked(replace(defaults, **changes))
+    return replace(defaults, **changes)
+
+
+def _readable(texts: Mapping[str, str], read: Callable[[Mapping[str, str]], dict[str, Any]]) -> dict[str, Any]:
+    """What `read` returns, without the properties that it refuses."""
+    try:
+        return read(texts)
+    except ConfigError as error:
+        wrong = {finding.name for finding in error.findings}
+        rest = {name: text for name, text in texts.items() if name not in wrong}
+        assert len(rest) < len(texts), "what is wrong is among what was read"
+        return _readable(rest, read)
 
 
 def check_topic_overrides(
@@ -133,7 +157,7 @@ def check_topic_overrides(
     if BACKPRESSURE_GROUPS in names:
         _check_backpressure(settings)
     enables = REMOTE_STORAGE in names and TOPIC_PROPERTIES[REMOTE_STORAGE].parse(overrides[REMOTE_STORAGE]) is True
-    check_tiering(settings, None if before is None else topic_settings(before, defaults), enables=enables)
+    check_tiering(settings, None if before is None else running_settings(before, defaults), enables=enables)
 
 
 def _check_backpressure(settings: TopicSettings) -> None:
@@ -148,6 +172,15 @@ def _check_backpressure(settings: TopicSettings) -> None:
 
 def broker_defaults(properties: Mapping[str, str]) -> TopicSettings:
     """What a broker with these properties gives to topics that don't say otherwise; raises ConfigError."""
+    return _checked(replace(TopicSettings(), **_broker_changes(properties)))
+
+
+def running_defaults(properties: Mapping[str, str]) -> TopicSettings:
+    """The same for properties that are recorded, whatever they are; see `running_settings`."""
+    return _reconciled(replace(TopicSettings(), **_readable(properties, _broker_changes)))
+
+
+def _broker_changes(properties: Mapping[str, str]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     findings: list[Finding] = []
     for name, synonyms in TOPIC_SYNONYMS.items():
@@ -158,14 +191,15 @@ def broker_defaults(properties: Mapping[str, str]) -> TopicSettings:
             changes[TOPIC_PROPERTIES[name].field] = _field_value(name, synonym_value(chosen, properties[chosen.name]))
         except ConfigError as error:
             findings.extend(error.findings)
+    for name in (TIERING, PRODUCER_EXPIRATION):
+        if name in properties:
+            try:
+                changes[name.replace(".", "_")] = BROKER_PROPERTIES[name].parse(properties[name])
+            except ConfigError as error:
+                findings.extend(error.findings)
     if findings:
         raise ConfigError(findings)
-    if TIERING in properties:
-        changes["remote_log_storage_system_enable"] = BROKER_PROPERTIES[TIERING].parse(properties[TIERING])
-    if PRODUCER_EXPIRATION in properties:
-        row = BROKER_PROPERTIES[PRODUCER_EXPIRATION]
-        changes["producer_id_expiration_ms"] = row.parse(properties[PRODUCER_EXPIRATION])
-    return _checked(replace(TopicSettings(), **_acting(changes)))
+    return _acting(changes)
 
 
 def synonym_value(synonym: Synonym, text: str) -> Value:
@@ -233,4 +267,10 @@ def _checked(settings: TopicSettings) -> TopicSettings:
             f"max.compaction.lag.ms={settings.max_compaction_lag_ms}: lower the first or raise the second"
         )
         raise config_error("min.compaction.lag.ms", text)
+    return settings
+
+
+def _reconciled(settings: TopicSettings) -> TopicSettings:
+    if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
+        return replace(settings, max_compaction_lag_ms=settings.min_compaction_lag_ms)
     return settings

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.config.broker import with_changes
 from penstock.config.describe import BrokerProperties
 from penstock.config.node import NodeSettings
 from penstock.config.properties import ConfigError
-from penstock.config.topic import TopicSettings, broker_defaults
+from penstock.config.topic import TopicSettings, running_defaults
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.metadata.topic_policy import TopicPolicy
 from penstock.wire.messages.metadata_records import ConfigRecord
@@ -44,13 +44,17 @@ class LiveSettings:
         """This node's current settings; those that cannot change at runtime are as in the file."""
         if self._current is None:
             properties = self.broker_properties()
-            try:
-                self._current = with_changes(self.node, {**properties.dynamic_default, **properties.dynamic})
-            except ConfigError as error:
-                # Another implementation's controller may have accepted it.
-                logger.error("invalid dynamic settings are ignored: %s", error.message)
-                self._current = self.node
+            self._current = self._with_changes({**properties.dynamic_default, **properties.dynamic})
         return self._current
+
+    def _with_changes(self, changes: Mapping[str, str]) -> NodeSettings:
+        try:
+            return with_changes(self.node, changes)
+        except ConfigError as error:
+            # Another implementation's controller may have accepted it.
+            logger.error("invalid dynamic settings are ignored: %s", error.message)
+            wrong = {finding.name for finding in error.findings}
+            return self._with_changes({name: text for name, text in changes.items() if name not in wrong})
 
     def on_change(self, listener: Callable[[NodeSettings], None]) -> None:
         """Have `listener` called with the current settings, and whenever they change."""
@@ -60,7 +64,7 @@ class LiveSettings:
     def topic_defaults(self) -> TopicSettings:
         """The settings that topics inherit."""
         if self._topic_defaults is None:
-            self._topic_defaults = broker_defaults(self.broker_properties().effective())
+            self._topic_defaults = running_defaults(self.broker_properties().effective())
         return self._topic_defaults
 
     def topic_policy(self) -> TopicPolicy:

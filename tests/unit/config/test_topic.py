@@ -11,6 +11,8 @@ from penstock.config.topic import (
     TopicSettings,
     broker_defaults,
     check_topic_overrides,
+    running_defaults,
+    running_settings,
     topic_settings,
 )
 
@@ -100,6 +102,31 @@ def test_unknown_names(name: str, sentence: str) -> None:
 def test_compaction_lags_must_not_cross() -> None:
     assert "min.compaction.lag.ms=5" in refusal({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"})
     topic_settings({"min.compaction.lag.ms": "4", "max.compaction.lag.ms": "4"}, TopicSettings())
+
+
+def test_recorded_contradictions_and_mistakes_do_not_keep_a_topic_from_running() -> None:
+    defaults = running_defaults(
+        {
+            "log.cleaner.min.compaction.lag.ms": "9",
+            "log.cleaner.max.compaction.lag.ms": "4",
+            "log.retention.hours": "1",
+            "log.retention.ms": "soon",
+            "producer.id.expiration.ms": "never",
+        }
+    )
+    assert (defaults.min_compaction_lag_ms, defaults.max_compaction_lag_ms) == (9, 9)
+    assert defaults.retention_ms == 3_600_000
+    settings = running_settings({"min.compaction.lag.ms": "20", "retention.bytes": "x", "no.such": "1"}, defaults)
+    assert (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms) == (20, 20)
+    assert settings.retention_bytes == -1
+
+
+def test_a_topic_with_a_contradiction_can_be_mended() -> None:
+    defaults = broker_defaults({"log.cleaner.max.compaction.lag.ms": "4"})
+    before = {"min.compaction.lag.ms": "5"}
+    with pytest.raises(ConfigError, match="more than max"):
+        check_topic_overrides({**before, "retention.ms": "1"}, defaults, ["retention.ms"], before)
+    check_topic_overrides({"min.compaction.lag.ms": "3"}, defaults, ["min.compaction.lag.ms"], before)
 
 
 def test_tests_may_use_small_segments() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from penstock.config.broker import node_settings, with_changes
 from penstock.core.raft.events import QuorumTimes
+from penstock.model.errors import ErrorCode
 from penstock.node import Node
 from penstock.node.endpoints import Endpoints
 from penstock.server.limits import ConnectionLimits
-from penstock.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from penstock.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -100,6 +101,34 @@ def test_what_changes_while_a_node_runs_arrives_and_is_there_after_a_restart(tmp
         assert thread.look(lambda node: node._broker._cleaner._settings().log_cleaner_backoff_ms) == 78  # type: ignore[union-attr]
     with NodeThread(tmp_path) as thread:
         assert thread.look(limits_now) == (77, {"10.0.0.7": 79})
+
+
+def test_settings_that_contradict_each_other_are_refused_and_those_that_are_recorded_stop_no_broker(
+    tmp_path: Path,
+) -> None:
+    low, high = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    with NodeThread(tmp_path) as thread, WireClient(thread.address) as client:
+        configs = [CreatableTopicConfig("min.compaction.lag.ms", "5000")]
+        client.call(CreateTopicsRequest([CreatableTopic("before", 1, 1, configs=configs)]), 5)
+        for name, value, code in ((high, "1000", 0), (low, "2000", ErrorCode.INVALID_REQUEST), (low, "900", 0)):
+            rows = [AlterConfigsResource(4, "", [AlterableConfig(name, 0, value)])]
+            (answer,) = client.call(IncrementalAlterConfigsRequest(rows), 1).responses
+            assert answer.error_code == code
+        for broker, name, value in (("1", high, "800"), ("", "max.connections.per.ip", "0")):
+            rows = [AlterConfigsResource(4, broker, [AlterableConfig(name, 0, value)])]
+            (answer,) = client.call(IncrementalAlterConfigsRequest(rows), 1).responses
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+        client.call(CreateTopicsRequest([CreatableTopic("after", 1, 1)]), 5)
+        assert thread.look(lags) == {"before": (5000, 5000), "after": (900, 1000)}
+    with NodeThread(tmp_path) as thread:
+        assert thread.look(lags) == {"before": (5000, 5000), "after": (900, 1000)}
+
+
+def lags(node: Node) -> dict[str, tuple[int, int]]:
+    """How long the records of each topic are not compacted, and when they are at the latest."""
+    assert node._broker is not None
+    settings = {partition.name.topic: partition.settings for partition in node._broker.partitions}
+    return {name: (one.min_compaction_lag_ms, one.max_compaction_lag_ms) for name, one in settings.items()}
 
 
 def limits_now(node: Node) -> tuple[int, Mapping[str, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from penstock.api.configs.config_resources import (
     alter_each,
+    check_broker_settings,
     check_dead_letter_topic,
     check_right,
     group_share,
@@ -57,6 +58,7 @@ async def _alter(
 
     def change(current: Mapping[str, str]) -> Mapping[str, str]:
         validate_overrides(wanted, scope, defaults=services.settings.topic_defaults(), before=current)
+        check_broker_settings(services.settings, scope, current, wanted)
         check_dead_letter_topic(services.access, context, services.image, scope, current, wanted)
         return wanted
 

@@ -10,12 +10,14 @@ from penstock.api.context import RequestContext
 from penstock.api.declaration import SharedServices
 from penstock.api.pieces import in_turns
 from penstock.config.alter import DEAD_LETTER_TOPIC, ConfigScope
-from penstock.core.metadata.configs import GroupShare
+from penstock.config.broker import examine
+from penstock.config.properties import ConfigError
+from penstock.core.metadata.configs import CORDONED_LOG_DIRS, GroupShare
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.model.access import CLUSTER_NAME, Operation
 from penstock.model.access import ResourceType as access_kinds
 from penstock.model.errors import ApiError, ErrorCode
-from penstock.runtime.live_settings import ALL_BROKERS
+from penstock.runtime.live_settings import ALL_BROKERS, LiveSettings
 from penstock.runtime.security.access_control import AccessControl
 
 # The resource whose access lists protect a resource's settings.
@@ -87,6 +89,23 @@ def check_dead_letter_topic(
     check(access, context, Operation.WRITE, access_kinds.TOPIC, name)
     if name not in image.topics and not access.allows_on_cluster(context.client, Operation.CREATE, quiet=True):
         check(access, context, Operation.CREATE, access_kinds.TOPIC, name)
+
+
+def check_broker_settings(
+    settings: LiveSettings, scope: ConfigScope, before: Mapping[str, str], after: Mapping[str, str]
+) -> None:
+    """Raises INVALID_REQUEST if brokers would have settings that contradict each other, unless they do already.
+
+    The configuration file of this node stands for those of the brokers, except in what directories they have.
+    """
+    if scope not in (ConfigScope.BROKER, ConfigScope.CLUSTER):
+        return
+    properties = settings.broker_properties()
+    inherited = {**properties.static, **(properties.dynamic_default if scope is ConfigScope.BROKER else {})}
+    known = {CORDONED_LOG_DIRS, *(finding.name for finding in examine({**inherited, **before}).errors)}
+    found = [one for one in examine({**inherited, **after}).errors if one.name not in known]
+    if found:
+        raise ConfigError(found, ErrorCode.INVALID_REQUEST)
 
 
 def scope_of(resource_type: int, name: str, node_id: int | None = None) -> tuple[ResourceType, ConfigScope]:

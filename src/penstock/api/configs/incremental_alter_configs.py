@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from penstock.api.configs.config_resources import (
     alter_each,
+    check_broker_settings,
     check_dead_letter_topic,
     check_right,
     group_share,
@@ -50,6 +51,7 @@ async def _alter(
 
     def change(current: Mapping[str, str]) -> Mapping[str, str]:
         after = apply_incremental(current, operations, scope, services.settings.topic_defaults())
+        check_broker_settings(services.settings, scope, current, after)
         check_dead_letter_topic(services.access, context, services.image, scope, current, after)
         return after
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.config.topic import TopicSettings, topic_settings
+from penstock.config.topic import TopicSettings, running_settings
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
 from penstock.core.metrics.counters import ReplicaCounters
 from penstock.core.replica.follower import FollowerState
@@ -225,7 +225,7 @@ class Partitions(PartitionEvents):
 
     def settings_of(self, topic: str) -> TopicSettings:
         """The current settings of a topic."""
-        return topic_settings(self.image.overrides(ResourceType.TOPIC, topic), self._defaults())
+        return running_settings(self.image.overrides(ResourceType.TOPIC, topic), self._defaults())
 
     def open_all(self) -> None:
         """Open every partition that the metadata places here, and set strays aside.
