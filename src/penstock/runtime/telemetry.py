@@ -22,6 +22,7 @@ from penstock.core.telemetry.otlp import BadMetrics, Push, read_metrics
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.fair_turns import FairTurns
 from penstock.wire.compression import decompress
 from penstock.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from penstock.wire.messages.metadata_records import ConfigRecord
@@ -30,8 +31,11 @@ from penstock.wire.record_types import CorruptBatch, DecompressionTooLarge
 
 # A payload unfolds to at most this many times telemetry.max.bytes.
 RATIO_MAX = 8
-# Payloads that are being read; a client over this limit is throttled and sends again.
+# Payloads that are being read, which the users that wait take in turn; a client of a user that has more waiting is
+# throttled and sends again, and so is any client while all users together have too many.
 READING_MAX = 2
+WAITING_OF_USER_MAX = 2
+WAITING_MAX = 32
 
 logger = logging.getLogger("penstock.telemetry")
 
@@ -46,7 +50,7 @@ class Telemetry:
         self.clients = TelemetryClients(settings.penstock_telemetry_clients_max, settings.penstock_telemetry_series_max)
         # Pushes by their outcome.
         self.outcomes: Counter[str] = Counter()
-        self._reading = 0
+        self._turns: FairTurns[str] = FairTurns(READING_MAX)
         self.is_wanted = False
         self._look()
 
@@ -117,9 +121,16 @@ class Telemetry:
         )
         if not request.metrics:
             return
-        if self._reading >= READING_MAX:
+        owner = description.owner
+        if self._turns.waiting_of(owner) >= WAITING_OF_USER_MAX or self._turns.waiting >= WAITING_MAX:
             raise client.fail(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "pushes while many others do")
-        self._reading += 1
+        async with self._turns.turn(owner):
+            read = await self._read_measured(request, client, charge)
+        self.clients.take(client, read)
+
+    async def _read_measured(
+        self, request: PushTelemetryRequest, client: TelemetryClient, charge: Callable[[float], object]
+    ) -> Push:
         work_s = 0.0
 
         def read_measured() -> Push:
@@ -131,15 +142,13 @@ class Telemetry:
                 work_s = time.thread_time() - began_s
 
         try:
-            read = await self._env.run_blocking(read_measured)
+            return await self._env.run_blocking(read_measured)
         except (CorruptBatch, BadMetrics) as error:
             raise client.fail(ErrorCode.INVALID_RECORD, f"pushes what cannot be read: {error}") from error
         except DecompressionTooLarge as error:
             raise client.fail(ErrorCode.TELEMETRY_TOO_LARGE, "pushes what unfolds to too much") from error
         finally:
-            self._reading -= 1
             charge(work_s)
-        self.clients.take(client, read)
 
     def _read(self, request: PushTelemetryRequest) -> Push:
         return read_metrics(decompress(request.compression_type, request.metrics, RATIO_MAX * self._bytes_max))

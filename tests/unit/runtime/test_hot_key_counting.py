@@ -13,7 +13,7 @@ import pytest
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.hot_keys import counting
-from penstock.runtime.hot_keys.counting import WAITING_MAX, HotKeys
+from penstock.runtime.hot_keys.counting import WAITING_OF_USER_MAX, HotKeys
 from penstock.runtime.hot_keys.worker import Job, Outcome
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import OsFilesystem
@@ -132,13 +132,22 @@ def test_one_is_counted_after_the_other_and_few_may_wait(tmp_path: Path, monkeyp
     async def work(hot_keys: HotKeys) -> None:
         monkeypatch.setattr(counting, "_count_in_process", slow)
         one = [partition(tmp_path, "a", 1)]
-        asked = [asyncio.ensure_future(hot_keys.count(one, 10, 10)) for _ in range(WAITING_MAX)]
+        ended: list[str] = []
+
+        async def ask(user: str) -> None:
+            await hot_keys.count(one, 10, 10, user)
+            ended.append(user)
+
+        asked = [asyncio.ensure_future(ask("many")) for _ in range(1 + WAITING_OF_USER_MAX)]
         await asyncio.sleep(0)
         with pytest.raises(ApiError) as refused:
-            await hot_keys.count(one, 10, 10)
+            await hot_keys.count(one, 10, 10, "many")
         assert refused.value.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        asked.append(asyncio.ensure_future(ask("other")))
+        await asyncio.sleep(0)
         gate.set()
         await asyncio.gather(*asked)
+        assert ended == ["many", "many", "other", "many"]
         assert most == 1
         assert (await hot_keys.count(one, 10, 10)).counted == []
 

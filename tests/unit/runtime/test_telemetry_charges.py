@@ -15,7 +15,7 @@ from penstock.core.telemetry.otlp import Push
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.runtime.env import SystemEnv
-from penstock.runtime.telemetry import Telemetry
+from penstock.runtime.telemetry import READING_MAX, WAITING_OF_USER_MAX, Telemetry
 from penstock.wire.messages.push_telemetry import PushTelemetryRequest
 
 MEGABYTE = 1024 * 1024
@@ -83,7 +83,7 @@ def test_pushes_are_counted_by_their_outcome() -> None:
     asyncio.run(scenario())
 
 
-def test_two_pushes_are_read_at_a_time() -> None:
+def test_two_pushes_are_read_at_a_time_and_users_take_turns() -> None:
     async def scenario() -> None:
         telemetry = make_telemetry()
         reads: list[asyncio.Future[object]] = []
@@ -93,21 +93,35 @@ def test_two_pushes_are_read_at_a_time() -> None:
             return reads[-1]
 
         telemetry._env.run_blocking = held  # type: ignore[method-assign,assignment]
-        pushes = []
-        for number in range(3):
-            plan = telemetry.subscribe(bytes([number + 1]) * 16, CLIENT)
+
+        def push(number: int, user: str) -> asyncio.Future[None]:
+            description = CLIENT._replace(owner=user)
+            plan = telemetry.subscribe(bytes([number + 1]) * 16, description)
             request = PushTelemetryRequest(plan.client_instance_id, plan.subscription_id, False, GZIP, gzipped(b""))
-            pushes.append(asyncio.ensure_future(telemetry.push(request, CLIENT, lambda _: None)))
-        await asyncio.sleep(0)
+            return asyncio.ensure_future(telemetry.push(request, description, lambda _: None))
+
+        async def finish(*numbers: int) -> None:
+            for number in numbers:
+                reads[number].set_result(telemetry._read(PushTelemetryRequest(b"", 0, False, GZIP, gzipped(b""))))
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+        many = [push(number, "User:many") for number in range(READING_MAX + WAITING_OF_USER_MAX + 1)]
+        for _ in range(2):
+            await asyncio.sleep(0)
+        other = push(100, "User:other")
         with pytest.raises(ApiError) as refused:
-            await pushes[2]
+            await many.pop()
         assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        assert len(reads) == 2
-        for read in reads:
-            read.set_result(telemetry._read(PushTelemetryRequest(b"", 0, False, GZIP, gzipped(b""))))
-        await asyncio.gather(*pushes[:2])
-        assert telemetry._reading == 0
-        assert telemetry.outcomes == {"NONE": 2, "THROTTLING_QUOTA_EXCEEDED": 1}
+        assert len(reads) == READING_MAX
+        await finish(0, 1)
+        assert len(reads) == 4
+        await finish(2, 3)
+        assert other.done()
+        assert [one.done() for one in many] == [True, True, True, False]
+        await finish(4)
+        await asyncio.gather(*many, other)
+        assert telemetry.outcomes == {"NONE": 5, "THROTTLING_QUOTA_EXCEEDED": 1}
 
     asyncio.run(scenario())
 

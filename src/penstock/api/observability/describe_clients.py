@@ -48,7 +48,7 @@ def describe_clients(
 def _described(services: BrokerServices, client: TelemetryClient, include_series: bool) -> DescribedClient:
     return DescribedClient(
         client.instance_id,
-        *client.description,
+        *client.description[:5],
         client.plan.interval_ms,
         services.telemetry.silence_ms(client),
         client.is_terminating,

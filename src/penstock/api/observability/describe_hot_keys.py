@@ -46,7 +46,7 @@ async def describe_hot_keys(
                 if request.partitions is not None:
                     rows.append(HotPartition(index, error.code, error.message))
         keys_max = min(max(1, request.keys_max), KEYS_MAX)
-        found, work_s = await services.hot_keys.count(led, request.records_max, keys_max)
+        found, work_s = await services.hot_keys.count(led, request.records_max, keys_max, context.client.principal)
     except ApiError as error:
         return DescribeHotKeysResponse(error_code=error.code, error_message=error.message)
     # Another process did it; the dispatcher charges the rest, and throttles.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
-from penstock.core.telemetry.clients import ClientDescription
+from penstock.core.telemetry.clients import ATTRIBUTE_LENGTH_MAX, ClientDescription
+from penstock.model.access import ANONYMOUS
 from penstock.model.errors import ApiError
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages.get_telemetry_subscriptions import (
@@ -35,4 +36,9 @@ def description_of(context: RequestContext) -> ClientDescription:
     """What the client of a request reports about itself."""
     client = context.client
     host, port = client.address[:2]
-    return ClientDescription(context.client_id or "", client.software_name, client.software_version, host, port)
+    # What is kept of a client must not grow with what it calls itself.
+    client_id, software, version = (
+        name[:ATTRIBUTE_LENGTH_MAX] for name in (context.client_id or "", client.software_name, client.software_version)
+    )
+    owner = host if client.principal == ANONYMOUS else client.principal
+    return ClientDescription(client_id, software, version, host, port, owner)

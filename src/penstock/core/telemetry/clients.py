@@ -7,15 +7,20 @@
 A client that pushes too early has to wait, unless it has just asked what to push: it spreads its first push over an
 interval. One whose subscription has changed gets UNKNOWN_SUBSCRIPTION_ID and requests it again. Any broker may get the
 next push of a client, so totals are asked for as totals, and not as what they grew by.
+
+Users share what is kept: where there is no room, the user that has the most clients loses the one that was silent
+longest, and the user that has the most series loses some, until the user that pushes has as many.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from penstock.config.client_metrics import ALL_METRICS, ATTRIBUTES, Subscription
+from penstock.core.fairness import FairCache
 from penstock.core.telemetry.names import label_name, metric_name
 from penstock.core.telemetry.otlp import Kind, Push
 from penstock.model.errors import ApiError, ErrorCode
@@ -40,6 +45,8 @@ class ClientDescription(NamedTuple):
     software_version: str
     host: str
     port: int
+    # Whose share it takes: the user, or the address of one without a name.
+    owner: str = ""
 
     def attributes(self, instance_id: Uuid) -> Mapping[str, str]:
         """What subscriptions match."""
@@ -107,10 +114,10 @@ class TelemetryClients:
     """All client instances that this broker knows; times are of a clock that never goes back."""
 
     def __init__(self, clients_max: int, series_max: int) -> None:
-        self._clients_max = clients_max
         self._series_max = series_max
-        # The one that was heard of last comes last.
-        self._clients: dict[Uuid, TelemetryClient] = {}
+        # By owner and instance: no user pushes for another one.
+        self._clients: FairCache[str, tuple[str, Uuid], TelemetryClient] = FairCache(clients_max)
+        self._series_of: Counter[str] = Counter()
         self._subscriptions: dict[str, Subscription] = {}
         self._version = 0
         self.series_count = 0
@@ -180,7 +187,7 @@ class TelemetryClients:
     def take(self, client: TelemetryClient, push: Push) -> None:
         """Show what a client has pushed instead of what it pushed before."""
         before = {(one.name, one.labels): one.value for one in client.series if one.is_total}
-        room = self._series_max - self.series_count + len(client.series)
+        room = self._room_for(client, len(push.series))
         shown: dict[tuple[str, tuple[tuple[str, str], ...]], ShownSeries] = {}
         for one in push.series:
             name = metric_name(one.name, one.unit, one.kind)
@@ -191,21 +198,47 @@ class TelemetryClients:
             if len(shown) < room or (name, labels) in shown:
                 shown[name, labels] = ShownSeries(name, one.kind is not Kind.GAUGE, labels, value)
         left_out = push.left_out + max(0, len(push.series) - len(shown))
-        if client.instance_id in self._clients:
-            self.series_count += len(shown) - len(client.series)
-            client.series = tuple(shown.values())
+        if self._clients.peek(_key(client)) is client:
+            self._show(client, tuple(shown.values()))
         client.left_out = left_out
         self.left_out += left_out
+
+    def _room_for(self, client: TelemetryClient, wanted: int) -> int:
+        """How many series a client may have; others that have more lose some for it."""
+        owner = client.description.owner
+        others_of_owner = self._series_of[owner] - len(client.series)
+        while (room := self._series_max - self.series_count + len(client.series)) < wanted:
+            most = max(self._series_of, key=self._series_of.__getitem__)
+            # Until both have as many.
+            taken = min(wanted - room, (self._series_of[most] - others_of_owner - room) // 2)
+            if most == owner or taken <= 0:
+                break
+            loser = max(self._clients.of(most), key=lambda one: len(one.series))
+            kept = max(0, len(loser.series) - taken)
+            self.left_out += len(loser.series) - kept
+            loser.left_out += len(loser.series) - kept
+            self._show(loser, loser.series[:kept])
+        return room
+
+    def _show(self, client: TelemetryClient, series: tuple[ShownSeries, ...]) -> None:
+        change, owner = len(series) - len(client.series), client.description.owner
+        client.series = series
+        self.series_count += change
+        self._series_of[owner] += change
+        if not self._series_of[owner]:
+            del self._series_of[owner]
+        assert self.series_count == self._series_of.total()
 
     def forget_silent(self, now_ms: int) -> None:
         """Forget clients that said goodbye, or that have not been heard of for some intervals."""
         for client in self:
             silence_ms = max(SILENT_INTERVALS * client.plan.interval_ms, SILENCE_MS_MIN)
             if now_ms - client.last_heard_ms >= (SILENCE_MS_MIN if client.is_terminating else silence_ms):
-                self._drop(client)
+                self._clients.pop(_key(client))
+                self._show(client, ())
 
     def _known(self, instance_id: Uuid, description: ClientDescription) -> TelemetryClient:
-        client = self._clients.get(instance_id)
+        client = self._clients.peek((description.owner, instance_id))
         if client is None:
             plan = plan_for(self._subscriptions.values(), instance_id, description)
             client = TelemetryClient(instance_id, description, plan, self._version)
@@ -215,15 +248,12 @@ class TelemetryClients:
         return client
 
     def _touch(self, client: TelemetryClient) -> None:
-        self._clients.pop(client.instance_id, None)
-        while len(self._clients) >= self._clients_max:
-            self._drop(next(iter(self._clients.values())))
-        self._clients[client.instance_id] = client
+        for evicted in self._clients.put(client.description.owner, _key(client), client):
+            self._show(evicted, ())
 
-    def _drop(self, client: TelemetryClient) -> None:
-        del self._clients[client.instance_id]
-        self.series_count -= len(client.series)
-        client.series = ()
+
+def _key(client: TelemetryClient) -> tuple[str, Uuid]:
+    return client.description.owner, client.instance_id
 
 
 def plan_for(subscriptions: Iterable[Subscription], instance_id: Uuid, description: ClientDescription) -> Plan:

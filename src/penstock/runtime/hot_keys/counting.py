@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
+from penstock.runtime.fair_turns import FairTurns
 from penstock.runtime.hot_keys.worker import MODULE, Job, Outcome, Piece, decode_outcome, encode_job, timed_count
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import File, OsFilesystem
@@ -23,30 +24,26 @@ BYTES_MAX = 128 * 1024 * 1024
 TIME_MS_MAX = 10_000
 # For the process to start and to end, on a busy machine.
 GRACE_MS = 10_000
-# Those who ask wait for each other; more than this are sent away.
-WAITING_MAX = 4
+# Requests wait for each other, and their users take turns; more than this of one user, or of all, are refused.
+WAITING_OF_USER_MAX = 2
+WAITING_MAX = 16
 
 logger = logging.getLogger("penstock.hot_keys")
 
 
 class HotKeys:
-    """Answers one request after the other."""
+    """Answers one request after the other, of each user in turn."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._turns: FairTurns[str] = FairTurns(1)
 
-    async def count(self, partitions: Sequence[Partition], records_max: int, keys_max: int) -> Outcome:
+    async def count(self, partitions: Sequence[Partition], records_max: int, keys_max: int, user: str = "") -> Outcome:
         """What is at the end of each partition; raises ApiError."""
-        if self._waiting >= WAITING_MAX:
-            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "others are asking for hot keys; try again")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await self._count(partitions, min(max(1, records_max), RECORDS_MAX), keys_max)
-        finally:
-            self._waiting -= 1
+        if self._turns.waiting_of(user) >= WAITING_OF_USER_MAX or self._turns.waiting >= WAITING_MAX:
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "hot keys are being counted for others; try again")
+        async with self._turns.turn(user):
+            return await self._count(partitions, min(max(1, records_max), RECORDS_MAX), keys_max)
 
     async def _count(self, partitions: Sequence[Partition], records_max: int, keys_max: int) -> Outcome:
         shares = max(1, len(partitions))

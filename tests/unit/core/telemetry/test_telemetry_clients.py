@@ -184,3 +184,46 @@ def test_a_client_that_describes_itself_differently_gets_the_plan_of_its_new_des
     assert clients.ask(ONE, upgraded, DEFAULT_INTERVAL_MS).metrics == ("a",)
     assert clients.ask(ONE, upgraded, 2 * DEFAULT_INTERVAL_MS).metrics == ("a",)
     assert clients.ask(ONE, SHOP, 3 * DEFAULT_INTERVAL_MS).metrics == ()
+
+
+def test_a_user_with_many_clients_displaces_its_own() -> None:
+    clients = subscribed(clients_max=4)
+    other = SHOP._replace(owner="User:other")
+    clients.ask(ONE, other, 0)
+    for number in range(50):
+        clients.ask(bytes([100 + number]) * 16, SHOP._replace(owner="User:many"), 1 + number)
+    assert len(clients) == 4
+    assert code_of(clients.ask, ONE, other, 2) is ErrorCode.THROTTLING_QUOTA_EXCEEDED, "it is known still"
+
+
+def test_a_user_with_many_series_makes_room_for_others() -> None:
+    clients = subscribed(clients_max=20, series_max=100)
+
+    def push(instance: int, user: str, count: int, now_ms: int) -> int:
+        """How many series are shown of it."""
+        description = SHOP._replace(owner=user)
+        plan = clients.ask(bytes([instance]) * 16, description, now_ms)
+        client = check(clients, plan, now_ms, instance_id=bytes([instance]) * 16, description=description)
+        clients.take(client, push_of(*range(count)))
+        assert clients.series_count == sum(len(one.series) for one in clients) <= 100
+        return len(client.series)
+
+    assert [push(number, "User:many", 40, number) for number in range(1, 5)] == [40, 40, 20, 0]
+    assert push(5, "User:other", 30, 5) == 30
+    assert push(6, "User:third", 50, 6) == 35
+    assert clients._series_of == {"User:many": 35, "User:other": 30, "User:third": 35}
+    # The largest gets no more at the cost of the others.
+    before = {one.instance_id: len(one.series) for one in clients if one.description.owner != "User:many"}
+    push(7, "User:many", 90, 7)
+    assert before == {one.instance_id: len(one.series) for one in clients if one.description.owner != "User:many"}
+
+
+def test_users_do_not_push_for_each_other() -> None:
+    clients = subscribed()
+    mine = check(
+        clients, clients.ask(ONE, SHOP._replace(owner="User:me"), 0), 1, description=SHOP._replace(owner="User:me")
+    )
+    clients.take(mine, push_of(1, 2))
+    theirs = check(clients, clients.ask(ONE, SHOP, 2), 3)
+    clients.take(theirs, push_of())
+    assert len(mine.series) == 2
