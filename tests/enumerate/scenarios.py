@@ -7,12 +7,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 from enumerate.broker import FIRST, SECOND, SMALL, TOPIC, Broker, LeaderLog
 from enumerate.disk import inode_at
 from enumerate.process import BEGIN_MS
 from enumerate.promises import ABORT, COMMIT, KILL, POWER, Row
 from penstock.config.topic import CLEANUP_COMPACT, TopicSettings
+from penstock.core.replica import directory_move
+from penstock.core.replica.throttle import Throttle
 from penstock.model.ids import TopicPartition
 from penstock.storage.files import CorruptLogError
 from sim.disk import SimDisk
@@ -499,7 +502,12 @@ async def move_to(broker: Broker, path: Path) -> None:
     await asyncio.sleep(0.002)
     await broker.produce(2)
     await broker.produce(1, acks=False)
-    for _ in range(300):
+    await moved(broker)
+
+
+async def moved(broker: Broker) -> None:
+    name = TopicPartition(TOPIC, 0)
+    for _ in range(600):
         if name not in broker.moves._moves and name not in broker.moves._settling:
             break
         await asyncio.sleep(0.01)
@@ -509,6 +517,28 @@ async def move_to(broker: Broker, path: Path) -> None:
 async def move(broker: Broker) -> None:
     await move_to(broker, SECOND)
     await broker.produce(2)
+
+
+async def one_deleted(broker: Broker) -> None:
+    """Two keys in the first segment, one of which is deleted in the second."""
+    await broker.produce(4, keys=2)
+    await broker.produce(1, keys=1, value=None)
+    for keys in (2, 7, 2, 5):
+        await broker.produce(1, keys=keys)
+    await broker.housekeeping.checkpoint_all()
+
+
+@scenario("move-compacted", one_deleted, topic=COMPACTED, directories=BOTH)
+async def move_compacted(broker: Broker) -> None:
+    """Slowly enough for two cleanings, of which the second one would remove the tombstone before it is copied."""
+    broker.moves._throttle = Throttle(lambda: 100)
+    with patch.object(directory_move, "REST_BYTES_MAX", 1):
+        await broker.attempt(lambda: broker.moves.alter(TopicPartition(TOPIC, 0), str(SECOND)))
+        for _ in range(2):
+            await asyncio.sleep(1.2)
+            await clean(broker)
+        await moved(broker)
+    await broker.produce(1, keys=2)
 
 
 # Starts and stops.

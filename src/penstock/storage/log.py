@@ -161,6 +161,11 @@ class Log:
         return self._failure is not None
 
     @property
+    def is_swapping(self) -> bool:
+        """Whether a cleaned segment is taking the place of others."""
+        return self._segments.is_swapping
+
+    @property
     def generation(self) -> int:
         """Changes with every truncation: what was read in another generation may no longer be true."""
         return self._generation

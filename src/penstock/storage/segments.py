@@ -189,6 +189,11 @@ class Segments(list[Segment]):
         self.settle_swap()
         return True
 
+    @property
+    def is_swapping(self) -> bool:
+        """Whether a swap is in progress, until its segment has its name."""
+        return self._swap is not None or any(segment.suffix for segment in self)
+
     def settle_swap(self) -> bool:
         """Leave no swap half done; True if there was one: what this renames and removes must then become durable.
 

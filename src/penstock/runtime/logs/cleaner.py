@@ -93,7 +93,7 @@ class Cleaner:
     async def clean_dirtiest(self) -> bool:
         """Clean the log that needs it most; False if there is none or it failed."""
         chosen = await self._choose()
-        if chosen is None or not self._is_here(chosen[0]):
+        if chosen is None or not self._may_clean(chosen[0]):
             return False
         partition, plan = chosen
         try:
@@ -118,7 +118,7 @@ class Cleaner:
     async def _choose(self) -> tuple[Partition, CompactionPlan] | None:
         best: tuple[Partition, CompactionPlan] | None = None
         for number, partition in enumerate(list(self._partitions)):
-            if partition.settings.compacts and self._is_here(partition) and partition.name not in self.uncleanable:
+            if partition.settings.compacts and self._may_clean(partition) and partition.name not in self.uncleanable:
                 plan = self._plan(partition)
                 if plan is not None and plan.is_due and (best is None or plan.urgency > best[1].urgency):
                     best = partition, plan
@@ -128,6 +128,9 @@ class Cleaner:
 
     def _is_here(self, partition: Partition) -> bool:
         return self._partitions.get(*partition.name) is partition and not partition.log.is_failed
+
+    def _may_clean(self, partition: Partition) -> bool:
+        return self._is_here(partition) and partition.name not in self._partitions.moving
 
     def _plan(self, partition: Partition) -> CompactionPlan | None:
         """What can be cleaned in a log; None if nothing."""
@@ -250,6 +253,8 @@ class Cleaner:
     async def _swap(self, partition: Partition, cleaned: CleanedSegment, generation: int) -> bool:
         """Replace segments by a cleaned one; False if the log has changed and the cleaning must start again."""
         log = partition.log
+        if not self._may_clean(partition):
+            return False
         try:
             swap = log.begin_swap(cleaned, generation)
             return swap is not None and await self._carry_out(log, swap)

@@ -2,12 +2,14 @@
 
 The copying is done by workers, a piece at a time, within replica.alter.log.dirs.io.max.bytes.per.second. Only the last
 piece is copied on the loop, in the turn in which the logs change places. A move that a restart interrupts resumes after
-it: the directory that was being filled is still there.
+it: the directory that was being filled is still there. That of a compacted log is filled anew, since it is unknown
+whether its source was compacted meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -42,7 +44,10 @@ logger = logging.getLogger("penstock.replication")
 class Move:
     """One replica on its way to another directory."""
 
-    def __init__(self, partition: Partition, target: LogDirectory, directory_name: str) -> None:
+    def __init__(
+        self, partition: Partition, target: LogDirectory, directory_name: str, *, is_resumed: bool = False
+    ) -> None:
+        self.is_resumed = is_resumed
         self.partition = partition
         self.target = target
         self.path = target.path / directory_name
@@ -75,6 +80,7 @@ class DirectoryMoves:
         self._moves: dict[TopicPartition, Move] = {}
         # Replicas that have moved, while their former logs are still where they were.
         self._settling: dict[TopicPartition, asyncio.Event] = {}
+        self._is_stopped = False
         self.moved_count = 0
         self.moved_bytes = 0
 
@@ -98,7 +104,8 @@ class DirectoryMoves:
         for directory in self._partitions.directories:
             is_found = partition.name in directory.found_futures and directory.failure is None
             if is_found and partition.name not in self._moves:
-                self._begin(Move(partition, directory, directory.found_futures.pop(partition.name)))
+                found = directory.found_futures.pop(partition.name)
+                self._begin(Move(partition, directory, found, is_resumed=True))
 
     def alter(self, name: TopicPartition, path: str) -> None:
         """Move a replica to the directory at `path`; raises ApiError with Kafka's error if that is not possible.
@@ -134,6 +141,8 @@ class DirectoryMoves:
 
     async def stop(self) -> None:
         """End all moves for this run, so that the next one continues them."""
+        # Their logs stay as they are: the copies continue where they are now.
+        self._is_stopped = True
         moves, self._moves = list(self._moves.values()), {}
         for move in moves:
             move.task.cancel()
@@ -172,6 +181,7 @@ class DirectoryMoves:
         name = move.partition.name
         logger.info("%s moves to %s", name, move.target.path)
         self._moves[name] = move
+        self._partitions.moving.add(name)
         move.task = self._env.spawn(self._run(move), f"move {name}")
 
     async def _run(self, move: Move) -> None:
@@ -190,11 +200,19 @@ class DirectoryMoves:
         finally:
             if self._moves.get(move.partition.name) is move:
                 del self._moves[move.partition.name]
-            if move.is_cancelled:
-                await self._remove(move)
+            try:
+                if move.is_cancelled:
+                    await self._remove(move)
+            finally:
+                if move.partition.name not in self._moves and not self._is_stopped:
+                    self._partitions.moving.discard(move.partition.name)
 
     async def _open(self, move: Move) -> None:
         partition, target = move.partition, move.target
+        if move.is_resumed and self._is_compacted(partition):
+            self._partitions.checkpoints(target).forget(partition.name)
+            with contextlib.suppress(FileNotFoundError):
+                await self._work(partial(self._remove_directory, move.path))
         # The directory may have had a replica of this name before.
         await self._partitions.checkpoints(target).write()
         opening = partial(
@@ -202,6 +220,9 @@ class DirectoryMoves:
         )
         move.future = FutureLog(self._env, await self._work(opening))
         target.futures[partition.name] = move.future.log
+
+    def _is_compacted(self, partition: Partition) -> bool:
+        return partition.settings.compacts or partition.name in self._partitions.home(partition).clean_offsets
 
     async def _fill(self, move: Move) -> None:
         future = move.future
@@ -215,7 +236,7 @@ class DirectoryMoves:
             await self._wait_for_room(move)
             if not await self._is_part(move):
                 continue
-            if move.partition.is_truncating:
+            if move.partition.is_truncating or source.is_swapping:
                 await asyncio.sleep(SETTLE_RETRY_S)
                 continue
             missing = future.rest(source)

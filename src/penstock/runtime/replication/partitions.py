@@ -101,6 +101,9 @@ class Partitions(PartitionEvents):
         self._homes: dict[TopicPartition, LogDirectory] = {}
         # Where replicas that have moved were before, as long as their former logs are there.
         self._former_homes: dict[Partition, LogDirectory] = {}
+        # Replicas that are being moved to another directory. Their logs must not be compacted meanwhile: the copy would
+        # keep a deleted key of which the source has neither the record nor the tombstone any more.
+        self.moving: set[TopicPartition] = set()
         # Partitions that should be here but could not be opened, and why.
         self._unopened: dict[TopicPartition, tuple[Uuid, StorageError]] = {}
         # Those of them that were closed because they are damaged, and whose directory could not be set aside yet.

@@ -62,6 +62,7 @@ class FewPartitions:
         self.listeners: list[Callable[[Partition], object]] = []
         self.by_name: dict[TopicPartition, Partition] = {}
         self.failures: list[StorageError] = []
+        self.moving: set[TopicPartition] = set()
         self.writer = CheckpointWriter(env, self.directories[0], self.fail_directory, lambda *_: None)
 
     def checkpoints(self, directory: LogDirectory) -> CheckpointWriter:
@@ -441,6 +442,30 @@ def test_a_topic_of_the_same_name_starts_dirty(tmp_path: Path) -> None:
         assert not await world.checkpoint()
         partition = world.partitions.add("orders")
         world.fill(partition, 40)
+        assert await world.cleaner.clean_dirtiest()
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.usefixtures("in_thread")
+def test_a_log_is_not_compacted_while_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is what was being cleaned when the move began swapped in."""
+
+    async def test(world: World) -> None:
+        partition = world.partitions.add("orders")
+        world.fill(partition, 40)
+        make_durable = Cleaner._make_durable
+
+        async def move_first(*args: Any) -> bool:
+            world.partitions.moving.add(partition.name)
+            return await make_durable(*args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Cleaner, "_make_durable", move_first)
+            assert not await world.cleaner.clean_dirtiest()
+        assert not await world.cleaner.clean_dirtiest()
+        assert len(world.offsets(partition)) == 40
+        world.partitions.moving.clear()
         assert await world.cleaner.clean_dirtiest()
 
     in_world(tmp_path, test)
