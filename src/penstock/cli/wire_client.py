@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from penstock.cli import client as librdkafka
 from penstock.cli.client import CONNECT_TIMEOUT_S, NO_BROKER_ADVICE, REQUEST_TIMEOUT_S
@@ -15,6 +15,7 @@ from penstock.client.failures import NoAnswer, NotServed, Unreachable
 from penstock.client.operations.routing import Cluster, Operation, Pause, Refused
 from penstock.client.settings import read_settings
 from penstock.model.errors import ApiError, ErrorCode, error_name
+from penstock.wire.apis import Request
 
 ADMIN_TIMEOUT_S = 30.0
 ANSWER_TIMEOUT_S = 3.0
@@ -36,6 +37,7 @@ ADVICE: dict[int, str] = {
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class WireClient(ClusterClient):
@@ -59,7 +61,7 @@ class WireClient(ClusterClient):
             raise CommandFailure("brokers cannot be asked directly with these settings", str(error)) from None
         self._bootstrap = connection.bootstrap
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: Request[R]) -> R:
         """Ask any broker that answers."""
         try:
             return super().ask(request)
@@ -137,12 +139,12 @@ def direct_client(connection: Connection) -> Iterator[WireClient | None]:
         yield client
 
 
-def ask_cluster(connection: Connection, request: Any, what: str = "") -> Any:
+def ask_cluster(connection: Connection, request: Request[R], what: str = "") -> R:
     """The answer of any broker to a single request; if it is an error, CommandFailure states `what` failed."""
     with WireClient(connection) as client:
         response = client.ask(request)
     if what:
-        check_error(response.error_code, getattr(response, "error_message", None), what)
+        check_error(getattr(response, "error_code", 0), getattr(response, "error_message", None), what)
     return response
 
 

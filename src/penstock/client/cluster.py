@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.closing import Closing
@@ -32,12 +32,14 @@ from penstock.client.operations.routing import (
 from penstock.client.settings import ConnectionSettings
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition, Uuid
+from penstock.wire.apis import Request
 
 # How long an operation is retried.
 PATIENCE_S = 60.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class ClusterClient(Closing):
@@ -63,7 +65,7 @@ class ClusterClient(Closing):
 
     # Requests that are sent once.
 
-    def ask(self, request: Any) -> Any:
+    def ask(self, request: Request[R]) -> R:
         """Ask any broker that answers. Raises NoAnswer with all reasons, or at once with a permanent one."""
         reasons: list[NoAnswer] = []
         for address in dict.fromkeys((*self._connections, *self.cluster.brokers.values(), *self._settings.bootstrap)):
@@ -76,11 +78,11 @@ class ClusterClient(Closing):
                 return response
         raise all_failed(reasons)
 
-    def ask_coordinator(self, group: str, request: Any) -> Any:
+    def ask_coordinator(self, group: str, request: Request[R]) -> R:
         """Ask the broker that coordinates a group. Raises TryAgain while there is none, NoAnswer, or ApiError."""
         return self.run(at_coordinator, group, request)
 
-    def ask_at(self, address: Address, request: Any) -> Any:
+    def ask_at(self, address: Address, request: Request[R]) -> R:
         """Ask one broker, over its open connection if that still works. Raises NoAnswer."""
         was_kept = address in self._connections
         try:
@@ -118,14 +120,15 @@ class ClusterClient(Closing):
             found: T = done.value
             return found
 
-    def _perform(self, step: Step, deadline: float) -> Any:
+    def _perform(self, step: Step, deadline: float) -> object:
         if isinstance(step, ToAny):
             return ClusterClient.ask(self, step.request)
         if isinstance(step, ToBroker):
             return self.ask_at(step.address, step.request)
         if isinstance(step, Pause):
-            return self._pause(step, deadline)
-        found: dict[Address, Any] = {}
+            self._pause(step, deadline)
+            return None
+        found: dict[Address, object] = {}
         for address, request in step.requests.items():
             try:
                 found[address] = self.ask_at(address, request)

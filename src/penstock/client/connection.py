@@ -7,13 +7,14 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.closing import Closing
 from penstock.client.failures import NoAnswer, Unreachable, reason_of
 from penstock.client.protocol import FRAME_BYTES_MAX, SIZE_REFUSED, VERSIONS_MAX, Call, Protocol
 from penstock.client.settings import ConnectionSettings
+from penstock.wire.apis import Request
 from penstock.wire.primitives import MalformedMessage
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_FIRST = 32 * 1024 * 1024
 
+R = TypeVar("R")
 _SIZE = struct.Struct(">i")
 
 
@@ -63,13 +65,14 @@ class Connection(Closing):
             self._socket.close()
             self._socket = None
 
-    def call(self, request: Any) -> Any:
+    def call(self, request: Request[R]) -> R:
         """Send a request and wait for its response, which must be the only outstanding one."""
         assert not self._waiting, "a response is still outstanding"
         self.send(request)
-        return self.receive()
+        response: R = self.receive()
+        return response
 
-    def send(self, request: Any) -> None:
+    def send(self, request: Request[object]) -> None:
         """Send a request; `receive` returns the responses in order."""
         call = Call(request)
         buffers = self._protocol.encode(call)

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed
@@ -22,6 +22,7 @@ from penstock.client.protocol import Call, Introduction, Protocol
 from penstock.client.settings import Credentials
 from penstock.client.tls import reason_of
 from penstock.client.tokens import bearer_token
+from penstock.wire.apis import Request
 from penstock.wire.primitives import MalformedMessage
 
 BACKOFF_FIRST_MS = 50
@@ -32,8 +33,9 @@ BACKOFF_MAX_MS = 1_000
 PENDING_MAX = 10_000
 
 # Opens a stream to a host and port; raises OSError if that fails.
-Connect = Callable[[str, int, Callable[[], asyncio.BaseProtocol]], Awaitable[Any]]
-Spawn = Callable[[Coroutine[Any, Any, None], str], "asyncio.Task[None]"]
+R = TypeVar("R")
+Connect = Callable[[str, int, Callable[[], asyncio.BaseProtocol]], Awaitable[object]]
+Spawn = Callable[[Coroutine[object, object, None], str], "asyncio.Task[None]"]
 
 
 class Pending(Call):
@@ -41,7 +43,7 @@ class Pending(Call):
 
     __slots__ = ("answer", "deadline", "timeout_ms")
 
-    def __init__(self, message: Any, timeout_ms: int, deadline: float, answer: asyncio.Future[Any]) -> None:
+    def __init__(self, message: Request[object], timeout_ms: int, deadline: float, answer: asyncio.Future[Any]) -> None:
         super().__init__(message)
         self.timeout_ms = timeout_ms
         self.deadline = deadline
@@ -94,12 +96,12 @@ class Peer:
         """The version used for this API; None while it is unknown, or if there is none."""
         return self._protocol.version(api_key) if self._is_open else None
 
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]:
+    def send(self, message: Request[R], *, timeout_ms: int | None = None) -> asyncio.Future[R]:
         """Send one of the `*Request` messages; the result is its response.
 
         Records in a response are views of memory that nothing else uses. Raises NoAnswer.
         """
-        answer: asyncio.Future[Any] = self._loop.create_future()
+        answer: asyncio.Future[R] = self._loop.create_future()
         if self._closed:
             _fail(answer, NoAnswer(f"the connection to {self._protocol.name} is closed"))
             return answer
@@ -160,7 +162,7 @@ class Peer:
         if tokens is not None:
             await asyncio.to_thread(bearer_token, tokens)
 
-    def _introduce(self, introduction: Introduction, answer: asyncio.Future[Any] | None = None) -> None:
+    def _introduce(self, introduction: Introduction, answer: asyncio.Future[object] | None = None) -> None:
         """Send the introduction's next request, given the response to the previous one."""
         if answer is not None and (answer.cancelled() or answer.exception() is not None or self._stream is None):
             return
@@ -202,7 +204,7 @@ class Peer:
         if self._stream is stream:
             self._introduce(self._protocol.sign_in(credentials))
 
-    def _pending(self, message: Any, timeout_ms: int, answer: asyncio.Future[Any]) -> Pending:
+    def _pending(self, message: Request[R], timeout_ms: int, answer: asyncio.Future[R]) -> Pending:
         pending = Pending(message, timeout_ms, self._loop.time() + timeout_ms / 1_000, answer)
         self._watch(pending.deadline)
         return pending
@@ -279,7 +281,7 @@ class Peer:
             self._watch(min(rest))
 
 
-def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
+def _fail(answer: asyncio.Future[R], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
         # The caller may be gone; retrieving the exception keeps the loop from logging it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.failures import NoAnswer, all_failed
@@ -14,6 +14,7 @@ from penstock.client.peer import Peer
 from penstock.client.protocol import VERSIONS_MAX
 from penstock.client.settings import ConnectionSettings
 from penstock.client.tls import tls_context
+from penstock.wire.apis import Request
 
 ANSWER_TIMEOUT_MS = 3_000
 # How long an operation is retried.
@@ -21,6 +22,7 @@ PATIENCE_S = 15.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Peers:
@@ -57,11 +59,12 @@ class Peers:
             found: T = done.value
             return found
 
-    async def _perform(self, step: Step, deadline: float) -> Any:
+    async def _perform(self, step: Step, deadline: float) -> object:
         if isinstance(step, Pause):
             if time.monotonic() + step.seconds > deadline:
                 raise patience_over(self._settings.bootstrap, self._patience_s, step) from step.problem
-            return await asyncio.sleep(step.seconds)
+            await asyncio.sleep(step.seconds)
+            return None
         if isinstance(step, ToAny):
             return await self.ask(step.request, timeout_ms=_timeout_ms(step.request))
         if isinstance(step, ToBroker):
@@ -69,13 +72,13 @@ class Peers:
         asked = [self._answer_of(address, request) for address, request in step.requests.items()]
         return dict(zip(step.requests, await asyncio.gather(*asked), strict=True))
 
-    async def _answer_of(self, address: Address, request: Any) -> Any:
+    async def _answer_of(self, address: Address, request: Request[R]) -> R | NoAnswer:
         try:
             return await self.ask_at(address, request, timeout_ms=_timeout_ms(request))
         except NoAnswer as error:
             return error
 
-    async def ask(self, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
+    async def ask(self, request: Request[R], *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> R:
         """Ask any broker that answers. Raises NoAnswer with the reasons of all, or with a permanent one."""
         reasons: list[NoAnswer] = []
         known = dict.fromkeys((*self._settings.bootstrap, *self.cluster.brokers.values()))
@@ -90,7 +93,7 @@ class Peers:
                 return response
         raise all_failed(reasons)
 
-    async def ask_at(self, address: Address, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
+    async def ask_at(self, address: Address, request: Request[R], *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> R:
         """Ask one broker. Raises NoAnswer."""
         peer = self._peers.get(address)
         if peer is None:
@@ -111,14 +114,14 @@ class Peers:
         return response
 
     async def ask_each(
-        self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
-    ) -> dict[Address, Any]:
+        self, addresses: Iterable[Address], request: Request[R], *, timeout_ms: int = ANSWER_TIMEOUT_MS
+    ) -> dict[Address, R]:
         """The responses of several brokers; those that do not answer are left out."""
         wanted = list(addresses)
         answers = await asyncio.gather(
             *(self.ask_at(address, request, timeout_ms=timeout_ms) for address in wanted), return_exceptions=True
         )
-        found: dict[Address, Any] = {}
+        found: dict[Address, R] = {}
         for address, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, NoAnswer):
                 continue
@@ -146,11 +149,11 @@ class Peers:
         return peer is not None and peer.is_open
 
 
-def _timeout_ms(request: Any) -> int:
+def _timeout_ms(request: object) -> int:
     """How long a response may take: some requests say how long the broker may wait."""
     return ANSWER_TIMEOUT_MS + int(getattr(request, "timeout_ms", 0))
 
 
-def _spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def _spawn(work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
     # The peer holds the task, and its errors reach those who wait for responses.
     return asyncio.get_running_loop().create_task(work, name=name)

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.client.failures import AuthenticationFailed, CredentialsRejected, MechanismMissing, NoAnswer, NotServed
 from penstock.client.settings import Credentials
 from penstock.model.errors import error_name
-from penstock.wire.apis import APIS, ApiKey, response_class, response_header_version
+from penstock.wire.apis import APIS, ApiKey, Request, response_header_version
 from penstock.wire.codec import decoder, encoder
 from penstock.wire.frame import RequestHeader, decode_response_header, encode_request
 from penstock.wire.messages.api_versions import ApiVersionsRequest
@@ -30,7 +30,7 @@ SIZE_REFUSED = "it announced an answer of {} bytes: is that a Kafka listener, wi
 OWN_KEYS_FROM = 10_000
 SOFTWARE_NAME = "penstock"
 
-Introduction = Generator[Any, Any, None]
+Introduction = Generator[Request[object], Any, None]
 
 # The newest versions that identify topics by name.
 VERSIONS_MAX: Mapping[int, int] = {ApiKey.FETCH: 12, ApiKey.OFFSET_FETCH: 9, ApiKey.OFFSET_COMMIT: 9}
@@ -46,7 +46,7 @@ class Call:
 
     __slots__ = ("api_key", "correlation_id", "message", "version")
 
-    def __init__(self, message: Any) -> None:
+    def __init__(self, message: Request[object]) -> None:
         self.message = message
         self.api_key = _KEYS[type(message).__name__]
         self.version = -1
@@ -94,13 +94,13 @@ class Protocol:
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         return encode_request(RequestHeader(call.api_key, version, call.correlation_id, self._client_id), body)
 
-    def decode(self, call: Call, frame: Buffer) -> Any:
+    def decode(self, call: Call, frame: Buffer) -> object:
         """The response to `call`; its records are views of the frame. Raises MalformedMessage."""
         header_version = response_header_version(call.api_key, call.version)
         correlation_id, position = decode_response_header(frame, header_version)
         if correlation_id != call.correlation_id:
             raise MalformedMessage(f"answer {correlation_id} came where {call.correlation_id} was expected")
-        response, _ = decoder(response_class(call.api_key), call.version)(frame, position)
+        response, _ = decoder(call.message.response_class(), call.version)(frame, position)
         return response
 
     def introduction(self, credentials: Credentials | None) -> Introduction:

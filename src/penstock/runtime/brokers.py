@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol, TypeVar, cast
 
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.wire.apis import Request
+
+R = TypeVar("R")
 
 
 class RequestSender(Protocol):
     """A connection to another broker."""
 
-    def send(self, message: Any, *, timeout_ms: int | None = None) -> asyncio.Future[Any]: ...
+    def send(self, message: Request[R], *, timeout_ms: int | None = None) -> asyncio.Future[R]: ...
 
 
 class Brokers:
@@ -23,19 +26,22 @@ class Brokers:
     """
 
     def __init__(
-        self, node_id: int, make_peer: Callable[[int], RequestSender], ask_itself: Callable[[Any], Awaitable[Any]]
+        self,
+        node_id: int,
+        make_peer: Callable[[int], RequestSender],
+        ask_itself: Callable[[Request[object]], Awaitable[object]],
     ) -> None:
         self.node_id = node_id
         self._make_peer = make_peer
         self._ask_itself = ask_itself
         self._peers: dict[tuple[int, int], RequestSender] = {}
 
-    async def ask(self, broker_id: int, request: Any, *, timeout_ms: int | None = None, lane: int = -1) -> Any:
+    async def ask(self, broker_id: int, request: Request[R], *, timeout_ms: int | None = None, lane: int = -1) -> R:
         """A broker's response; raises PeerLost or ApiError. Without a time that of all requests to brokers counts."""
         if broker_id < 0:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "the partition has no leader")
         if broker_id == self.node_id:
-            return await self._ask_itself(request)
+            return cast(R, await self._ask_itself(request))
         peer = self._peers.get((broker_id, lane))
         if peer is None:
             peer = self._peers[broker_id, lane] = self._make_peer(broker_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from penstock.wire.messages import table
 from penstock.wire.messages.table import ApiKey
@@ -20,6 +20,7 @@ __all__ = [
     "Api",
     "ApiKey",
     "CoordinatorRecord",
+    "Request",
     "coordinator_record",
     "metadata_record",
     "remote_log_record",
@@ -27,6 +28,17 @@ __all__ = [
     "response_class",
     "response_header_version",
 ]
+
+
+Response = TypeVar("Response", covariant=True)
+
+
+class Request(Protocol[Response]):
+    """One of the `*Request` messages, whose type determines that of its response."""
+
+    def response_class(self) -> type[Response]:
+        """The message that brokers respond with."""
+        ...
 
 
 class Api(NamedTuple):

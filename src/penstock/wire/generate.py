@@ -46,6 +46,8 @@ def message_module(stem: str, definition: Definition) -> str:
         for struct in structs_of(message.struct):
             if struct.name not in classes:
                 classes[struct.name] = _class(struct, message)
+        if message.kind == "request":
+            classes[message.struct.name] += _response_class(definition)
     body = "\n\n\n".join(classes.values())
     about = f"Messages of the {definition.name} {'family' if definition.key is None else 'API'}"
     lines = [f'"""{about}.', "", NOTE.format(stem=stem), '"""', "", "from __future__ import annotations", ""]
@@ -78,6 +80,11 @@ def _class(struct: Struct, message: Message) -> str:
     if len(lines) == 1:
         lines.append("    pass")
     return "\n".join(lines).rstrip()
+
+
+def _response_class(definition: Definition) -> str:
+    (name,) = [message.struct.name for message in definition.messages if message.kind == "response"]
+    return f"\n\n    def response_class(self) -> type[{name}]:\n        return {name}"
 
 
 def _attribute(field: Field, message: Message) -> str:

@@ -58,7 +58,7 @@ def create(
     if as_json:
         print_json(facts)
         return
-    times = {name: _time(value) for name, value in facts.items() if name.endswith("_ms")}
+    times = {name: _time(value) for name, value in facts.items() if isinstance(value, int)}
     print_facts([(name.removesuffix("_ms").replace("_", " "), times.get(name, value)) for name, value in facts.items()])
 
 

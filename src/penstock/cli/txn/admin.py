@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.cli.cluster.view import ClusterView, read_view
 from penstock.cli.failures import CommandFailure
@@ -18,6 +18,7 @@ from penstock.cli.wire_client import WireClient, check_error, error_text
 from penstock.client.failures import NoAnswer
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.wire.apis import Request
 from penstock.wire.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -29,6 +30,7 @@ from penstock.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 
+R = TypeVar("R")
 TRANSACTIONAL_IDS = 1
 PATIENCE_S = 30.0
 RETRY_S = 0.2
@@ -71,7 +73,7 @@ class TransactionAdmin:
             self._view = read_view(self._client)
         return self._view
 
-    def _ask_broker(self, node_id: int, request: object) -> Any:
+    def _ask_broker(self, node_id: int, request: Request[R]) -> R:
         broker = self.view.brokers.get(node_id)
         if broker is None:
             raise CommandFailure(f"broker {node_id} is not registered")

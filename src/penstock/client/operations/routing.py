@@ -19,6 +19,7 @@ from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed
 from penstock.client.view import BrokerView
 from penstock.model.errors import ApiError, ErrorCode, error_code, error_name
 from penstock.model.ids import TopicPartition
+from penstock.wire.apis import Request
 from penstock.wire.messages.describe_cluster import DescribeClusterResponse
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -67,20 +68,21 @@ LIBRDKAFKA_NAMES = {
 }
 
 T = TypeVar("T")
+R = TypeVar("R")
 P = ParamSpec("P")
 
 
 class ToAny(NamedTuple):
     """Send a request to any broker; its response is the result."""
 
-    request: Any
+    request: Request[object]
 
 
 class ToBroker(NamedTuple):
     """Send a request to one broker."""
 
     address: Address
-    request: Any
+    request: Request[object]
 
 
 class ToEach(NamedTuple):
@@ -147,7 +149,7 @@ class Cluster:
         self.leaders: dict[TopicPartition, int] = {}
         self.controller: int | None = None
 
-    def learn(self, response: Any) -> None:
+    def learn(self, response: object) -> None:
         """Remember the brokers and leaders in a metadata response; other responses have none."""
         if isinstance(response, DescribeClusterResponse):
             alive = (each for each in response.brokers if not each.is_fenced)
@@ -193,9 +195,9 @@ def patience_over(bootstrap: Iterable[Address], patience_s: float, pause: Pause)
     return TimeoutError(f"the cluster at {addresses} did not answer within {patience_s:.0f} s: {pause.problem}")
 
 
-def to_controller(cluster: Cluster, request: Any, is_refused: Callable[[Any], bool]) -> Operation[Any]:
+def to_controller(cluster: Cluster, request: Request[R], is_refused: Callable[[R], bool]) -> Operation[R]:
     """Send a request to any broker, as brokers forward; where one does not, to the controller."""
-    response = yield ToAny(request)
+    response: R = yield ToAny(request)
     if is_refused(response):
         yield ToAny(MetadataRequest([]))
         controller = cluster.brokers.get(-1 if cluster.controller is None else cluster.controller)
@@ -261,13 +263,14 @@ def find_coordinators(
     return dict(found), refused
 
 
-def at_coordinator(_: Cluster, group: str, request: Any) -> Operation[Any]:
+def at_coordinator(_: Cluster, group: str, request: Request[R]) -> Operation[R]:
     """Send a request to the broker that coordinates a group. Raises TryAgain while there is none, or Refused."""
     coordinated, refused = yield from find_coordinators([group])
     for error in refused.values():
         raise error
     (broker,) = coordinated
-    return (yield ToBroker(broker.address, request))
+    response: R = yield ToBroker(broker.address, request)
+    return response
 
 
 def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

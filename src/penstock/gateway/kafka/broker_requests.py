@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.failures import NoAnswer
@@ -18,12 +18,14 @@ from penstock.gateway.kafka.errors import not_allowed, problem_of
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import error_name
+from penstock.wire.apis import Request
 
 RETRY_AFTER = {"Retry-After": "1"}
 NOT_NOW = {"NOT_CONTROLLER", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 def connection_settings(settings: GatewaySettings, credentials: Credentials | None = None) -> ConnectionSettings:
@@ -83,7 +85,7 @@ class BrokerWire:
         except (Refused, NoAnswer, TimeoutError, ValueError) as error:
             raise problem_of(error) from None
 
-    async def ask(self, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
+    async def ask(self, request: Request[R], *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> R:
         """Send a request to any broker that responds; raises Problem if none does."""
         try:
             return await self._peers.ask(request, timeout_ms=timeout_ms)
@@ -92,19 +94,19 @@ class BrokerWire:
                 50301, f"no broker answers: {error}", "check that the brokers are running", headers=RETRY_AFTER
             ) from None
 
-    async def ask_at(self, address: Address, request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> Any:
+    async def ask_at(self, address: Address, request: Request[R], *, timeout_ms: int = ANSWER_TIMEOUT_MS) -> R:
         """Send a request to one broker. Raises NoAnswer."""
         return await self._peers.ask_at(address, request, timeout_ms=timeout_ms)
 
     async def ask_each(
-        self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
-    ) -> dict[Address, Any]:
+        self, addresses: Iterable[Address], request: Request[R], *, timeout_ms: int = ANSWER_TIMEOUT_MS
+    ) -> dict[Address, R]:
         """The responses of several brokers; those that do not respond are left out."""
         return await self._peers.ask_each(addresses, request, timeout_ms=timeout_ms)
 
     async def ask_each_apart(
-        self, addresses: Iterable[Address], request: Any, *, timeout_ms: int = ANSWER_TIMEOUT_MS
-    ) -> dict[Address, Any]:
+        self, addresses: Iterable[Address], request: Request[R], *, timeout_ms: int = ANSWER_TIMEOUT_MS
+    ) -> dict[Address, R]:
         """Like `ask_each`, over separate connections: brokers respond in order, so slow requests would delay others."""
         branch = self.branch()
         try:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.peer import PLAIN_TEXT, Peer, PeerLost, PeerSecurity
+from penstock.wire.apis import Request
 from penstock.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -26,7 +27,8 @@ from penstock.wire.messages.create_topics import (
 RETRY_MIN_MS = 20
 RETRY_MAX_MS = 250
 
-Local = Callable[[Any], Any]
+R = TypeVar("R")
+Local = Callable[[Request[object]], object]
 
 
 class Leadership(Protocol):
@@ -71,7 +73,7 @@ class ControllerClient:
         self._asked: set[asyncio.Future[Any]] = set()
         self.serve_locally: Local | None = None
 
-    async def ask(self, request: Any, timeout_ms: int | None = None) -> Any:
+    async def ask(self, request: Request[R], timeout_ms: int | None = None) -> R:
         """The active controller's answer; raises REQUEST_TIMED_OUT when no controller answered in time."""
         loop = asyncio.get_running_loop()
         patience_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
@@ -98,19 +100,19 @@ class ControllerClient:
             await asyncio.sleep(min(pause_ms, max(1, left_ms)) / 1000)
             pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
 
-    async def _try(self, request: Any, left_ms: int) -> Any:
+    async def _try(self, request: Request[R], left_ms: int) -> R | None:
         """One attempt; None when there is no leader to ask."""
         leader_id = self._quorum.leader_id
         if leader_id == self._node_id:
             if self.serve_locally is None or not self._quorum.is_leader:
                 return None
-            answer = self.serve_locally(request)
-            if not inspect.isawaitable(answer):
-                return answer
-            try:
-                return await asyncio.wait_for(_settled(answer), left_ms / 1000)
-            except TimeoutError:
-                raise PeerLost("the metadata log did not commit the change in time") from None
+            response = self.serve_locally(request)
+            if inspect.isawaitable(response):
+                try:
+                    response = await asyncio.wait_for(_settled(response), left_ms / 1000)
+                except TimeoutError:
+                    raise PeerLost("the metadata log did not commit the change in time") from None
+            return cast(R, response)
         if leader_id < 0 or self._address(leader_id) is None:
             return None
         answer = self._peer(leader_id).send(request, timeout_ms=left_ms)
@@ -174,11 +176,11 @@ class ControllerClient:
             peer.close()
 
 
-async def _settled(answer: Awaitable[Any]) -> Any:
+async def _settled(answer: Awaitable[R]) -> R:
     return await answer
 
 
-def _is_refused(response: Any) -> bool:
+def _is_refused(response: object) -> bool:
     """Whether the node that answered no longer leads."""
     code = getattr(response, "error_code", None)
     if code is None:

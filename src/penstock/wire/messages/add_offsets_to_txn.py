@@ -16,6 +16,9 @@ class AddOffsetsToTxnRequest(NamedTuple):
     producer_epoch: int = 0
     group_id: str = ""
 
+    def response_class(self) -> type[AddOffsetsToTxnResponse]:
+        return AddOffsetsToTxnResponse
+
 
 class AddOffsetsToTxnResponse(NamedTuple):
     """Versions 0-4, flexible from 3."""

@@ -31,6 +31,9 @@ class AddPartitionsToTxnRequest(NamedTuple):
     v3_and_below_producer_epoch: int = 0
     v3_and_below_topics: Sequence[AddPartitionsToTxnTopic] = ()
 
+    def response_class(self) -> type[AddPartitionsToTxnResponse]:
+        return AddPartitionsToTxnResponse
+
 
 class AddPartitionsToTxnPartitionResult(NamedTuple):
     partition_index: int = 0

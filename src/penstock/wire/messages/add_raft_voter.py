@@ -27,6 +27,9 @@ class AddRaftVoterRequest(NamedTuple):
     listeners: Sequence[Listener] = ()
     ack_when_committed: bool = True
 
+    def response_class(self) -> type[AddRaftVoterResponse]:
+        return AddRaftVoterResponse
+
 
 class AddRaftVoterResponse(NamedTuple):
     """Versions 0-1, flexible from 0."""

@@ -14,6 +14,9 @@ class AllocateProducerIdsRequest(NamedTuple):
     broker_id: int = 0
     broker_epoch: int = -1
 
+    def response_class(self) -> type[AllocateProducerIdsResponse]:
+        return AllocateProducerIdsResponse
+
 
 class AllocateProducerIdsResponse(NamedTuple):
     """Version 0, flexible from 0."""

@@ -31,6 +31,9 @@ class AlterClientQuotasRequest(NamedTuple):
     entries: Sequence[AlterClientQuotasRequestEntryData] = ()
     validate_only: bool = False
 
+    def response_class(self) -> type[AlterClientQuotasResponse]:
+        return AlterClientQuotasResponse
+
 
 class AlterClientQuotasResponseEntryData(NamedTuple):
     error_code: int = 0

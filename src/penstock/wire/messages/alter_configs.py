@@ -26,6 +26,9 @@ class AlterConfigsRequest(NamedTuple):
     resources: Sequence[AlterConfigsResource] = ()
     validate_only: bool = False
 
+    def response_class(self) -> type[AlterConfigsResponse]:
+        return AlterConfigsResponse
+
 
 class AlterConfigsResourceResponse(NamedTuple):
     error_code: int = 0

@@ -37,6 +37,9 @@ class AlterPartitionRequest(NamedTuple):
     broker_epoch: int = -1
     topics: Sequence[AlterPartitionRequestTopicData] = ()
 
+    def response_class(self) -> type[AlterPartitionResponse]:
+        return AlterPartitionResponse
+
 
 class AlterPartitionResponsePartitionData(NamedTuple):
     partition_index: int = 0

@@ -26,6 +26,9 @@ class AlterPartitionReassignmentsRequest(NamedTuple):
     allow_replication_factor_change: bool = True
     topics: Sequence[ReassignableTopic] = ()
 
+    def response_class(self) -> type[AlterPartitionReassignmentsResponse]:
+        return AlterPartitionReassignmentsResponse
+
 
 class ReassignablePartitionResponse(NamedTuple):
     partition_index: int = 0

@@ -24,6 +24,9 @@ class AlterReplicaLogDirsRequest(NamedTuple):
 
     dirs: Sequence[AlterReplicaLogDir] = ()
 
+    def response_class(self) -> type[AlterReplicaLogDirsResponse]:
+        return AlterReplicaLogDirsResponse
+
 
 class AlterReplicaLogDirPartitionResult(NamedTuple):
     partition_index: int = 0

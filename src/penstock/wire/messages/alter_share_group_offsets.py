@@ -27,6 +27,9 @@ class AlterShareGroupOffsetsRequest(NamedTuple):
     group_id: str = ""
     topics: Sequence[AlterShareGroupOffsetsRequestTopic] = ()
 
+    def response_class(self) -> type[AlterShareGroupOffsetsResponse]:
+        return AlterShareGroupOffsetsResponse
+
 
 class AlterShareGroupOffsetsResponsePartition(NamedTuple):
     partition_index: int = 0

@@ -28,6 +28,9 @@ class AlterUserScramCredentialsRequest(NamedTuple):
     deletions: Sequence[ScramCredentialDeletion] = ()
     upsertions: Sequence[ScramCredentialUpsertion] = ()
 
+    def response_class(self) -> type[AlterUserScramCredentialsResponse]:
+        return AlterUserScramCredentialsResponse
+
 
 class AlterUserScramCredentialsResult(NamedTuple):
     user: str = ""

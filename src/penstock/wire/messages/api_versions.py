@@ -15,6 +15,9 @@ class ApiVersionsRequest(NamedTuple):
     client_software_name: str = ""
     client_software_version: str = ""
 
+    def response_class(self) -> type[ApiVersionsResponse]:
+        return ApiVersionsResponse
+
 
 class ApiVersion(NamedTuple):
     api_key: int = 0

@@ -34,6 +34,9 @@ class AssignReplicasToDirsRequest(NamedTuple):
     broker_epoch: int = -1
     directories: Sequence[AssignReplicasToDirsRequestDirectoryData] = ()
 
+    def response_class(self) -> type[AssignReplicasToDirsResponse]:
+        return AssignReplicasToDirsResponse
+
 
 class AssignReplicasToDirsResponsePartitionData(NamedTuple):
     partition_index: int = 0

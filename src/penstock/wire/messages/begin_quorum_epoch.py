@@ -37,6 +37,9 @@ class BeginQuorumEpochRequest(NamedTuple):
     topics: Sequence[BeginQuorumEpochRequestTopicData] = ()
     leader_endpoints: Sequence[LeaderEndpoint] = ()
 
+    def response_class(self) -> type[BeginQuorumEpochResponse]:
+        return BeginQuorumEpochResponse
+
 
 class BeginQuorumEpochResponsePartitionData(NamedTuple):
     partition_index: int = 0

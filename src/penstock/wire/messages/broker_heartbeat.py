@@ -20,6 +20,9 @@ class BrokerHeartbeatRequest(NamedTuple):
     offline_log_dirs: Sequence[bytes] = ()
     cordoned_log_dirs: Sequence[bytes] | None = None
 
+    def response_class(self) -> type[BrokerHeartbeatResponse]:
+        return BrokerHeartbeatResponse
+
 
 class BrokerHeartbeatResponse(NamedTuple):
     """Versions 0-2, flexible from 0."""

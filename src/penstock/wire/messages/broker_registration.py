@@ -39,6 +39,9 @@ class BrokerRegistrationRequest(NamedTuple):
     intact_broker_epoch: int = -1
     intact_log_dirs: Sequence[bytes] = ()
 
+    def response_class(self) -> type[BrokerRegistrationResponse]:
+        return BrokerRegistrationResponse
+
 
 class BrokerRegistrationResponse(NamedTuple):
     """Versions 0-4, flexible from 0."""

@@ -17,6 +17,9 @@ class ConsumerGroupDescribeRequest(NamedTuple):
     group_ids: Sequence[str] = ()
     include_authorized_operations: bool = False
 
+    def response_class(self) -> type[ConsumerGroupDescribeResponse]:
+        return ConsumerGroupDescribeResponse
+
 
 class TopicPartitions(NamedTuple):
     topic_id: bytes = ZERO_UUID

@@ -30,6 +30,9 @@ class ConsumerGroupHeartbeatRequest(NamedTuple):
     server_assignor: str | None = None
     topic_partitions: Sequence[TopicPartitions] | None = None
 
+    def response_class(self) -> type[ConsumerGroupHeartbeatResponse]:
+        return ConsumerGroupHeartbeatResponse
+
 
 class Assignment(NamedTuple):
     topic_partitions: Sequence[TopicPartitions] = ()

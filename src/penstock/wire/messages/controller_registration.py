@@ -33,6 +33,9 @@ class ControllerRegistrationRequest(NamedTuple):
     listeners: Sequence[Listener] = ()
     features: Sequence[Feature] = ()
 
+    def response_class(self) -> type[ControllerRegistrationResponse]:
+        return ControllerRegistrationResponse
+
 
 class ControllerRegistrationResponse(NamedTuple):
     """Version 0, flexible from 0."""

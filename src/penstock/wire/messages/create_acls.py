@@ -24,6 +24,9 @@ class CreateAclsRequest(NamedTuple):
 
     creations: Sequence[AclCreation] = ()
 
+    def response_class(self) -> type[CreateAclsResponse]:
+        return CreateAclsResponse
+
 
 class AclCreationResult(NamedTuple):
     error_code: int = 0

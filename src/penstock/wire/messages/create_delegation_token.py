@@ -22,6 +22,9 @@ class CreateDelegationTokenRequest(NamedTuple):
     renewers: Sequence[CreatableRenewers] = ()
     max_lifetime_ms: int = 0
 
+    def response_class(self) -> type[CreateDelegationTokenResponse]:
+        return CreateDelegationTokenResponse
+
 
 class CreateDelegationTokenResponse(NamedTuple):
     """Versions 1-3, flexible from 2."""

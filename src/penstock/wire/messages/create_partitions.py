@@ -26,6 +26,9 @@ class CreatePartitionsRequest(NamedTuple):
     timeout_ms: int = 0
     validate_only: bool = False
 
+    def response_class(self) -> type[CreatePartitionsResponse]:
+        return CreatePartitionsResponse
+
 
 class CreatePartitionsTopicResult(NamedTuple):
     name: str = ""

@@ -36,6 +36,9 @@ class CreateTopicsRequest(NamedTuple):
     timeout_ms: int = 60000
     validate_only: bool = False
 
+    def response_class(self) -> type[CreateTopicsResponse]:
+        return CreateTopicsResponse
+
 
 class CreatableTopicConfigs(NamedTuple):
     name: str = ""

@@ -24,6 +24,9 @@ class DeleteAclsRequest(NamedTuple):
 
     filters: Sequence[DeleteAclsFilter] = ()
 
+    def response_class(self) -> type[DeleteAclsResponse]:
+        return DeleteAclsResponse
+
 
 class DeleteAclsMatchingAcl(NamedTuple):
     error_code: int = 0

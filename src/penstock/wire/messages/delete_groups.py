@@ -14,6 +14,9 @@ class DeleteGroupsRequest(NamedTuple):
 
     groups_names: Sequence[str] = ()
 
+    def response_class(self) -> type[DeleteGroupsResponse]:
+        return DeleteGroupsResponse
+
 
 class DeletableGroupResult(NamedTuple):
     group_id: str = ""

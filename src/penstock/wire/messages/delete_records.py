@@ -25,6 +25,9 @@ class DeleteRecordsRequest(NamedTuple):
     topics: Sequence[DeleteRecordsTopic] = ()
     timeout_ms: int = 0
 
+    def response_class(self) -> type[DeleteRecordsResponse]:
+        return DeleteRecordsResponse
+
 
 class DeleteRecordsPartitionResult(NamedTuple):
     partition_index: int = 0

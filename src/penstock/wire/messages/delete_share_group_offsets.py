@@ -21,6 +21,9 @@ class DeleteShareGroupOffsetsRequest(NamedTuple):
     group_id: str = ""
     topics: Sequence[DeleteShareGroupOffsetsRequestTopic] = ()
 
+    def response_class(self) -> type[DeleteShareGroupOffsetsResponse]:
+        return DeleteShareGroupOffsetsResponse
+
 
 class DeleteShareGroupOffsetsResponseTopic(NamedTuple):
     topic_name: str = ""

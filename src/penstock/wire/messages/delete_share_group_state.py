@@ -27,6 +27,9 @@ class DeleteShareGroupStateRequest(NamedTuple):
     group_id: str = ""
     topics: Sequence[DeleteStateData] = ()
 
+    def response_class(self) -> type[DeleteShareGroupStateResponse]:
+        return DeleteShareGroupStateResponse
+
 
 class PartitionResult(NamedTuple):
     partition: int = 0

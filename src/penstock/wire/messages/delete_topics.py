@@ -23,6 +23,9 @@ class DeleteTopicsRequest(NamedTuple):
     topic_names: Sequence[str] = ()
     timeout_ms: int = 0
 
+    def response_class(self) -> type[DeleteTopicsResponse]:
+        return DeleteTopicsResponse
+
 
 class DeletableTopicResult(NamedTuple):
     name: str | None = ""

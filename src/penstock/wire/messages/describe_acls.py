@@ -20,6 +20,9 @@ class DescribeAclsRequest(NamedTuple):
     operation: int = 0
     permission_type: int = 0
 
+    def response_class(self) -> type[DescribeAclsResponse]:
+        return DescribeAclsResponse
+
 
 class AclDescription(NamedTuple):
     principal: str = ""

@@ -21,6 +21,9 @@ class DescribeClientQuotasRequest(NamedTuple):
     components: Sequence[ComponentData] = ()
     strict: bool = False
 
+    def response_class(self) -> type[DescribeClientQuotasResponse]:
+        return DescribeClientQuotasResponse
+
 
 class EntityData(NamedTuple):
     entity_type: str = ""

@@ -17,6 +17,9 @@ class DescribeClientsRequest(NamedTuple):
     instance_ids: Sequence[bytes] | None = ()
     include_series: bool = False
 
+    def response_class(self) -> type[DescribeClientsResponse]:
+        return DescribeClientsResponse
+
 
 class SeriesLabel(NamedTuple):
     name: str = ""

@@ -16,6 +16,9 @@ class DescribeClusterRequest(NamedTuple):
     endpoint_type: int = 1
     include_fenced_brokers: bool = False
 
+    def response_class(self) -> type[DescribeClusterResponse]:
+        return DescribeClusterResponse
+
 
 class DescribeClusterBroker(NamedTuple):
     broker_id: int = 0

@@ -22,6 +22,9 @@ class DescribeConfigsRequest(NamedTuple):
     include_synonyms: bool = False
     include_documentation: bool = False
 
+    def response_class(self) -> type[DescribeConfigsResponse]:
+        return DescribeConfigsResponse
+
 
 class DescribeConfigsSynonym(NamedTuple):
     name: str = ""

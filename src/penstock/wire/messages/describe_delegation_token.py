@@ -19,6 +19,9 @@ class DescribeDelegationTokenRequest(NamedTuple):
 
     owners: Sequence[DescribeDelegationTokenOwner] | None = ()
 
+    def response_class(self) -> type[DescribeDelegationTokenResponse]:
+        return DescribeDelegationTokenResponse
+
 
 class DescribedDelegationTokenRenewer(NamedTuple):
     principal_type: str = ""

@@ -15,6 +15,9 @@ class DescribeGroupsRequest(NamedTuple):
     groups: Sequence[str] = ()
     include_authorized_operations: bool = False
 
+    def response_class(self) -> type[DescribeGroupsResponse]:
+        return DescribeGroupsResponse
+
 
 class DescribedGroupMember(NamedTuple):
     member_id: str = ""

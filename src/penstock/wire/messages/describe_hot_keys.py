@@ -17,6 +17,9 @@ class DescribeHotKeysRequest(NamedTuple):
     records_max: int = 0
     keys_max: int = 0
 
+    def response_class(self) -> type[DescribeHotKeysResponse]:
+        return DescribeHotKeysResponse
+
 
 class HotKeyRow(NamedTuple):
     key: bytes = b""

@@ -14,6 +14,9 @@ class DescribeLagRequest(NamedTuple):
 
     groups: Sequence[str] | None = ()
 
+    def response_class(self) -> type[DescribeLagResponse]:
+        return DescribeLagResponse
+
 
 class LagPartition(NamedTuple):
     topic: str = ""

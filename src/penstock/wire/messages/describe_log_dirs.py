@@ -19,6 +19,9 @@ class DescribeLogDirsRequest(NamedTuple):
 
     topics: Sequence[DescribableLogDirTopic] | None = ()
 
+    def response_class(self) -> type[DescribeLogDirsResponse]:
+        return DescribeLogDirsResponse
+
 
 class DescribeLogDirsPartition(NamedTuple):
     partition_index: int = 0

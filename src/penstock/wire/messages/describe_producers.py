@@ -19,6 +19,9 @@ class DescribeProducersRequest(NamedTuple):
 
     topics: Sequence[TopicRequest] = ()
 
+    def response_class(self) -> type[DescribeProducersResponse]:
+        return DescribeProducersResponse
+
 
 class ProducerState(NamedTuple):
     producer_id: int = 0

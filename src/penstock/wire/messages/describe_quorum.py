@@ -25,6 +25,9 @@ class DescribeQuorumRequest(NamedTuple):
 
     topics: Sequence[DescribeQuorumRequestTopicData] = ()
 
+    def response_class(self) -> type[DescribeQuorumResponse]:
+        return DescribeQuorumResponse
+
 
 class ReplicaState(NamedTuple):
     replica_id: int = 0

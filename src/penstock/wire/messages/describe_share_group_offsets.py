@@ -26,6 +26,9 @@ class DescribeShareGroupOffsetsRequest(NamedTuple):
 
     groups: Sequence[DescribeShareGroupOffsetsRequestGroup] = ()
 
+    def response_class(self) -> type[DescribeShareGroupOffsetsResponse]:
+        return DescribeShareGroupOffsetsResponse
+
 
 class DescribeShareGroupOffsetsResponsePartition(NamedTuple):
     partition_index: int = 0

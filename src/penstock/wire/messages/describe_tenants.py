@@ -15,6 +15,9 @@ class DescribeTenantsRequest(NamedTuple):
     names: Sequence[str] | None = ()
     only_local: bool = False
 
+    def response_class(self) -> type[DescribeTenantsResponse]:
+        return DescribeTenantsResponse
+
 
 class TenantLimit(NamedTuple):
     key: str = ""

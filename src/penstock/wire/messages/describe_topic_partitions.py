@@ -27,6 +27,9 @@ class DescribeTopicPartitionsRequest(NamedTuple):
     response_partition_limit: int = 2000
     cursor: Cursor | None = None
 
+    def response_class(self) -> type[DescribeTopicPartitionsResponse]:
+        return DescribeTopicPartitionsResponse
+
 
 class DescribeTopicPartitionsResponsePartition(NamedTuple):
     error_code: int = 0

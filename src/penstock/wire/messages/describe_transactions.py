@@ -14,6 +14,9 @@ class DescribeTransactionsRequest(NamedTuple):
 
     transactional_ids: Sequence[str] = ()
 
+    def response_class(self) -> type[DescribeTransactionsResponse]:
+        return DescribeTransactionsResponse
+
 
 class TopicData(NamedTuple):
     topic: str = ""

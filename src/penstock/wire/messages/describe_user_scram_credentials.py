@@ -18,6 +18,9 @@ class DescribeUserScramCredentialsRequest(NamedTuple):
 
     users: Sequence[UserName] | None = ()
 
+    def response_class(self) -> type[DescribeUserScramCredentialsResponse]:
+        return DescribeUserScramCredentialsResponse
+
 
 class CredentialInfo(NamedTuple):
     mechanism: int = 0

@@ -21,6 +21,9 @@ class ElectLeadersRequest(NamedTuple):
     topic_partitions: Sequence[TopicPartitions] | None = ()
     timeout_ms: int = 60000
 
+    def response_class(self) -> type[ElectLeadersResponse]:
+        return ElectLeadersResponse
+
 
 class PartitionResult(NamedTuple):
     partition_id: int = 0

@@ -42,6 +42,9 @@ class EndQuorumEpochRequest(NamedTuple):
     topics: Sequence[EndQuorumEpochRequestTopicData] = ()
     leader_endpoints: Sequence[LeaderEndpoint] = ()
 
+    def response_class(self) -> type[EndQuorumEpochResponse]:
+        return EndQuorumEpochResponse
+
 
 class EndQuorumEpochResponsePartitionData(NamedTuple):
     partition_index: int = 0

@@ -16,6 +16,9 @@ class EndTxnRequest(NamedTuple):
     producer_epoch: int = 0
     committed: bool = False
 
+    def response_class(self) -> type[EndTxnResponse]:
+        return EndTxnResponse
+
 
 class EndTxnResponse(NamedTuple):
     """Versions 0-5, flexible from 3."""

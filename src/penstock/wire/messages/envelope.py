@@ -15,6 +15,9 @@ class EnvelopeRequest(NamedTuple):
     request_principal: bytes | None = b""
     client_host_address: bytes = b""
 
+    def response_class(self) -> type[EnvelopeResponse]:
+        return EnvelopeResponse
+
 
 class EnvelopeResponse(NamedTuple):
     """Version 0, flexible from 0."""

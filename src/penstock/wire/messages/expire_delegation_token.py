@@ -14,6 +14,9 @@ class ExpireDelegationTokenRequest(NamedTuple):
     hmac: bytes = b""
     expiry_time_period_ms: int = 0
 
+    def response_class(self) -> type[ExpireDelegationTokenResponse]:
+        return ExpireDelegationTokenResponse
+
 
 class ExpireDelegationTokenResponse(NamedTuple):
     """Versions 1-2, flexible from 2."""

@@ -56,6 +56,9 @@ class FetchRequest(NamedTuple):
     forgotten_topics_data: Sequence[ForgottenTopic] = ()
     rack_id: str = ""
 
+    def response_class(self) -> type[FetchResponse]:
+        return FetchResponse
+
 
 class EpochEndOffset(NamedTuple):
     epoch: int = -1

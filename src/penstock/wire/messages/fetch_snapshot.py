@@ -38,6 +38,9 @@ class FetchSnapshotRequest(NamedTuple):
     max_bytes: int = 2147483647
     topics: Sequence[FetchSnapshotRequestTopicSnapshot] = ()
 
+    def response_class(self) -> type[FetchSnapshotResponse]:
+        return FetchSnapshotResponse
+
 
 class LeaderIdAndEpoch(NamedTuple):
     leader_id: int = 0

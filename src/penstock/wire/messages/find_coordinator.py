@@ -16,6 +16,9 @@ class FindCoordinatorRequest(NamedTuple):
     key_type: int = 0
     coordinator_keys: Sequence[str] = ()
 
+    def response_class(self) -> type[FindCoordinatorResponse]:
+        return FindCoordinatorResponse
+
 
 class Coordinator(NamedTuple):
     key: str = ""

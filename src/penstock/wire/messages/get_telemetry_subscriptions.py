@@ -16,6 +16,9 @@ class GetTelemetrySubscriptionsRequest(NamedTuple):
 
     client_instance_id: bytes = ZERO_UUID
 
+    def response_class(self) -> type[GetTelemetrySubscriptionsResponse]:
+        return GetTelemetrySubscriptionsResponse
+
 
 class GetTelemetrySubscriptionsResponse(NamedTuple):
     """Version 0, flexible from 0."""

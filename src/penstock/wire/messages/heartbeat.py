@@ -16,6 +16,9 @@ class HeartbeatRequest(NamedTuple):
     member_id: str = ""
     group_instance_id: str | None = None
 
+    def response_class(self) -> type[HeartbeatResponse]:
+        return HeartbeatResponse
+
 
 class HeartbeatResponse(NamedTuple):
     """Versions 0-4, flexible from 4."""

@@ -27,6 +27,9 @@ class IncrementalAlterConfigsRequest(NamedTuple):
     resources: Sequence[AlterConfigsResource] = ()
     validate_only: bool = False
 
+    def response_class(self) -> type[IncrementalAlterConfigsResponse]:
+        return IncrementalAlterConfigsResponse
+
 
 class AlterConfigsResourceResponse(NamedTuple):
     error_code: int = 0

@@ -18,6 +18,9 @@ class InitProducerIdRequest(NamedTuple):
     enable2_pc: bool = False
     keep_prepared_txn: bool = False
 
+    def response_class(self) -> type[InitProducerIdResponse]:
+        return InitProducerIdResponse
+
 
 class InitProducerIdResponse(NamedTuple):
     """Versions 0-6, flexible from 2."""

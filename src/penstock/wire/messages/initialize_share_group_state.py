@@ -28,6 +28,9 @@ class InitializeShareGroupStateRequest(NamedTuple):
     group_id: str = ""
     topics: Sequence[InitializeStateData] = ()
 
+    def response_class(self) -> type[InitializeShareGroupStateResponse]:
+        return InitializeShareGroupStateResponse
+
 
 class PartitionResult(NamedTuple):
     partition: int = 0

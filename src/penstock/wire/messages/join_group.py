@@ -26,6 +26,9 @@ class JoinGroupRequest(NamedTuple):
     protocols: Sequence[JoinGroupRequestProtocol] = ()
     reason: str | None = None
 
+    def response_class(self) -> type[JoinGroupResponse]:
+        return JoinGroupResponse
+
 
 class JoinGroupResponseMember(NamedTuple):
     member_id: str = ""

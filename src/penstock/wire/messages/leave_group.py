@@ -22,6 +22,9 @@ class LeaveGroupRequest(NamedTuple):
     member_id: str = ""
     members: Sequence[MemberIdentity] = ()
 
+    def response_class(self) -> type[LeaveGroupResponse]:
+        return LeaveGroupResponse
+
 
 class MemberResponse(NamedTuple):
     member_id: str = ""

@@ -14,6 +14,9 @@ class ListConfigResourcesRequest(NamedTuple):
 
     resource_types: Sequence[int] = ()
 
+    def response_class(self) -> type[ListConfigResourcesResponse]:
+        return ListConfigResourcesResponse
+
 
 class ConfigResource(NamedTuple):
     resource_name: str = ""

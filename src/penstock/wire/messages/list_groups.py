@@ -15,6 +15,9 @@ class ListGroupsRequest(NamedTuple):
     states_filter: Sequence[str] = ()
     types_filter: Sequence[str] = ()
 
+    def response_class(self) -> type[ListGroupsResponse]:
+        return ListGroupsResponse
+
 
 class ListedGroup(NamedTuple):
     group_id: str = ""

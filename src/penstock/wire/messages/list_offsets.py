@@ -28,6 +28,9 @@ class ListOffsetsRequest(NamedTuple):
     topics: Sequence[ListOffsetsTopic] = ()
     timeout_ms: int = 0
 
+    def response_class(self) -> type[ListOffsetsResponse]:
+        return ListOffsetsResponse
+
 
 class ListOffsetsPartitionResponse(NamedTuple):
     partition_index: int = 0

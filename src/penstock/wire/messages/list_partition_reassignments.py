@@ -20,6 +20,9 @@ class ListPartitionReassignmentsRequest(NamedTuple):
     timeout_ms: int = 60000
     topics: Sequence[ListPartitionReassignmentsTopics] | None = None
 
+    def response_class(self) -> type[ListPartitionReassignmentsResponse]:
+        return ListPartitionReassignmentsResponse
+
 
 class OngoingPartitionReassignment(NamedTuple):
     partition_index: int = 0

@@ -17,6 +17,9 @@ class ListTransactionsRequest(NamedTuple):
     duration_filter: int = -1
     transactional_id_pattern: str | None = None
 
+    def response_class(self) -> type[ListTransactionsResponse]:
+        return ListTransactionsResponse
+
 
 class TransactionState(NamedTuple):
     transactional_id: str = ""

@@ -24,6 +24,9 @@ class MetadataRequest(NamedTuple):
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
 
+    def response_class(self) -> type[MetadataResponse]:
+        return MetadataResponse
+
 
 class MetadataResponseBroker(NamedTuple):
     node_id: int = 0

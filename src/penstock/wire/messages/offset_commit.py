@@ -34,6 +34,9 @@ class OffsetCommitRequest(NamedTuple):
     retention_time_ms: int = -1
     topics: Sequence[OffsetCommitRequestTopic] = ()
 
+    def response_class(self) -> type[OffsetCommitResponse]:
+        return OffsetCommitResponse
+
 
 class OffsetCommitResponsePartition(NamedTuple):
     partition_index: int = 0

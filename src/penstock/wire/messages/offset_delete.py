@@ -24,6 +24,9 @@ class OffsetDeleteRequest(NamedTuple):
     group_id: str = ""
     topics: Sequence[OffsetDeleteRequestTopic] = ()
 
+    def response_class(self) -> type[OffsetDeleteResponse]:
+        return OffsetDeleteResponse
+
 
 class OffsetDeleteResponsePartition(NamedTuple):
     partition_index: int = 0

@@ -37,6 +37,9 @@ class OffsetFetchRequest(NamedTuple):
     groups: Sequence[OffsetFetchRequestGroup] = ()
     require_stable: bool = False
 
+    def response_class(self) -> type[OffsetFetchResponse]:
+        return OffsetFetchResponse
+
 
 class OffsetFetchResponsePartition(NamedTuple):
     partition_index: int = 0

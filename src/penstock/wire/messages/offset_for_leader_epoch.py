@@ -26,6 +26,9 @@ class OffsetForLeaderEpochRequest(NamedTuple):
     replica_id: int = -2
     topics: Sequence[OffsetForLeaderTopic] = ()
 
+    def response_class(self) -> type[OffsetForLeaderEpochResponse]:
+        return OffsetForLeaderEpochResponse
+
 
 class EpochEndOffset(NamedTuple):
     error_code: int = 0

@@ -31,6 +31,9 @@ class ProduceRequest(NamedTuple):
     timeout_ms: int = 0
     topic_data: Sequence[TopicProduceData] = ()
 
+    def response_class(self) -> type[ProduceResponse]:
+        return ProduceResponse
+
 
 class BatchIndexAndErrorMessage(NamedTuple):
     batch_index: int = 0

@@ -19,6 +19,9 @@ class PushTelemetryRequest(NamedTuple):
     compression_type: int = 0
     metrics: bytes = b""
 
+    def response_class(self) -> type[PushTelemetryResponse]:
+        return PushTelemetryResponse
+
 
 class PushTelemetryResponse(NamedTuple):
     """Version 0, flexible from 0."""

@@ -27,6 +27,9 @@ class ReadShareGroupStateRequest(NamedTuple):
     group_id: str = ""
     topics: Sequence[ReadStateData] = ()
 
+    def response_class(self) -> type[ReadShareGroupStateResponse]:
+        return ReadShareGroupStateResponse
+
 
 class StateBatch(NamedTuple):
     first_offset: int = 0

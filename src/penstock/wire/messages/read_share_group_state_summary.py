@@ -27,6 +27,9 @@ class ReadShareGroupStateSummaryRequest(NamedTuple):
     group_id: str = ""
     topics: Sequence[ReadStateSummaryData] = ()
 
+    def response_class(self) -> type[ReadShareGroupStateSummaryResponse]:
+        return ReadShareGroupStateSummaryResponse
+
 
 class PartitionResult(NamedTuple):
     partition: int = 0

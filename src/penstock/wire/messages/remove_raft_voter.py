@@ -17,6 +17,9 @@ class RemoveRaftVoterRequest(NamedTuple):
     voter_id: int = 0
     voter_directory_id: bytes = ZERO_UUID
 
+    def response_class(self) -> type[RemoveRaftVoterResponse]:
+        return RemoveRaftVoterResponse
+
 
 class RemoveRaftVoterResponse(NamedTuple):
     """Version 0, flexible from 0."""

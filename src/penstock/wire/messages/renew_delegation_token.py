@@ -14,6 +14,9 @@ class RenewDelegationTokenRequest(NamedTuple):
     hmac: bytes = b""
     renew_period_ms: int = 0
 
+    def response_class(self) -> type[RenewDelegationTokenResponse]:
+        return RenewDelegationTokenResponse
+
 
 class RenewDelegationTokenResponse(NamedTuple):
     """Versions 1-2, flexible from 2."""

@@ -36,6 +36,9 @@ class RestoreTopicsRequest(NamedTuple):
     next_producer_id: int = 0
     timeout_ms: int = 60000
 
+    def response_class(self) -> type[RestoreTopicsResponse]:
+        return RestoreTopicsResponse
+
 
 class RestoredTopicResult(NamedTuple):
     name: str = ""

@@ -13,6 +13,9 @@ class SaslAuthenticateRequest(NamedTuple):
 
     auth_bytes: bytes = b""
 
+    def response_class(self) -> type[SaslAuthenticateResponse]:
+        return SaslAuthenticateResponse
+
 
 class SaslAuthenticateResponse(NamedTuple):
     """Versions 0-2, flexible from 2."""

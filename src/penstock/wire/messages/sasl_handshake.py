@@ -14,6 +14,9 @@ class SaslHandshakeRequest(NamedTuple):
 
     mechanism: str = ""
 
+    def response_class(self) -> type[SaslHandshakeResponse]:
+        return SaslHandshakeResponse
+
 
 class SaslHandshakeResponse(NamedTuple):
     """Versions 0-1."""

@@ -22,6 +22,9 @@ class SettleShareRecordRequest(NamedTuple):
     kind: int = 0
     incarnation: int = -1
 
+    def response_class(self) -> type[SettleShareRecordResponse]:
+        return SettleShareRecordResponse
+
 
 class SettleShareRecordResponse(NamedTuple):
     """Version 0, flexible from 0."""

@@ -36,6 +36,9 @@ class ShareAcknowledgeRequest(NamedTuple):
     is_renew_ack: bool = False
     topics: Sequence[AcknowledgeTopic] = ()
 
+    def response_class(self) -> type[ShareAcknowledgeResponse]:
+        return ShareAcknowledgeResponse
+
 
 class LeaderIdAndEpoch(NamedTuple):
     leader_id: int = 0

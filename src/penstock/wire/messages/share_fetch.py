@@ -49,6 +49,9 @@ class ShareFetchRequest(NamedTuple):
     topics: Sequence[FetchTopic] = ()
     forgotten_topics_data: Sequence[ForgottenTopic] = ()
 
+    def response_class(self) -> type[ShareFetchResponse]:
+        return ShareFetchResponse
+
 
 class LeaderIdAndEpoch(NamedTuple):
     leader_id: int = 0

@@ -17,6 +17,9 @@ class ShareGroupDescribeRequest(NamedTuple):
     group_ids: Sequence[str] = ()
     include_authorized_operations: bool = False
 
+    def response_class(self) -> type[ShareGroupDescribeResponse]:
+        return ShareGroupDescribeResponse
+
 
 class TopicPartitions(NamedTuple):
     topic_id: bytes = ZERO_UUID

@@ -20,6 +20,9 @@ class ShareGroupHeartbeatRequest(NamedTuple):
     rack_id: str | None = None
     subscribed_topic_names: Sequence[str] | None = None
 
+    def response_class(self) -> type[ShareGroupHeartbeatResponse]:
+        return ShareGroupHeartbeatResponse
+
 
 class TopicPartitions(NamedTuple):
     topic_id: bytes = ZERO_UUID

@@ -15,6 +15,9 @@ class StreamsGroupDescribeRequest(NamedTuple):
     group_ids: Sequence[str] = ()
     include_authorized_operations: bool = False
 
+    def response_class(self) -> type[StreamsGroupDescribeResponse]:
+        return StreamsGroupDescribeResponse
+
 
 class KeyValue(NamedTuple):
     key: str = ""

@@ -79,6 +79,9 @@ class StreamsGroupHeartbeatRequest(NamedTuple):
     task_end_offsets: Sequence[TaskOffset] | None = None
     shutdown_application: bool = False
 
+    def response_class(self) -> type[StreamsGroupHeartbeatResponse]:
+        return StreamsGroupHeartbeatResponse
+
 
 class Status(NamedTuple):
     status_code: int = 0

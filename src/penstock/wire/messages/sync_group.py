@@ -25,6 +25,9 @@ class SyncGroupRequest(NamedTuple):
     protocol_name: str | None = None
     assignments: Sequence[SyncGroupRequestAssignment] = ()
 
+    def response_class(self) -> type[SyncGroupResponse]:
+        return SyncGroupResponse
+
 
 class SyncGroupResponse(NamedTuple):
     """Versions 0-5, flexible from 4."""

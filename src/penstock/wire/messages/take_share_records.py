@@ -24,6 +24,9 @@ class TakeShareRecordsRequest(NamedTuple):
     max_wait_ms: int = 0
     offset_reset: str | None = None
 
+    def response_class(self) -> type[TakeShareRecordsResponse]:
+        return TakeShareRecordsResponse
+
 
 class TakenRecords(NamedTuple):
     first_offset: int = 0

@@ -33,6 +33,9 @@ class TxnOffsetCommitRequest(NamedTuple):
     group_instance_id: str | None = None
     topics: Sequence[TxnOffsetCommitRequestTopic] = ()
 
+    def response_class(self) -> type[TxnOffsetCommitResponse]:
+        return TxnOffsetCommitResponse
+
 
 class TxnOffsetCommitResponsePartition(NamedTuple):
     partition_index: int = 0

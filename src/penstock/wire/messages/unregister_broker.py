@@ -13,6 +13,9 @@ class UnregisterBrokerRequest(NamedTuple):
 
     broker_id: int = 0
 
+    def response_class(self) -> type[UnregisterBrokerResponse]:
+        return UnregisterBrokerResponse
+
 
 class UnregisterBrokerResponse(NamedTuple):
     """Version 0, flexible from 0."""

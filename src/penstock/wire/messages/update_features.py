@@ -23,6 +23,9 @@ class UpdateFeaturesRequest(NamedTuple):
     feature_updates: Sequence[FeatureUpdateKey] = ()
     validate_only: bool = False
 
+    def response_class(self) -> type[UpdateFeaturesResponse]:
+        return UpdateFeaturesResponse
+
 
 class UpdatableFeatureResult(NamedTuple):
     feature: str = ""

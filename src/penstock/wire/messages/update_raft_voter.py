@@ -32,6 +32,9 @@ class UpdateRaftVoterRequest(NamedTuple):
     listeners: Sequence[Listener] = ()
     kraft_version_feature: KRaftVersionFeature = KRaftVersionFeature()
 
+    def response_class(self) -> type[UpdateRaftVoterResponse]:
+        return UpdateRaftVoterResponse
+
 
 class CurrentLeader(NamedTuple):
     leader_id: int = -1

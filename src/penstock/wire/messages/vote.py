@@ -34,6 +34,9 @@ class VoteRequest(NamedTuple):
     voter_id: int = -1
     topics: Sequence[VoteRequestTopicData] = ()
 
+    def response_class(self) -> type[VoteResponse]:
+        return VoteResponse
+
 
 class VoteResponsePartitionData(NamedTuple):
     partition_index: int = 0

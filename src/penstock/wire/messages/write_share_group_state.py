@@ -46,6 +46,9 @@ class WriteShareGroupStateRequest(NamedTuple):
     group_id: str = ""
     topics: Sequence[WriteStateData] = ()
 
+    def response_class(self) -> type[WriteShareGroupStateResponse]:
+        return WriteShareGroupStateResponse
+
 
 class PartitionResult(NamedTuple):
     partition: int = 0

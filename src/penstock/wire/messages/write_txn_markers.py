@@ -29,6 +29,9 @@ class WriteTxnMarkersRequest(NamedTuple):
 
     markers: Sequence[WritableTxnMarker] = ()
 
+    def response_class(self) -> type[WriteTxnMarkersResponse]:
+        return WriteTxnMarkersResponse
+
 
 class WritableTxnMarkerPartitionResult(NamedTuple):
     partition_index: int = 0

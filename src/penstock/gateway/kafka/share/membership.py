@@ -82,7 +82,7 @@ class Membership:
             coordinator = self._coordinator = self._coordinator or await self._find()
             if coordinator is None:
                 return None
-            response: ShareGroupHeartbeatResponse = await self._wire.ask_at(coordinator, request)
+            response = await self._wire.ask_at(coordinator, request)
         except NotServed as error:
             raise not_supported(str(error)) from None
         except NoAnswer:

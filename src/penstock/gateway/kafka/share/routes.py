@@ -14,7 +14,7 @@ from penstock.gateway.kafka.broker_requests import RETRY_AFTER, BrokerWire, chec
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
-from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.wire.messages.settle_share_record import SettleShareRecordRequest, SettleShareRecordResponse
 
 NOT_HELD = 40905
@@ -72,7 +72,7 @@ class ShareRoutes:
         if known is not None and known[0] > time.monotonic():
             return known[1]
         request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-        response: MetadataResponse = await self._wire.ask(request)
+        response = await self._wire.ask(request)
         row = response.topics[0]
         if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise Problem(40401, f"there is no topic {name}", "GET /topics lists the topics; POST /topics creates one")
@@ -117,7 +117,7 @@ class ShareRoutes:
             try:
                 if leader is None:
                     raise NoAnswer(f"partition {delivery.partition} has no leader")
-                response: SettleShareRecordResponse = await self._wire.ask_at(leader, request)
+                response = await self._wire.ask_at(leader, request)
             except NoAnswer as error:
                 reason = str(error)
             else:

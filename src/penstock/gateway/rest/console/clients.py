@@ -18,7 +18,7 @@ from penstock.gateway.web.operations import Call, Routes, json_object
 from penstock.gateway.web.parameters import Parameter, query
 from penstock.gateway.web.problem import Problem
 from penstock.model.ids import format_uuid, parse_uuid
-from penstock.wire.messages.describe_clients import DescribeClientsRequest, DescribeClientsResponse, DescribedClient
+from penstock.wire.messages.describe_clients import DescribeClientsRequest, DescribedClient
 
 TAG = "Clients (v1)"
 INSTANCE_SHAPE = {"type": "string", "pattern": "^[A-Za-z0-9_-]{22}$"}
@@ -34,8 +34,7 @@ async def find(
     node_ids = {broker.address: broker.node_id for broker in (await services.snapshots.latest()).alive()}
     answers = await services.wire.ask_each(node_ids, request)
     found: dict[bytes, tuple[int, DescribedClient]] = {}
-    for address, answer in answers.items():
-        response: DescribeClientsResponse = answer
+    for address, response in answers.items():
         check(response.error_code, response.error_message, "cannot list the clients")
         for client in response.clients:
             known = found.get(client.instance_id)

@@ -14,7 +14,7 @@ from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.rest.console.quorum import describe_quorum
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.api_versions import ApiVersionsRequest
-from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 
 FRESH_S = 1.0
 # A snapshot of very many partitions is refreshed less often, so that it costs at most a tenth of a core.
@@ -119,7 +119,7 @@ class ClusterSnapshots:
         """The controller that brokers name, and all brokers; only those that are up, with the reason, if it must be."""
         request = DescribeClusterRequest(include_fenced_brokers=True)
         try:
-            response: DescribeClusterResponse = await self._wire.ask(request)
+            response = await self._wire.ask(request)
         except Problem as problem:
             up = await self._admin.brokers.run(describe_cluster)
             controller = -1 if up.controller is None else up.controller

@@ -15,16 +15,14 @@ from penstock.gateway.web.operations import Body, Call, Routes, json_object
 from penstock.gateway.web.parameters import query
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
 )
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
 )
-from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from penstock.wire.messages.list_transactions import ListTransactionsRequest
 
 TAG = "Cluster (v1)"
 ALTER_TIMEOUT_MS = 15_000
@@ -53,9 +51,7 @@ routes: Routes[RestServices] = Routes(TAG, "/api/v1/reassignments")
 
 @routes.on("GET", "List ongoing partition reassignments.", answers={200: json_object(["reassignments"])})
 async def listing(services: RestServices, _: Call) -> Response:
-    response: ListPartitionReassignmentsResponse = await services.wire.ask(
-        ListPartitionReassignmentsRequest(topics=None)
-    )
+    response = await services.wire.ask(ListPartitionReassignmentsRequest(topics=None))
     check(response.error_code, response.error_message, "cannot list the reassignments")
     rows = [
         {
@@ -85,7 +81,7 @@ async def start(services: RestServices, call: Call) -> Response:
         timeout_ms=ALTER_TIMEOUT_MS,
         topics=[ReassignableTopic(name, partitions) for name, partitions in topics.items()],
     )
-    response: AlterPartitionReassignmentsResponse = await services.wire.ask(request, timeout_ms=ALTER_TIMEOUT_MS + 1000)
+    response = await services.wire.ask(request, timeout_ms=ALTER_TIMEOUT_MS + 1000)
     check(response.error_code, response.error_message, "the replicas cannot be moved")
     for topic in response.responses:
         for each in topic.partitions:
@@ -108,8 +104,7 @@ async def transactions(services: RestServices, call: Call) -> Response:
     answers = await services.wire.ask_each(node_ids, ListTransactionsRequest())
     rows: list[dict[str, Any]] = []
     silent = [number for address, number in node_ids.items() if address not in answers]
-    for address, answer in answers.items():
-        listed: ListTransactionsResponse = answer
+    for address, listed in answers.items():
         if listed.error_code:
             silent.append(node_ids[address])
             continue

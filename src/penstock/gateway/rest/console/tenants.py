@@ -22,13 +22,9 @@ from penstock.gateway.web.operations import Body, Call, Routes, closed_object, j
 from penstock.gateway.web.parameters import Parameter
 from penstock.gateway.web.problem import Problem
 from penstock.model.tenants import TENANT_LIMITS, TENANT_PARTITIONS, TENANT_STORAGE_BYTES, TENANT_TOPICS
-from penstock.wire.messages.alter_client_quotas import AlterClientQuotasResponse
-from penstock.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsResponse
-from penstock.wire.messages.create_acls import CreateAclsResponse
-from penstock.wire.messages.describe_tenants import DescribedTenant, DescribeTenantsRequest, DescribeTenantsResponse
+from penstock.wire.messages.describe_tenants import DescribedTenant, DescribeTenantsRequest
 from penstock.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
     UserName,
 )
 
@@ -64,7 +60,7 @@ routes: Routes[RestServices] = Routes(TAG, "/api/v1/tenants")
 
 
 async def find(services: RestServices, names: list[str] | None = None) -> list[DescribedTenant]:
-    response: DescribeTenantsResponse = await services.wire.ask(DescribeTenantsRequest(names))
+    response = await services.wire.ask(DescribeTenantsRequest(names))
     check(response.error_code, response.error_message, "cannot list the tenants")
     return list(response.tenants)
 
@@ -78,7 +74,7 @@ async def listing(services: RestServices, _: Call) -> Response:
 
 async def limit(services: RestServices, name: str, limits: Mapping[str, float | None], what: str) -> None:
     values = {KEYS[key]: value for key, value in limits.items()}
-    response: AlterClientQuotasResponse = await services.wire.ask(tenant_setup.limit(name, values))
+    response = await services.wire.ask(tenant_setup.limit(name, values))
     for entry in response.entries:
         check(entry.error_code, entry.error_message, what)
 
@@ -93,7 +89,7 @@ async def create(services: RestServices, call: Call) -> Response:
     name, limits = call.body["name"], call.body["limits"]
     require_limit(limits)
     request = DescribeUserScramCredentialsRequest([UserName(name)])
-    users: DescribeUserScramCredentialsResponse = await services.wire.ask(request)
+    users = await services.wire.ask(request)
     check(users.error_code, users.error_message, "cannot look up the user")
     if await find(services, [name]) or any(user.credential_infos for user in users.results):
         raise Problem(40901, f"there is a user {name} already", "choose another name")
@@ -110,13 +106,11 @@ async def create(services: RestServices, call: Call) -> Response:
 
 
 async def admit(services: RestServices, name: str, password: str) -> None:
-    granted: CreateAclsResponse = await services.wire.ask(tenant_setup.grant(name))
+    granted = await services.wire.ask(tenant_setup.grant(name))
     for result in granted.results:
         check(result.error_code, result.error_message, f"tenant {name} cannot be given rights")
     salts = [secrets.token_bytes(tenant_setup.SALT_BYTES) for _ in MECHANISMS]
-    signed: AlterUserScramCredentialsResponse = await services.wire.ask(
-        tenant_setup.sign_in_with(name, password, salts)
-    )
+    signed = await services.wire.ask(tenant_setup.sign_in_with(name, password, salts))
     for answer in signed.results:
         check(answer.error_code, answer.error_message, f"tenant {name} cannot be given a password")
 

@@ -22,7 +22,6 @@ from penstock.model.ids import TopicPartition
 from penstock.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
 )
 
 TAG = "Topics (v1)"
@@ -165,7 +164,6 @@ async def _sizes(
     node_ids = {broker.address: broker.node_id for broker in snapshot.alive()}
     request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, list(range(partitions)))])
     sizes: dict[tuple[int, int], int] = {}
-    for address, answer in (await wire.ask_each(node_ids, request)).items():
-        response: DescribeLogDirsResponse = answer
+    for address, response in (await wire.ask_each(node_ids, request)).items():
         sizes |= {(name.partition, node_ids[address]): size for name, size in sizes_of(response)}
     return sizes

@@ -14,7 +14,6 @@ from penstock.gateway.web.operations import Call, Routes
 from penstock.gateway.web.problem import Problem
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
 
@@ -29,7 +28,7 @@ async def _reassignments(
     services: RestServices, call: Call, topics: list[ListPartitionReassignmentsTopics] | None
 ) -> list[dict[str, Any]]:
     request = ListPartitionReassignmentsRequest(topics=topics)
-    response: ListPartitionReassignmentsResponse = await services.wire.ask(request)
+    response = await services.wire.ask(request)
     check(response.error_code, response.error_message, "cannot list the reassignments")
     return [
         services.v3.resource(
