@@ -4,7 +4,9 @@ What happens again and again (a client that is denied something and keeps trying
 each `REPEATS_MS` with a count. Of one source, a principal at an address, only so many different events are kept at
 once; its others are summed up in one event, so that they hide neither each other nor those of other sources. Where
 there are too many sources, the events of all further ones are summed up. What there is no room for is dropped and
-counted; the count is written as an event once there is room again. Times are in milliseconds since the epoch.
+counted; the counts, one for each principal, are written as events once there is room again. However many events one
+principal causes, there is room for those of others: it may have a multiple of the room that is left, and no more. Times
+are in milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ OK = "OK"
 REPEATS_MS = 10_000
 REPEATS_MAX = 2_000
 REPEATS_OF_SOURCE_MAX = 50
+# A principal may have so many times as many events in the queue as there is room left.
+ROOM_FACTOR = 4
+# So many principals' dropped events are counted apart.
+DROPPED_OF_MAX = 50
 TEXT_MAX = 500
 DETAILS_MAX = 50
 
@@ -93,6 +99,11 @@ def _source(event: AuditEvent) -> Source:
     return event.who.principal, event.who.host
 
 
+def _owner(event: AuditEvent) -> Who:
+    """Whose share of the queue an event takes: its principal's, or its address's before any has signed in."""
+    return Who(event.who.principal) if event.who.principal else Who(host=event.who.host)
+
+
 class _Repeats:
     """An event that was written and may come again."""
 
@@ -113,7 +124,9 @@ class AuditQueue:
         self._repeats: dict[AuditEvent, _Repeats] = {}
         # How many of them each source has.
         self._sources: Counter[Source] = Counter()
-        self._unreported = 0
+        # How many events each principal has in the queue, and how many of it were dropped.
+        self._owners: Counter[Who] = Counter()
+        self._unreported: Counter[Who] = Counter()
         # All that there was no room for.
         self.dropped = 0
 
@@ -131,10 +144,15 @@ class AuditQueue:
                 return
             self._repeats[event] = _Repeats(now_ms + REPEATS_MS)
             self._sources[_source(event)] += 1
-        if len(self._queue) >= self._size_max:
-            self._drop(1)
+        owner = _owner(event)
+        if self._owners[owner] >= ROOM_FACTOR * (self._size_max - len(self._queue)):
+            self._drop(owner, 1)
         else:
-            self._queue.append(Queued(event, now_ms))
+            self._append(Queued(event, now_ms))
+
+    def _append(self, queued: Queued) -> None:
+        self._queue.append(queued)
+        self._owners[_owner(queued.event)] += 1
 
     def _grouped(self, event: AuditEvent) -> AuditEvent:
         """The event itself, or what it is counted in where there are too many different ones."""
@@ -148,9 +166,12 @@ class AuditQueue:
             return event
         return AuditEvent(event.type, who, message="further events of many kinds, which are only counted")
 
-    def _drop(self, count: int) -> None:
+    def _drop(self, owner: Who, count: int) -> None:
         self.dropped += count
-        self._unreported += count
+        is_apart = owner in self._unreported or len(self._unreported) < DROPPED_OF_MAX
+        self._unreported[owner if is_apart else Who()] += count
+        if not self._owners[owner]:
+            del self._owners[owner]
 
     def take(self, count: int, now_ms: int) -> list[Queued]:
         """The next events to write, with what has been repeated until now."""
@@ -163,25 +184,31 @@ class AuditQueue:
                 if not self._sources[_source(event)]:
                     del self._sources[_source(event)]
             elif len(self._queue) < self._size_max:
-                self._queue.append(Queued(event, repeats.last_ms, repeats.count))
+                self._append(Queued(event, repeats.last_ms, repeats.count))
                 repeats.count = 0
                 repeats.until_ms = now_ms + REPEATS_MS
         taken = [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
-        if self._unreported and len(taken) < count:
-            note = AuditEvent(EventType.DROPPED, message="events that there was no room for were dropped")
-            taken.append(Queued(note, now_ms, self._unreported))
-            self._unreported = 0
+        for queued in taken:
+            owner = _owner(queued.event)
+            self._owners[owner] -= 1
+            if not self._owners[owner]:
+                del self._owners[owner]
+        while self._unreported and len(taken) < count:
+            owner, times = self._unreported.popitem()
+            note = AuditEvent(EventType.DROPPED, owner, message="events that there was no room for were dropped")
+            taken.append(Queued(note, now_ms, times))
         return taken
 
     def put_back(self, taken: Sequence[Queued]) -> None:
         """What was taken could not be written; the oldest events stay, the newest have no room."""
         for queued in reversed(taken):
             if queued.event.type is EventType.DROPPED:
-                self._unreported += queued.times
+                self._unreported[queued.event.who] += queued.times
             elif len(self._queue) < self._size_max:
                 self._queue.appendleft(queued)
+                self._owners[_owner(queued.event)] += 1
             else:
-                self._drop(queued.times)
+                self._drop(_owner(queued.event), queued.times)
 
 
 def shortened(text: object) -> str:

@@ -11,6 +11,7 @@ import pytest
 from penstock.api.table import BROKER_APIS, FORWARDED_KEYS
 from penstock.core.security.audit import (
     DETAILS_MAX,
+    DROPPED_OF_MAX,
     REPEATS_MAX,
     REPEATS_MS,
     REPEATS_OF_SOURCE_MAX,
@@ -150,6 +151,40 @@ def test_a_note_about_drops_that_was_not_written_is_written_later() -> None:
     assert shown(taken) == [("change", 1), ("dropped", 1)]
     queue.put_back(taken)
     assert shown(queue.take(5, 0)) == [("change", 1), ("dropped", 1)]
+
+
+def test_a_principal_leaves_room_for_others_and_what_it_lost_is_counted_apart() -> None:
+    queue = AuditQueue(100)
+
+    def of(principal: str, host: str = "10.0.0.9") -> AuditEvent:
+        return CHANGE._replace(who=Who(principal, host, "client"))
+
+    for number in range(1_000):
+        queue.add(of("User:eve", f"10.0.0.{number}"), 0)
+    assert len(queue) == 80
+    for principal in ("User:bob", "User:carol"):
+        for _ in range(3):
+            queue.add(of(principal), 0)
+    assert (len(queue), queue.dropped) == (86, 920)
+    queue.add(of("User:eve"), 0)
+    # The oldest come first as ever.
+    assert {row.event.who.principal for row in queue.take(80, 0)} == {"User:eve"}
+    taken = queue.take(100, 0)
+    assert shown(taken) == [("change", 1)] * 6 + [("dropped", 921)]
+    assert taken[-1].event.who == Who("User:eve")
+    assert not queue._owners
+    assert queue.take(10, 0) == []
+
+
+def test_drops_of_many_principals_are_counted_together() -> None:
+    queue = AuditQueue(1)
+    for number in range(3 * DROPPED_OF_MAX):
+        queue.add(CHANGE._replace(who=Who(f"User:{number}")), 0)
+    taken = queue.take(1_000, 0)
+    assert len(taken) == 1 + DROPPED_OF_MAX + 1
+    assert sum(row.times for row in taken[1:]) == queue.dropped == 3 * DROPPED_OF_MAX - 1
+    queue.put_back(taken)
+    assert sum(row.times for row in queue.take(1_000, 0)[1:]) == queue.dropped
 
 
 def test_different_denials_of_one_source_do_not_hide_those_of_another() -> None:
