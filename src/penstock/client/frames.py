@@ -24,9 +24,12 @@ _SIZE = Struct(">i")
 class FrameStream(asyncio.BufferedProtocol):
     """Calls `on_frame` with complete frames, and `on_end` once, with a reason, when the stream ends."""
 
-    __slots__ = ("_filled", "_frame", "_on_end", "_on_frame", "_scratch", "_size", "_transport")
+    __slots__ = ("_filled", "_frame", "_on_end", "_on_frame", "_scratch", "_size", "_size_max", "_transport")
 
-    def __init__(self, on_frame: Callable[[memoryview], None], on_end: Callable[[str], None]) -> None:
+    def __init__(
+        self, on_frame: Callable[[memoryview], None], on_end: Callable[[str], None], size_max: int = FRAME_BYTES_MAX
+    ) -> None:
+        self._size_max = size_max
         self._on_frame = on_frame
         self._on_end: Callable[[str], None] | None = on_end
         self._transport: asyncio.Transport | None = None
@@ -88,7 +91,7 @@ class FrameStream(asyncio.BufferedProtocol):
         view, position = memoryview(self._scratch), 0
         while self._filled - position >= _SIZE.size:
             (size,) = _SIZE.unpack_from(view, position)
-            if not 0 < size <= FRAME_BYTES_MAX:
+            if not 0 < size <= self._size_max:
                 self.end(SIZE_REFUSED.format(size))
                 return
             start = position + _SIZE.size

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed
 from penstock.client.frames import FrameStream
-from penstock.client.protocol import Call, Introduction, Protocol
+from penstock.client.protocol import FRAME_BYTES_MAX, Call, Introduction, Protocol
 from penstock.client.settings import Credentials
 from penstock.client.tls import reason_of
 from penstock.client.tokens import bearer_token
@@ -66,6 +67,7 @@ class Peer:
         spawn: Spawn,
         credentials: Credentials | None = None,
         versions_max: Mapping[int, int] | None = None,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
         self.on_lost: Callable[[], None] | None = None
         self._address = address
@@ -74,6 +76,7 @@ class Peer:
         self._connect = connect
         self._spawn = spawn
         self._credentials = credentials
+        self._frame_bytes_max = frame_bytes_max
         self._loop = asyncio.get_running_loop()
         self._versions_max = versions_max
         self._protocol = Protocol("a peer without an address", client_id)
@@ -135,9 +138,9 @@ class Peer:
             self._disconnect("its address is unknown")
             return
         self._protocol = Protocol(str(Address(*address)), self._client_id, self._versions_max)
-        stream = FrameStream(self._received, self._disconnect)
+        stream = FrameStream(self._received, self._disconnect, self._frame_bytes_max)
         try:
-            await self._fetch_token()
+            credentials = await self._with_token()
         except AuthenticationFailed as error:
             self._opening = None
             self._disconnect(error)
@@ -154,13 +157,15 @@ class Peer:
             raise
         self._opening = None
         self._stream = stream
-        self._introduce(self._protocol.introduction(self._credentials))
+        self._introduce(self._protocol.introduction(credentials))
 
-    async def _fetch_token(self) -> None:
-        """Have a token at hand when the introduction needs it, which must not block the loop."""
-        tokens = self._credentials.tokens if self._credentials is not None else None
-        if tokens is not None:
-            await asyncio.to_thread(bearer_token, tokens)
+    async def _with_token(self) -> Credentials | None:
+        """The credentials with the token itself, where tokens are fetched: that must not block the loop."""
+        credentials = self._credentials
+        if credentials is None or credentials.tokens is None:
+            return credentials
+        token = await asyncio.to_thread(bearer_token, credentials.tokens)
+        return replace(credentials, password=token, tokens=None)
 
     def _introduce(self, introduction: Introduction, answer: asyncio.Future[object] | None = None) -> None:
         """Send the introduction's next request, given the response to the previous one."""
@@ -193,15 +198,15 @@ class Peer:
         """Authenticate again before the broker closes the connection; requests wait meanwhile."""
         if self._stream is stream and self._credentials is not None:
             self._is_open = False
-            self._spawn(self._sign_in_again(stream, self._credentials), f"sign in to {self._protocol.name} again")
+            self._spawn(self._sign_in_again(stream), f"sign in to {self._protocol.name} again")
 
-    async def _sign_in_again(self, stream: FrameStream, credentials: Credentials) -> None:
+    async def _sign_in_again(self, stream: FrameStream) -> None:
         try:
-            await self._fetch_token()
+            credentials = await self._with_token()
         except AuthenticationFailed as error:
             self._disconnect(error)
             return
-        if self._stream is stream:
+        if self._stream is stream and credentials is not None:
             self._introduce(self._protocol.sign_in(credentials))
 
     def _pending(self, message: Request[R], timeout_ms: int, answer: asyncio.Future[R]) -> Pending:

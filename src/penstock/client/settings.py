@@ -20,6 +20,9 @@ PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER = "OAUTHBEARER"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 CLIENT_ID = "penstock"
+# The largest of Kafka's timeouts.
+MS_MAX = 2**31 - 1
+MS_DIGITS_MAX = 10
 
 # What only the Java client has, and what belongs to (de)serializers.
 _JAVA_ONLY = (
@@ -116,8 +119,8 @@ def librdkafka_properties(settings: ConnectionSettings) -> dict[str, str]:
 
 def _seconds(properties: Mapping[str, str], name: str, default: str) -> float:
     text = properties.get(name, default)
-    if not text.isdecimal() or not int(text):
-        raise ValueError(f"{name} is {text!r}: write a number of milliseconds")
+    if not (text.isascii() and text.isdigit() and len(text) <= MS_DIGITS_MAX) or not 0 < int(text) <= MS_MAX:
+        raise ValueError(f"{name} is {text[:20]!r}: write a number of milliseconds, up to {MS_MAX}")
     return int(text) / 1000
 
 

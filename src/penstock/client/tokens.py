@@ -1,6 +1,7 @@
 """Tokens of an identity provider, for clients that sign in with OAUTHBEARER: from its token endpoint, or from a file.
 
-A token is kept until most of its lifetime is over and shared by all connections of the process.
+A token is kept until most of its lifetime is over and shared by all connections of the process. An event loop fetches
+tokens in a thread (`peer`), and its sign-in is given the token itself.
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ class TokenEndpoint:
 
 
 _kept: dict[TokenEndpoint, tuple[str, float]] = {}
-_lock = threading.Lock()
+# Each endpoint has its own, so that one that does not answer delays nothing else.
+_fetching: dict[TokenEndpoint, threading.Lock] = {}
 
 
 def bearer_token(endpoint: TokenEndpoint) -> str:
     """A token that is still good for a while; blocks while a new one is fetched. Raises AuthenticationFailed."""
-    with _lock:
+    with _fetching.setdefault(endpoint, threading.Lock()):
         token, renew_at = _kept.get(endpoint, ("", 0.0))
         if time.time() >= renew_at:
             token, lifetime_s = _fetch(endpoint)
@@ -73,6 +75,7 @@ def expiry_of(token: str) -> float | None:
 
 def _fetch(endpoint: TokenEndpoint) -> tuple[str, float]:
     # Few clients need an HTTP client, and commands start sooner without one.
+    import http.client
     import urllib.error
     import urllib.request
 
@@ -91,8 +94,8 @@ def _fetch(endpoint: TokenEndpoint) -> tuple[str, float]:
     except urllib.error.HTTPError as error:
         said = error.read(200).decode(errors="replace").strip()
         raise AuthenticationFailed(f"{endpoint.url} gave no token: {error.code} {error.reason} {said}") from None
-    except OSError as error:
-        reason = getattr(error, "reason", None) or error.strerror or error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise AuthenticationFailed(f"cannot get a token from {endpoint.url}: {reason}") from None
     if endpoint.is_file:
         # It may be replaced at any time; reading it is cheap.
