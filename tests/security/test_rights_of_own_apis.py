@@ -15,9 +15,11 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.testing import Cluster
 from penstock.wire.messages import alter_configs, alter_share_group_offsets, incremental_alter_configs
+from penstock.wire.messages.alter_link import AlterLinkRequest
 from penstock.wire.messages.describe_clients import DescribeClientsRequest
 from penstock.wire.messages.describe_hot_keys import DescribeHotKeysRequest
 from penstock.wire.messages.describe_lag import DescribeLagRequest
+from penstock.wire.messages.describe_links import DescribeLinksRequest
 from penstock.wire.messages.describe_tenants import DescribeTenantsRequest
 from penstock.wire.messages.restore_topics import RestoreTopicsRequest
 from penstock.wire.messages.settle_share_record import SettleShareRecordRequest
@@ -56,6 +58,8 @@ OWN: list[tuple[Callable[[Ids], Any], list[tuple[ResourceType, Operation]], Erro
         [(ResourceType.GROUP, Operation.READ), (ResourceType.TOPIC, Operation.READ)],
         GROUP_REFUSED,
     ),
+    (lambda _: AlterLinkRequest("none", 2), [(ResourceType.CLUSTER, Operation.ALTER)], CLUSTER_REFUSED),
+    (lambda _: DescribeLinksRequest(None), [(ResourceType.CLUSTER, Operation.DESCRIBE)], CLUSTER_REFUSED),
     (lambda _: RestoreTopicsRequest([], 0), [(ResourceType.CLUSTER, Operation.ALTER)], CLUSTER_REFUSED),
 ]
 

@@ -28,6 +28,7 @@ from penstock.runtime.coordinator.transaction_verifier import Verify
 from penstock.runtime.coordinator.transactions import Transactions
 from penstock.runtime.env import Env
 from penstock.runtime.hot_keys.counting import HotKeys
+from penstock.runtime.link.links import Links
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.replication.directory_moves import DirectoryMoves
@@ -100,6 +101,9 @@ class BrokerServices(SharedServices):
     telemetry: Telemetry
     hot_keys: HotKeys
     write_marker: WriteMarker
+    # Has the active controller answer a request of this broker's own.
+    ask_controller: Callable[[Any], Awaitable[Any]]
+    links: Links
     share_states: ShareStates
     shares: SharePartitions
     tier: RemoteLogs | None

@@ -104,4 +104,8 @@ INDEX: tuple[tuple[int, str, int, int, bool, bool, bool], ...] = (
     (10004, "share.take_share_records", 0, 0, True, False, False),
     (10005, "share.settle_share_record", 0, 0, True, False, False),
     (10006, "topics.restore_topics", 0, 0, True, True, True),
+    (10007, "links.alter_link", 0, 0, True, False, False),
+    (10008, "links.change_link", 0, 0, False, True, False),
+    (10009, "links.describe_links", 0, 0, True, False, False),
+    (10010, "links.update_mirrors", 0, 0, False, True, False),
 )

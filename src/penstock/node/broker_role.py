@@ -55,6 +55,7 @@ from penstock.runtime.coordinator.transaction_verifier import TransactionVerifie
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
 from penstock.runtime.env import Env
 from penstock.runtime.hot_keys.counting import HotKeys
+from penstock.runtime.link.links import Links
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.logs.housekeeping import Housekeeping
@@ -124,6 +125,8 @@ class BrokerRole:
         self._endpoints = endpoints
         self._counters = counters
         self._requests = make_controller_client()
+        # Links report in the background, and never delay requests of clients.
+        self._link_reports = make_controller_client()
         self._proposals = make_controller_client()
         self._lifecycle = BrokerLifecycle(
             env,
@@ -195,6 +198,10 @@ class BrokerRole:
         )
         self._tenants.start()
         raft.on_commit(self._tenants.follow)
+        self._links = Links(
+            env, settings.node_id, raft.image, self.partitions, self._link_reports.ask, self._broker_epoch
+        )
+        raft.on_commit(self._links.follow)
         self._telemetry = Telemetry(env, raft.image, settings)
         raft.on_commit(self._telemetry.follow)
         self._endpoints.serve_brokers(self._dispatcher(keeper, controller, unreachable))
@@ -204,6 +211,7 @@ class BrokerRole:
         await self._lifecycle.active()
         if self._tier is not None:
             self._tier.start()
+        self._links.start()
         self._keep_audit_trail()
         if self._some_broker() != settings.node_id:
             # Clients get topics from the metadata, which follows the controller's answer.
@@ -353,6 +361,8 @@ class BrokerRole:
             telemetry=self._telemetry,
             hot_keys=HotKeys(env),
             write_marker=self._marker_writer.write,
+            ask_controller=self._requests.ask,
+            links=self._links,
             share_states=self._share_states,
             shares=self._shares,
             tier=self._tier,
@@ -407,6 +417,7 @@ class BrokerRole:
         self._groups.close()
         self._share_states.close()
         self._shares.close()
+        self._links.close()
         draining = asyncio.ensure_future(self._endpoints.stop_brokers(DRAIN_S))
         await asyncio.sleep(0)
         self.partitions.wake_readers()

@@ -9,7 +9,9 @@ from api_world import Ask, World, fresh_name
 from penstock.api.cluster.api_versions import TELEMETRY
 from penstock.api.table import ADVERTISED
 from penstock.model.errors import ErrorCode
+from penstock.runtime.controller.links import LinkAction
 from penstock.wire.messages import alter_configs, incremental_alter_configs
+from penstock.wire.messages.alter_link import AlterableLinkConfig, AlterLinkRequest
 from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -30,6 +32,7 @@ from penstock.wire.messages.create_topics import (
 from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 from penstock.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from penstock.wire.messages.describe_links import DescribeLinksRequest
 from penstock.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from penstock.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from penstock.wire.messages.list_config_resources import ListConfigResourcesRequest
@@ -338,7 +341,24 @@ def check_restore_topics(ask: Ask, world: World, version: int) -> None:
     assert ask(RestoreTopicsRequest([tiered]), version).topics[0].error_code == ErrorCode.INVALID_CONFIG
 
 
+def check_alter_link(ask: Ask, world: World, version: int) -> None:
+    absent = ask(AlterLinkRequest(fresh_name(), LinkAction.PAUSE, None), version)
+    assert absent.error_code == ErrorCode.RESOURCE_NOT_FOUND
+    here = [AlterableLinkConfig("bootstrap.servers", world.cluster.bootstrap_servers)]
+    refused = ask(AlterLinkRequest(fresh_name(), LinkAction.CREATE, ["x"], None, here), version)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "this cluster itself" in refused.error_message
+
+
+def check_describe_links(ask: Ask, _: World, version: int) -> None:
+    response = ask(DescribeLinksRequest(None), version)
+    assert (response.error_code, response.error_message, response.links) == (0, None, ())
+    assert response.cluster_id
+
+
 CHECKS = {
+    "alter_link": check_alter_link,
+    "describe_links": check_describe_links,
     "restore_topics": check_restore_topics,
     "metadata": check_metadata,
     "api_versions": check_api_versions,

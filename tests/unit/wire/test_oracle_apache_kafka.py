@@ -15,6 +15,10 @@ from support.kafka_tools import find_java, java_missing, libraries_of
 # These layouts are written by hand in Apache Kafka, or are our own.
 WITHOUT_CLASS = {
     "AbortedTxn",
+    "AlterLinkRequest",
+    "AlterLinkResponse",
+    "ChangeLinkRequest",
+    "ChangeLinkResponse",
     "ControlRecordKey",
     "DescribeClientsRequest",
     "DescribeClientsResponse",
@@ -22,14 +26,21 @@ WITHOUT_CLASS = {
     "DescribeHotKeysResponse",
     "DescribeLagRequest",
     "DescribeLagResponse",
+    "DescribeLinksRequest",
+    "DescribeLinksResponse",
     "DescribeTenantsRequest",
     "DescribeTenantsResponse",
+    "LinkRecord",
+    "MirrorTopicRecord",
+    "RemoveLinkRecord",
     "RestoreTopicsRequest",
     "RestoreTopicsResponse",
     "SettleShareRecordRequest",
     "SettleShareRecordResponse",
     "TakeShareRecordsRequest",
     "TakeShareRecordsResponse",
+    "UpdateMirrorsRequest",
+    "UpdateMirrorsResponse",
 }
 VERSION = "4.3.1"
 EXAMPLES = 3

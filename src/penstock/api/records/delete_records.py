@@ -53,6 +53,7 @@ async def delete_records(
                 check(services.access, context, Operation.DELETE, ResourceType.TOPIC, topic.name)
                 check_deletion(topic.name)
                 partition = services.partitions.lookup(topic.name, b"", wanted.partition_index, by_id=False)
+                services.image.links.check_not_mirroring(partition.topic_id, topic.name)
                 start = leading.delete_records(partition, wanted.offset)
             except ApiError as error:
                 rows.append(DeleteRecordsPartitionResult(wanted.partition_index, -1, error.code))

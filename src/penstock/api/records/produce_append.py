@@ -18,12 +18,14 @@ from penstock.api.records.produce_response import (
     respond,
     respond_later,
 )
+from penstock.core.metadata.links import LinkState
 from penstock.core.metadata.topic_names import COORDINATED_TOPICS
 from penstock.core.replica.postponed import TRANSIENT_ERRORS, RequestedPartition
 from penstock.core.replica.producer_state import NOT_REQUIRED
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.admission import ADMITTED, Admission
 from penstock.runtime.replication.batch_preparation import INLINE_BYTES_MAX, Deferred, PreparedBatch
+from penstock.runtime.replication.mirroring import check_own_producer
 from penstock.runtime.replication.partition import CLIENT, Appended, Partition
 from penstock.storage.producers.recall import Unsearched
 from penstock.wire.compression import Compression
@@ -200,6 +202,9 @@ class ProduceAppend:
         assert isinstance(records, memoryview)
         services = self.services
         work = services.produce_work
+        links = services.partitions.image.links
+        if links.mirrors:
+            check_mirror(links, partition, records)
         try:
             if work.postponed:
                 # First: it forgets a batch that is stored by now, which would hide one that is refused below.
@@ -316,6 +321,17 @@ class ProduceAppend:
         if throttle_ms and mute is not None:
             mute(throttle_ms)
         return throttle_ms
+
+
+def check_mirror(links: LinkState, partition: Partition, records: memoryview) -> None:
+    """Raises ApiError where a link still writes, or where what it wrote could be mistaken for this producer's."""
+    mirror = links.mirrors.get(partition.topic_id)
+    if mirror is None:
+        return
+    links.check_writable(partition.topic_id, partition.name, partition.leader_epoch)
+    stopped_epoch = links.stopped_epoch(partition.topic_id, partition.name.partition)
+    if stopped_epoch is not None and len(records) >= HEADER_SIZE:
+        check_own_producer(partition, read_header(records).producer_id, mirror.kept_producer_id, stopped_epoch)
 
 
 def _check_acks(partition: Partition, acks: int) -> None:

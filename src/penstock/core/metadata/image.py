@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from penstock.core.metadata import security
+from penstock.core.metadata import links, security
 from penstock.core.metadata.topic_names import folded
 from penstock.model.ids import NO_LEADER, Uuid
 from penstock.wire.messages.metadata_records import (
@@ -171,6 +171,7 @@ class Image:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.security = security.SecurityState()
+        self.links = links.LinkState()
         # How many partitions refer to each broker, so that no lookup scans a million partitions in vain.
         self.leader_counts: dict[int, int] = {}
         self.in_sync_counts: dict[int, int] = {}
@@ -189,6 +190,10 @@ class Image:
             secure = security.REPLAY.get(type(record))
             if secure is not None:
                 secure(self.security, record)
+                return
+            link = links.REPLAY.get(type(record))
+            if link is not None:
+                link(self.links, record)
                 return
             raise UnknownRecord(f"cannot replay a {type(record).__name__}; a newer Penstock or Kafka wrote this log")
         apply(self, record)
@@ -260,6 +265,7 @@ class Image:
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=self.next_producer_id)
         yield from self.security.snapshot()
+        yield from self.links.snapshot()
 
     # One function per record type.
 
@@ -276,6 +282,7 @@ class Image:
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         topic = self.topics_by_id.pop(record.topic_id)
+        self.links.forget_topic(record.topic_id)
         for index, state in enumerate(topic.partitions):
             self._count(state, -1)
             self.leaderless.pop((topic.topic_id, index), None)

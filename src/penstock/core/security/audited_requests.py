@@ -340,6 +340,19 @@ def _alter_credentials(request: Any, response: Any) -> Rows:
         yield AuditedChange("user", row.user, row.error_code, row.error_message, details.get(row.user, {}))
 
 
+def _alter_link(request: Any, response: Any) -> Rows:
+    # Neither values of settings, which may be secret, nor a refusal that may quote one.
+    actions = ("create", "alter", "pause", "resume", "delete", "promote", "failover", "cancel promotion")
+    action = actions[request.action] if 0 <= request.action < len(actions) else str(request.action)
+    details: dict[str, object] = {"action": action}
+    if request.topics is not None:
+        details["topics"] = _named(request.topics)
+    if request.configs:
+        details["settings"] = _named([row.name for row in request.configs])
+    message = None if request.configs else response.error_message
+    yield AuditedChange("link", request.name, response.error_code, message, details)
+
+
 def _update_features(request: Any, response: Any) -> Rows:
     code, message = response.error_code, response.error_message
     results = {row.feature: (row.error_code, row.error_message) for row in response.results}
@@ -384,6 +397,7 @@ _ROWS: Mapping[int, Callable[[Any, Any], Rows | Iterator[AuditedChange]]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
     ApiKey.RESTORE_TOPICS: _restore_topics,
+    ApiKey.ALTER_LINK: _alter_link,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_quotas,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_credentials,
     ApiKey.UPDATE_FEATURES: _update_features,

@@ -31,6 +31,7 @@ from penstock.core.placement.stripe import PlacementError, UsableBroker, place
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
 from penstock.runtime.controller.duties import RECORDS_PER_DECISION, ControllerSettings, DecisionQueue, Duties
+from penstock.runtime.controller.links import LinkDecisions
 from penstock.runtime.controller.security import SecurityDecisions
 from penstock.runtime.env import Env
 from penstock.wire.messages.alter_partition import (
@@ -94,6 +95,16 @@ class Controller:
         self._next_offset = next_offset
         self._policy = policy
         self.security = SecurityDecisions(env, raft)
+        self.links = LinkDecisions(
+            env,
+            raft,
+            cluster_id,
+            next_offset,
+            self._placer,
+            self._check_topic_configs,
+            self._check_new_topic,
+            self._new_topic_id,
+        )
         self._duties: Duties | None = None
         # The connection of each broker's last heartbeat; the end of any other connection is ignored.
         self._heartbeat_connection: dict[int, object] = {}
@@ -104,6 +115,7 @@ class Controller:
             self._duties.stop()
             self._duties = None
             self._heartbeat_connection.clear()
+        self.links.forget_claims()
         if is_leader:
             self._duties = Duties(self._env, self._raft, self._settings, self._rules, self._next_offset)
             self._duties.start()
@@ -330,13 +342,9 @@ class Controller:
         self, wanted: Sequence[restore.RestoredTopic], next_producer_id: int
     ) -> Future[list[restore.RestoreOutcome]]:
         """Bring back topics of a lost cluster, whose records are in object storage."""
-
-        def admit(name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
-            self._policy().check_new(name, partitions, replication_factor, configs, self._broker())
-
         return self._raft.decide(
             lambda image: restore.restore_topics(
-                image, wanted, next_producer_id, self._placer(image), self._check_topic_configs, admit
+                image, wanted, next_producer_id, self._placer(image), self._check_topic_configs, self._check_new_topic
             )
         )
 
@@ -362,6 +370,9 @@ class Controller:
         """Grow a topic."""
 
         def decision(image: Image) -> Result[None]:
+            known = image.topics.get(name)
+            if known is not None:
+                image.links.check_not_mirroring(known.topic_id, name)
             records = topics.add_partitions(image, name, total, assignments, self._placer(image))
             self._policy().check_growth(name, total)
             charge(len(records))
@@ -406,6 +417,8 @@ class Controller:
 
     def _placer(self, image: Image) -> topics.PlaceReplicas:
         def chosen(partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
+            if replication_factor == -1:
+                replication_factor = self._defaults.replication_factor
             brokers = [
                 UsableBroker(broker.broker_id, broker.registration.rack, broker.fenced)
                 for broker in image.brokers.values()
@@ -417,6 +430,9 @@ class Controller:
                 raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from error
 
         return chosen
+
+    def _check_new_topic(self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> None:
+        self._policy().check_new(name, partitions, replication_factor, configs, self._broker())
 
     def _check_topic_configs(self, overrides: Mapping[str, str]) -> None:
         try:

@@ -42,6 +42,11 @@ class MarkerWriter:
         more, unless it would end another transaction by now.
         """
         partition = self._partitions.lookup(name.topic, b"", name.partition, by_id=False)
+        links = self._partitions.image.links
+        if links.is_mirroring(partition.topic_id):
+            # The transaction could write nothing here. A marker would come between the source's batches.
+            return
+        links.check_writable(partition.topic_id, name, partition.leader_epoch)
         key = partition.topic_id, name.partition, partition.leader_epoch, producer_id, producer_epoch, marker
         state = partition.log.producers.get(producer_id)
         has_transaction = state is not None and state.transaction_first_offset != NO_OFFSET

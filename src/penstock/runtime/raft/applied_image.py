@@ -138,4 +138,5 @@ def differences(old: Image, new: Image) -> list[Any]:
         kept = new.configs.get((kind, name), {})
         gone += [ConfigRecord(kind, name, key, None) for key in settings if key not in kept]
     gone += old.security.differences(new.security)
+    gone += old.links.differences(new.links)
     return gone

@@ -267,3 +267,41 @@ class ClearElrRecord(NamedTuple):
     """Version 0, flexible from 0."""
 
     topic_name: str = ""
+
+
+class LinkConfig(NamedTuple):
+    name: str = ""
+    value: str = ""
+
+
+class LinkRecord(NamedTuple):
+    """Version 0, flexible from 0."""
+
+    link_id: bytes = ZERO_UUID
+    name: str = ""
+    source_cluster_id: str = ""
+    origins: Sequence[str] = ()
+    topics: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    configs: Sequence[LinkConfig] = ()
+    is_paused: bool = False
+    kept_producer_id: int = 0
+
+
+class RemoveLinkRecord(NamedTuple):
+    """Version 0, flexible from 0."""
+
+    link_id: bytes = ZERO_UUID
+
+
+class MirrorTopicRecord(NamedTuple):
+    """Version 0, flexible from 0."""
+
+    topic_id: bytes = ZERO_UUID
+    link_id: bytes = ZERO_UUID
+    link_name: str = ""
+    source_topic_id: bytes = ZERO_UUID
+    state: int = 0
+    promotion_id: int = 0
+    kept_producer_id: int = 0
+    stopped_epochs: Sequence[int] = ()

@@ -107,6 +107,10 @@ class ApiKey(IntEnum):
     TAKE_SHARE_RECORDS = 10004
     SETTLE_SHARE_RECORD = 10005
     RESTORE_TOPICS = 10006
+    ALTER_LINK = 10007
+    CHANGE_LINK = 10008
+    DESCRIBE_LINKS = 10009
+    UPDATE_MIRRORS = 10010
 
 
 # Key: module, name, first, last and last settled version, first flexible version, listeners.
@@ -207,6 +211,10 @@ APIS: dict[int, tuple[str, str, int, int, int, int, tuple[str, ...]]] = {
     10004: ("take_share_records", "TakeShareRecords", 0, 0, 0, 0, ("broker",)),
     10005: ("settle_share_record", "SettleShareRecord", 0, 0, 0, 0, ("broker",)),
     10006: ("restore_topics", "RestoreTopics", 0, 0, 0, 0, ("broker", "controller")),
+    10007: ("alter_link", "AlterLink", 0, 0, 0, 0, ("broker",)),
+    10008: ("change_link", "ChangeLink", 0, 0, 0, 0, ("controller",)),
+    10009: ("describe_links", "DescribeLinks", 0, 0, 0, 0, ("broker",)),
+    10010: ("update_mirrors", "UpdateMirrors", 0, 0, 0, 0, ("controller",)),
 }
 
 # Type: module, class name, versions, of the records of the metadata log.
@@ -237,6 +245,9 @@ METADATA_RECORDS: dict[int, tuple[str, str, int, int]] = {
     26: ("metadata_records", "RemoveDelegationTokenRecord", 0, 0),
     27: ("metadata_records", "RegisterControllerRecord", 0, 0),
     28: ("metadata_records", "ClearElrRecord", 0, 0),
+    10000: ("metadata_records", "LinkRecord", 0, 0),
+    10001: ("metadata_records", "RemoveLinkRecord", 0, 0),
+    10002: ("metadata_records", "MirrorTopicRecord", 0, 0),
 }
 
 # Type: module, class name, versions, of the records of the remote-log log.

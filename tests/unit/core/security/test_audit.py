@@ -25,11 +25,13 @@ from penstock.core.security.audit import (
 )
 from penstock.core.security.audited_requests import AUDITED, CHANGES_MAX, AuditedChange, changes_of
 from penstock.model.errors import ErrorCode
+from penstock.runtime.controller.links import LinkAction
 from penstock.wire.apis import ApiKey
 from penstock.wire.messages import alter_configs as whole
 from penstock.wire.messages import alter_share_group_offsets as altering
 from penstock.wire.messages import delete_share_group_offsets as deleting
 from penstock.wire.messages import incremental_alter_configs as incremental
+from penstock.wire.messages.alter_link import AlterableLinkConfig, AlterLinkRequest, AlterLinkResponse
 from penstock.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirPartitionResult,
@@ -235,9 +237,25 @@ def test_every_api_that_changes_the_cluster_for_clients_is_audited() -> None:
         ApiKey.OFFSET_COMMIT,
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_LINK,
     }
     assert served_by_brokers == AUDITED - FORWARDED_KEYS
     assert set(BROKER_APIS) >= AUDITED
+
+
+def test_a_link_is_audited_without_the_values_of_its_settings() -> None:
+    settings = [AlterableLinkConfig("sasl.password", "hidden"), AlterableLinkConfig("bootstrap.servers", "secret:1")]
+    request = AlterLinkRequest("eu", LinkAction.CREATE, ["orders*"], None, settings)
+    response = AlterLinkResponse(error_code=ErrorCode.INVALID_CONFIG, error_message="'hidden' is no password")
+    details = {"action": "create", "topics": "orders*", "settings": "sasl.password, bootstrap.servers"}
+    assert rows_of(ApiKey.ALTER_LINK, request, response) == [
+        AuditedChange("link", "eu", ErrorCode.INVALID_CONFIG, None, details)
+    ]
+    request = AlterLinkRequest("eu", LinkAction.FAILOVER, None)
+    refused = AlterLinkResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="no right")
+    assert rows_of(ApiKey.ALTER_LINK, request, refused) == [
+        AuditedChange("link", "eu", ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no right", {"action": "failover"})
+    ]
 
 
 def test_a_move_between_directories_contains_its_target() -> None:

@@ -1,0 +1,169 @@
+"""What the leader of a mirror partition does: append the source's batches as they are, and follow the source's start.
+
+Offsets, timestamps, producers and checksums stay; only the leader epoch in a batch's header, which its checksum does
+not cover, becomes the one of this cluster. Followers here replicate the result like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.core.link.mirror import SourceBatch
+from penstock.core.replica.follower import whole_batches
+from penstock.core.replica.producer_state import NO_OFFSET, EndMarker, ProducerEntry
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.replication.partition import Partition
+from penstock.storage.files import StorageError
+from penstock.wire.records import CorruptBatch, patch, read_header
+
+PRODUCER_EPOCH_MAX = 2**15 - 1
+
+logger = logging.getLogger("penstock.links")
+
+
+class Mirrored(NamedTuple):
+    """What was appended of an answer of the source. `last_epoch` is the source's leader epoch of the last batch."""
+
+    records: int
+    size_bytes: int
+    last_epoch: int
+    highest_producer_id: int
+
+
+NOTHING = Mirrored(0, 0, -1, -1)
+
+
+def append_mirrored(partition: Partition, data: memoryview, source_end: int, now_ms: int) -> Mirrored:
+    """Append the source's batches, which continue the log; one that is cut short at the end is left out.
+
+    `data` may be patched in place. Raises BatchError, and appends nothing, when a batch is damaged, does not continue
+    the log, or is past the end that the source reported; and NOT_LEADER_OR_FOLLOWER.
+    """
+    leading, log = partition.leading, partition.log
+    if leading is None or partition.is_truncating:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is not led here now")
+    found, first, end = whole_batches(data, log.end_offset)
+    if not found:
+        return NOTHING
+    if found[-1].next_offset > source_end:
+        raise CorruptBatch(f"a batch ends at {found[-1].next_offset}, and the source at {source_end}")
+    data = data[first:end]
+    if data.readonly:
+        data = memoryview(bytearray(data))
+    headers = []
+    position = 0
+    for header in found:
+        patch(data, position, header.base_offset, leading.leader_epoch)
+        headers.append(header._replace(partition_leader_epoch=leading.leader_epoch))
+        position += header.size_bytes
+    try:
+        log.append(headers, data, now_ms)
+    except StorageError as error:
+        if not error.is_passing:
+            partition.on_failure(error)
+        raise
+    size = len(data)
+    partition.appended_bytes += size
+    if log.has_unsynced_segment or leading.is_sole_replica:
+        partition.sync.request()
+    if leading.appended(log.end_offset):
+        partition.committed_more()
+    for watcher in partition.watchers:
+        watcher.grown(size)
+    return Mirrored(
+        sum(header.records_count for header in found),
+        size,
+        found[-1].partition_leader_epoch,
+        max(header.producer_id for header in found),
+    )
+
+
+def last_batch(partition: Partition) -> SourceBatch | None:
+    """The log's last batch; None if it has none, or none that can be read any more. Reads from disk."""
+    log = partition.log
+    if log.end_offset <= log.local_start_offset:
+        return None
+    found = log.read(log.end_offset - 1, 1, minimum_one_batch=True)
+    return first_batch(memoryview(found.read())) if found.size else None
+
+
+def first_batch(data: memoryview) -> SourceBatch | None:
+    """The first batch in an answer."""
+    if len(data) < 61:
+        return None
+    header = read_header(data)
+    return SourceBatch(header.base_offset, header.next_offset - 1, header.crc, header.partition_leader_epoch)
+
+
+def restarting_at(partition: Partition, offset: int, now_ms: int) -> Iterator[int]:
+    """The steps that delete everything, as the source has: its log begins after the mirror's end.
+
+    The log is still led here in the same epoch, which begins again at `offset` then.
+    """
+    logger.warning("%s: starting again at %d, where the source's log begins", partition.name, offset)
+    epoch = partition.leader_epoch
+    for step in partition.log.restart(offset, now_ms):
+        partition.log.advance_start_offset(offset)
+        partition.log.assign_epoch(epoch, offset)
+        yield step
+
+
+def restarted(partition: Partition) -> None:
+    """What a leader does once its log begins anew: followers learn of it with their next fetch."""
+    if partition.leading is not None and partition.leading.appended(partition.log.end_offset):
+        partition.committed_more()
+    partition.tell_watchers()
+
+
+def follow_start(partition: Partition, source_start: int) -> None:
+    """Delete what the source has deleted, as far as it is committed here."""
+    wanted = min(source_start, partition.high_watermark)
+    if partition.leading is not None and wanted > partition.log.start_offset:
+        partition.log.advance_start_offset(wanted)
+        partition.tell_watchers()
+
+
+def mirrored_end(partition: Partition, stopped_epoch: int) -> int:
+    """Where what was mirrored of a promoted partition ends: at the start of the epoch in which it became writable."""
+    end = partition.end_of_epoch(stopped_epoch - 1).end_offset
+    return partition.log.start_offset if end < 0 else end
+
+
+def check_own_producer(partition: Partition, producer_id: int, kept_producer_id: int, stopped_epoch: int) -> None:
+    """Raises UNKNOWN_PRODUCER_ID for a producer that this cluster and the source may both have named so.
+
+    Ids below `kept_producer_id` were given out here before the link was made. What was mirrored under such an id is
+    some other producer's: by its sequences a new batch would pass for a repeated one, and be lost.
+    """
+    if not 0 <= producer_id < kept_producer_id:
+        return
+    entry = partition.log.producers.get(producer_id)
+    if entry is not None and entry.batches and entry.last_offset < mirrored_end(partition, stopped_epoch):
+        raise ApiError(
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            f"producer id {producer_id} belongs to a producer of the mirrored cluster in {partition.name}: start the "
+            "producer anew, which gives it another id",
+        )
+
+
+def open_transactions(partition: Partition, before: int) -> list[ProducerEntry]:
+    """The producers whose transactions were open when a promoted mirror was cut off."""
+    return [
+        entry
+        for entry in partition.log.producers.entries
+        if entry.transaction_first_offset != NO_OFFSET and entry.transaction_first_offset < before
+    ]
+
+
+def abort_transaction(partition: Partition, entry: ProducerEntry, now_ms: int) -> None:
+    """End a transaction of the source, as no coordinator here will. Its producer is fenced by the next epoch."""
+    epoch = min(entry.producer_epoch + 1, PRODUCER_EPOCH_MAX)
+    marker = EndMarker(
+        aborted=True,
+        coordinator_epoch=max(0, entry.coordinator_epoch),
+        transaction_version=1,
+        first_offset=entry.transaction_first_offset,
+    )
+    partition.append_marker(entry.producer_id, epoch, marker, now_ms)
