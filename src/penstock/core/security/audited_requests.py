@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock.config.names import find_property
 from penstock.config.properties import PropertyType
@@ -21,6 +21,56 @@ from penstock.core.security.audit import DETAILS_MAX
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 from penstock.model.ids import format_uuid
 from penstock.wire.apis import ApiKey
+
+if TYPE_CHECKING:
+    from penstock.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+    from penstock.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+    from penstock.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+    from penstock.wire.messages.alter_link import AlterLinkRequest, AlterLinkResponse
+    from penstock.wire.messages.alter_partition_reassignments import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+    )
+    from penstock.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+    from penstock.wire.messages.alter_share_group_offsets import (
+        AlterShareGroupOffsetsRequest,
+        AlterShareGroupOffsetsResponse,
+    )
+    from penstock.wire.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        AlterUserScramCredentialsResponse,
+    )
+    from penstock.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+    from penstock.wire.messages.create_delegation_token import (
+        CreateDelegationTokenRequest,
+        CreateDelegationTokenResponse,
+    )
+    from penstock.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+    from penstock.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+    from penstock.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+    from penstock.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+    from penstock.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+    from penstock.wire.messages.delete_share_group_offsets import (
+        DeleteShareGroupOffsetsRequest,
+        DeleteShareGroupOffsetsResponse,
+    )
+    from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+    from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+    from penstock.wire.messages.expire_delegation_token import (
+        ExpireDelegationTokenRequest,
+        ExpireDelegationTokenResponse,
+    )
+    from penstock.wire.messages.incremental_alter_configs import (
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+    )
+    from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+    from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+    from penstock.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+    from penstock.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+    from penstock.wire.messages.restore_topics import RestoreTopicsRequest, RestoreTopicsResponse
+    from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+    from penstock.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 HIDDEN = "(hidden)"
 CHANGES_MAX = 200
@@ -109,7 +159,7 @@ def is_change(api_key: int, request: Any) -> bool:
     return not getattr(request, "validate_only", False)
 
 
-def _create_topics(request: Any, response: Any) -> Rows:
+def _create_topics(request: CreateTopicsRequest, response: CreateTopicsResponse) -> Rows:
     named = {row.name for row in response.topics}
     configs_of = {
         topic.name: _few(topic.configs, lambda config: (config.name, config.value))
@@ -124,12 +174,12 @@ def _create_topics(request: Any, response: Any) -> Rows:
         yield AuditedChange("topic", row.name, row.error_code, row.error_message, {**shape, **configs})
 
 
-def _delete_topics(_: Any, response: Any) -> Rows:
+def _delete_topics(_: DeleteTopicsRequest, response: DeleteTopicsResponse) -> Rows:
     for row in response.responses:
         yield AuditedChange("topic", row.name or format_uuid(row.topic_id), row.error_code, row.error_message)
 
 
-def _create_partitions(request: Any, response: Any) -> Rows:
+def _create_partitions(request: CreatePartitionsRequest, response: CreatePartitionsResponse) -> Rows:
     counts = {topic.name: topic.count for topic in request.topics}
     for row in response.results:
         yield AuditedChange(
@@ -142,7 +192,7 @@ def _partitions(topics: Iterable[Any], name: str = "name") -> set[tuple[str, int
     return {(getattr(topic, name), row.partition_index) for topic in topics for row in topic.partitions}
 
 
-def _delete_records(request: Any, response: Any) -> Rows:
+def _delete_records(request: DeleteRecordsRequest, response: DeleteRecordsResponse) -> Rows:
     named = _partitions(response.topics)
     wanted = {
         (topic.name, row.partition_index): row.offset
@@ -156,14 +206,14 @@ def _delete_records(request: Any, response: Any) -> Rows:
             yield AuditedChange("partition", f"{topic.name}-{row.partition_index}", row.error_code, None, details)
 
 
-def _restore_topics(request: Any, response: Any) -> Rows:
+def _restore_topics(request: RestoreTopicsRequest, response: RestoreTopicsResponse) -> Rows:
     named = {row.name for row in response.topics}
     ids = {topic.name: format_uuid(topic.topic_id) for topic in request.topics if topic.name in named}
     for row in response.topics:
         yield AuditedChange("topic", row.name, row.error_code, row.error_message, {"restored": ids.get(row.name, "")})
 
 
-def _alter_replica_log_dirs(request: Any, response: Any) -> Rows:
+def _alter_replica_log_dirs(request: AlterReplicaLogDirsRequest, response: AlterReplicaLogDirsResponse) -> Rows:
     named = _partitions(response.results, "topic_name")
     wanted = {
         (topic.name, index): directory.path
@@ -189,13 +239,13 @@ def _entry(row: Any, pattern: int) -> dict[str, object]:
     }
 
 
-def _create_acls(request: Any, response: Any) -> Rows:
+def _create_acls(request: CreateAclsRequest, response: CreateAclsResponse) -> Rows:
     for wanted, row in zip(request.creations, response.results, strict=False):
         details = _entry(wanted, wanted.resource_pattern_type)
         yield AuditedChange("acl", wanted.resource_name, row.error_code, row.error_message, details)
 
 
-def _delete_acls(_: Any, response: Any) -> Rows:
+def _delete_acls(_: DeleteAclsRequest, response: DeleteAclsResponse) -> Rows:
     for result in response.filter_results:
         if result.error_code:
             yield AuditedChange("acl", "", result.error_code, result.error_message)
@@ -205,7 +255,10 @@ def _delete_acls(_: Any, response: Any) -> Rows:
             )
 
 
-def _alter_configs(request: Any, response: Any) -> Rows:
+def _alter_configs(
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    response: AlterConfigsResponse | IncrementalAlterConfigsResponse,
+) -> Rows:
     named = {(row.resource_type, row.resource_name) for row in response.responses}
     wanted = {
         (one.resource_type, one.resource_name): one.configs
@@ -242,31 +295,34 @@ def _shown(kind: str, config: Any) -> str:
     return str(config.value) if verb == "set" else f"{verb} {config.value}"
 
 
-def _create_token(request: Any, response: Any) -> Rows:
+def _create_token(request: CreateDelegationTokenRequest, response: CreateDelegationTokenResponse) -> Rows:
     owner = f"{response.principal_type}:{response.principal_name}"
     renewers = [f"{row.principal_type}:{row.principal_name}" for row in request.renewers]
     details = {"owner": owner, "renewers": _named(renewers), "expires_ms": response.expiry_timestamp_ms}
     yield AuditedChange("delegation_token", response.token_id, response.error_code, None, details)
 
 
-def _change_token(_: Any, response: Any) -> Rows:
+def _change_token(
+    _: RenewDelegationTokenRequest | ExpireDelegationTokenRequest,
+    response: RenewDelegationTokenResponse | ExpireDelegationTokenResponse,
+) -> Rows:
     # The request names a token by its secret alone.
     yield AuditedChange("delegation_token", "", response.error_code, None, {"expires_ms": response.expiry_timestamp_ms})
 
 
-def _delete_groups(_: Any, response: Any) -> Rows:
+def _delete_groups(_: DeleteGroupsRequest, response: DeleteGroupsResponse) -> Rows:
     for row in response.results:
         yield AuditedChange("group", row.group_id, row.error_code)
 
 
-def _offset_delete(request: Any, response: Any) -> Rows:
+def _offset_delete(request: OffsetDeleteRequest, response: OffsetDeleteResponse) -> Rows:
     rows = [(topic.name, row) for topic in response.topics for row in topic.partitions]
     details = _few(rows, lambda each: (f"{each[0]}-{each[1].partition_index}", _outcome(each[1], "offset deleted")))
     code = response.error_code or max((row.error_code for _, row in rows), default=0)
     yield AuditedChange("group", request.group_id, code, None, details)
 
 
-def _offset_commit(request: Any, response: Any) -> Rows:
+def _offset_commit(request: OffsetCommitRequest, response: OffsetCommitResponse) -> Rows:
     rows = [(topic, row) for topic in request.topics for row in topic.partitions]
     details = _few(rows, _committed)
     codes = {row.error_code for topic in response.topics for row in topic.partitions}
@@ -282,7 +338,7 @@ def _outcome(row: Any, done: str) -> str:
     return f"error {row.error_code}" if row.error_code else done
 
 
-def _alter_share_offsets(request: Any, response: Any) -> Rows:
+def _alter_share_offsets(request: AlterShareGroupOffsetsRequest, response: AlterShareGroupOffsetsResponse) -> Rows:
     rows = [(topic.topic_name, row) for topic in request.topics for row in topic.partitions]
     details = _few(rows, lambda each: (f"{each[0]}-{each[1].partition_index}", each[1].start_offset))
     codes = {row.error_code for topic in response.responses for row in topic.partitions}
@@ -290,13 +346,13 @@ def _alter_share_offsets(request: Any, response: Any) -> Rows:
     yield AuditedChange("group", request.group_id, code, response.error_message, details)
 
 
-def _delete_share_offsets(request: Any, response: Any) -> Rows:
+def _delete_share_offsets(request: DeleteShareGroupOffsetsRequest, response: DeleteShareGroupOffsetsResponse) -> Rows:
     details = _few(response.responses, lambda row: (row.topic_name, _outcome(row, "offsets deleted")))
     code = response.error_code or max((row.error_code for row in response.responses), default=0)
     yield AuditedChange("group", request.group_id, code, response.error_message, details)
 
 
-def _elect_leaders(request: Any, response: Any) -> Rows:
+def _elect_leaders(request: ElectLeadersRequest, response: ElectLeadersResponse) -> Rows:
     details = {"election": "unclean" if request.election_type == 1 else "preferred"}
     for topic in response.replica_election_results:
         for row in topic.partition_result:
@@ -304,7 +360,9 @@ def _elect_leaders(request: Any, response: Any) -> Rows:
             yield AuditedChange("partition", name, row.error_code, row.error_message, details)
 
 
-def _alter_reassignments(request: Any, response: Any) -> Rows:
+def _alter_reassignments(
+    request: AlterPartitionReassignmentsRequest, response: AlterPartitionReassignmentsResponse
+) -> Rows:
     named = _partitions(response.responses)
     wanted = {
         (topic.name, row.partition_index): row.replicas
@@ -320,27 +378,27 @@ def _alter_reassignments(request: Any, response: Any) -> Rows:
             yield AuditedChange("partition", name, row.error_code, row.error_message, details)
 
 
-def _alter_quotas(request: Any, response: Any) -> Rows:
+def _alter_quotas(request: AlterClientQuotasRequest, response: AlterClientQuotasResponse) -> Rows:
     for wanted, row in zip(request.entries, response.entries, strict=False):
         name = _named([f"{one.entity_type}={one.entity_name or '<default>'}" for one in wanted.entity])
         details = _few(wanted.ops, lambda one: (one.key, "(removed)" if one.remove else one.value))
         yield AuditedChange("quota", name, row.error_code, row.error_message, details)
 
 
-def _alter_credentials(request: Any, response: Any) -> Rows:
+def _alter_credentials(request: AlterUserScramCredentialsRequest, response: AlterUserScramCredentialsResponse) -> Rows:
     named = {row.user for row in response.results}
     details: dict[str, dict[str, object]] = {}
-    for row in request.deletions:
-        if row.name in named:
-            details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "deleted"
-    for row in request.upsertions:
-        if row.name in named:
-            details.setdefault(row.name, {})[_MECHANISMS.get(row.mechanism, str(row.mechanism))] = "set"
+    for gone in request.deletions:
+        if gone.name in named:
+            details.setdefault(gone.name, {})[_MECHANISMS.get(gone.mechanism, str(gone.mechanism))] = "deleted"
+    for new in request.upsertions:
+        if new.name in named:
+            details.setdefault(new.name, {})[_MECHANISMS.get(new.mechanism, str(new.mechanism))] = "set"
     for row in response.results:
         yield AuditedChange("user", row.user, row.error_code, row.error_message, details.get(row.user, {}))
 
 
-def _alter_link(request: Any, response: Any) -> Rows:
+def _alter_link(request: AlterLinkRequest, response: AlterLinkResponse) -> Rows:
     # Neither values of settings, which may be secret, nor a refusal that may quote one.
     actions = ("create", "alter", "pause", "resume", "delete", "promote", "failover", "cancel promotion")
     action = actions[request.action] if 0 <= request.action < len(actions) else str(request.action)
@@ -353,7 +411,7 @@ def _alter_link(request: Any, response: Any) -> Rows:
     yield AuditedChange("link", request.name, response.error_code, message, details)
 
 
-def _update_features(request: Any, response: Any) -> Rows:
+def _update_features(request: UpdateFeaturesRequest, response: UpdateFeaturesResponse) -> Rows:
     code, message = response.error_code, response.error_message
     results = {row.feature: (row.error_code, row.error_message) for row in response.results}
     for row in request.feature_updates:
@@ -361,11 +419,13 @@ def _update_features(request: Any, response: Any) -> Rows:
         yield AuditedChange("feature", row.feature, *own, {"level": row.max_version_level})
 
 
-def _unregister_broker(request: Any, response: Any) -> Rows:
+def _unregister_broker(request: UnregisterBrokerRequest, response: UnregisterBrokerResponse) -> Rows:
     yield AuditedChange("broker", str(request.broker_id), response.error_code, response.error_message)
 
 
-def _voter(request: Any, response: Any) -> Rows:
+def _voter(
+    request: AddRaftVoterRequest | RemoveRaftVoterRequest, response: AddRaftVoterResponse | RemoveRaftVoterResponse
+) -> Rows:
     yield AuditedChange("voter", str(request.voter_id), response.error_code, response.error_message)
 
 

@@ -24,6 +24,9 @@ class AlterLinkRequest(NamedTuple):
     configs: Sequence[AlterableLinkConfig] = ()
     timeout_ms: int = 60000
 
+    def response_class(self) -> type[AlterLinkResponse]:
+        return AlterLinkResponse
+
 
 class AlterLinkResponse(NamedTuple):
     """Version 0, flexible from 0."""

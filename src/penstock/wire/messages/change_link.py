@@ -26,6 +26,9 @@ class ChangeLinkRequest(NamedTuple):
     origins: Sequence[str] = ()
     source_topics: Sequence[str] = ()
 
+    def response_class(self) -> type[ChangeLinkResponse]:
+        return ChangeLinkResponse
+
 
 class ChangeLinkResponse(NamedTuple):
     """Version 0, flexible from 0."""

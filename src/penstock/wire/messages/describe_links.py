@@ -16,6 +16,9 @@ class DescribeLinksRequest(NamedTuple):
 
     names: Sequence[str] | None = ()
 
+    def response_class(self) -> type[DescribeLinksResponse]:
+        return DescribeLinksResponse
+
 
 class DescribedLinkConfig(NamedTuple):
     name: str = ""

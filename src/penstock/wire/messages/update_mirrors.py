@@ -41,6 +41,9 @@ class UpdateMirrorsRequest(NamedTuple):
     topics: Sequence[SourceTopic] = ()
     claims: Sequence[PromotionClaim] = ()
 
+    def response_class(self) -> type[UpdateMirrorsResponse]:
+        return UpdateMirrorsResponse
+
 
 class UpdatedMirrorTopic(NamedTuple):
     name: str = ""
