@@ -13,20 +13,20 @@ from typing import Any
 
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Record, TimerKey
 from penstock.core.group.shard import GroupShard
-from penstock.model.ids import Uuid
+from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.frame import decode_coordinator_key, decode_versioned, encode_coordinator_key, encode_versioned
 
 CLIENT_HOST = "/127.0.0.1"
 
 
 class NoTopics:
-    """A cluster without topics; classic groups never look at them."""
+    """A cluster whose topics have no partitions; classic groups never look at them."""
 
     def partition_count(self, _topic: str) -> int | None:
         return None
 
     def topic_id(self, _topic: str) -> Uuid | None:
-        return None
+        return ZERO_UUID
 
     def topic_name(self, _topic_id: Uuid) -> str | None:
         return None

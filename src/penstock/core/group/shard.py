@@ -78,7 +78,7 @@ class GroupShard:
         self._offsets = Offsets()
         self._rebalance = ClassicRebalance(settings)
         self._classic = ClassicRequests(settings, random, self._rebalance)
-        self._offset_requests = OffsetRequests(settings, self._offsets)
+        self._offset_requests = OffsetRequests(settings, self._offsets, topics)
         self._catalog = TopicCatalog(topics, cpu_s)
         self.consumer = ConsumerGroups(settings, self._catalog, random, configs, self._groups, self._rebalance)
         self.share = ShareGroups(settings, self._catalog, configs, self._groups)
@@ -204,7 +204,11 @@ class GroupShard:
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, PartitionProgress]:
         """A group's committed offsets with their recent history, to measure its lag."""
-        return self._offsets.progress(group_id)
+        return {
+            partition: progress
+            for partition, progress in self._offsets.progress(group_id).items()
+            if self._offset_requests.is_current(partition.topic, progress.committed)
+        }
 
     def expire_offsets(self, now_ms: int) -> Iterator[Effects]:
         """Delete expired offsets, and groups that have neither members nor offsets left. Share groups stay.
@@ -291,8 +295,14 @@ class GroupShard:
         self._offsets.end_transaction(producer_id, committed)
 
     def loaded(self, now_ms: int) -> Effects:
-        """All records are replayed: every member's session timeout starts now."""
-        effects = Effects()
+        """All records are replayed: every member's session timeout starts now.
+
+        Topics may have been deleted while no coordinator was there to delete their offsets. This broker has all of the
+        metadata up to the election that made it the coordinator: a topic that it does not know is gone.
+        """
+        topics = self._catalog.topics
+        gone = [topic for topic in self._offsets.topics() if topics.topic_id(topic) is None]
+        effects = Effects(records=delete_topic_offsets(self._offsets, gone))
         for group_id in self._offsets.group_ids():
             if group_id not in self._groups:
                 self._groups[group_id] = ClassicGroup(group_id)

@@ -16,6 +16,7 @@ from penstock.api.groups.offset_fetch import offset_fetch
 from penstock.core.contract import Caller, Effects, ProducerIdentity, Token
 from penstock.core.group.shard import GroupShard
 from penstock.core.metadata.topics import NewTopic
+from penstock.core.replica.producer_state import EndMarker
 from penstock.core.share.runs import RecordState, StateBatch
 from penstock.core.share.state import ShareKey, StateWrite
 from penstock.model.errors import ApiError, ErrorCode
@@ -490,6 +491,43 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_loaded_are_forgotten(
         reads.failures = 0
         await shell.until(lambda: groups.coordinator.hosts())
         assert await groups.read("readers", lambda shard: shard.committed("readers")) == {}
+        groups.close()
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_offsets_of_a_topic_that_was_deleted_while_no_coordinator_was_there_are_forgotten(
+    tmp_path: Path, is_created_again: bool, transactional: bool
+) -> None:
+    async def story(shell: TransactionShell) -> None:
+        groups = await groups_of(shell)
+        if transactional:
+            request = LATE_TRANSACTION._replace(generation_id=-1, member_id="")
+            await groups.ask("readers", lambda shard, *rest: shard.txn_offset_commit(request, CALLER, *rest))
+            await groups.end_transaction(0, ProducerIdentity(100, 0), EndMarker(False, 0, 0))
+        else:
+            await commit(groups, 5)
+        (host,) = groups.coordinator.hosts()
+        groups.coordinator.leave(host.partition)
+        delete_topic(shell, "t")
+        if is_created_again:
+            await shell.create_topics([NewTopic("t", 1, 1)])
+        for _ in range(2):
+            groups.coordinator.take(host.partition)
+            await shell.until(lambda: groups.coordinator.hosts())
+            assert await committed_offset(groups) == -1
+            assert await groups.read("readers", lambda shard: shard.committed("readers")) == {}
+            groups.coordinator.leave(host.partition)
+        groups.coordinator.take(host.partition)
+        await shell.until(lambda: groups.coordinator.hosts())
+        if is_created_again:
+            await commit(groups, 6)
+            assert await committed_offset(groups) == 6
+        else:
+            (host,) = groups.coordinator.hosts()
+            assert host.shard._offsets.count() == 0, "deleted for good"
         groups.close()
 
     play(tmp_path, story)

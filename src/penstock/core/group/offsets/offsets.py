@@ -116,6 +116,15 @@ class Offsets:
                 found.update((TopicPartition(topic, partition), None) for partition in partitions)
         return list(found)
 
+    def topics(self) -> set[str]:
+        """Every topic that any group has an offset for, pending ones included."""
+        encoded = {encoded_topic(key) for stored in self._stored.values() for key in stored}
+        found = {topic.decode(errors="replace") for topic in encoded}
+        for by_group in (self._by_group, *self._pending.values()):
+            for topics in by_group.values():
+                found.update(topics)
+        return found
+
     def groups_with_topics(self, topics: Collection[str]) -> list[str]:
         """The groups that have an offset for any of the topics, pending ones included.
 

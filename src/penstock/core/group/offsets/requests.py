@@ -1,14 +1,24 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete.
 
 The group decides who may do what; the answers per partition are made here. The API handlers check whether a topic
-exists: a coordinator stores what it is given.
+exists: a coordinator stores what it is given, with the topic's id. An offset of a deleted topic is not returned for one
+of the same name, even if no coordinator was there to delete it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.core.group.contract import Caller, Effects, GroupSettings, ProducerIdentity, Record, Reply, Token
+from penstock.core.group.contract import (
+    Caller,
+    Effects,
+    GroupSettings,
+    ProducerIdentity,
+    Record,
+    Reply,
+    Token,
+    Topics,
+)
 from penstock.core.group.group import Group
 from penstock.core.group.offsets.expiry import NO_EXPIRY, offset_tombstone
 from penstock.core.group.offsets.offsets import CommittedOffset, Offsets
@@ -56,11 +66,18 @@ _VERSION = 4
 class OffsetRequests:
     """Requests about offsets. The shard has found the group, or None."""
 
-    __slots__ = ("_metadata_max", "_offsets")
+    __slots__ = ("_metadata_max", "_offsets", "_topics")
 
-    def __init__(self, settings: GroupSettings, offsets: Offsets) -> None:
+    def __init__(self, settings: GroupSettings, offsets: Offsets, topics: Topics) -> None:
         self._metadata_max = settings.offset_metadata_max_bytes
         self._offsets = offsets
+        self._topics = topics
+
+    def is_current(self, topic: str, committed: CommittedOffset, topic_id: bytes = ZERO_UUID) -> bool:
+        """Whether an offset is one of the topic that has this name, and the id if there is one, now."""
+        if topic_id == ZERO_UUID:
+            topic_id = self._topics.topic_id(topic) or ZERO_UUID
+        return committed.topic_id in (topic_id, ZERO_UUID) or topic_id == ZERO_UUID
 
     def check_commit(self, group: Group | None, request: OffsetCommitRequest, caller: Caller) -> ErrorCode:
         """Whether the commit is allowed; without a group and a generation it belongs to a simple consumer."""
@@ -92,10 +109,11 @@ class OffsetRequests:
         effects = Effects(producer=ProducerIdentity(request.producer_id, request.producer_epoch))
         topics = []
         for topic in request.topics:
+            topic_id = self._topics.topic_id(topic.name) or ZERO_UUID
             partitions = []
             for partition in topic.partitions:
                 key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
-                error = self._commit(key, partition, effects, ZERO_UUID, now_ms, NO_EXPIRY)
+                error = self._commit(key, partition, effects, topic_id, now_ms, NO_EXPIRY)
                 partitions.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
             topics.append(TxnOffsetCommitResponseTopic(topic.name, partitions))
         effects.replies.append(Reply(token, TxnOffsetCommitResponse(topics=topics)))
@@ -110,10 +128,13 @@ class OffsetRequests:
             expire_timestamp = min(now_ms + request.retention_time_ms, LATEST_MS)
         topics = []
         for topic in request.topics:
+            topic_id = topic.topic_id
+            if topic_id == ZERO_UUID and expire_timestamp == NO_EXPIRY:
+                topic_id = self._topics.topic_id(topic.name) or ZERO_UUID
             partitions = []
             for partition in topic.partitions:
                 key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
-                error = self._commit(key, partition, effects, topic.topic_id, now_ms, expire_timestamp)
+                error = self._commit(key, partition, effects, topic_id, now_ms, expire_timestamp)
                 partitions.append(OffsetCommitResponsePartition(partition.partition_index, error))
             topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
         effects.replies.append(Reply(token, OffsetCommitResponse(topics=topics)))
@@ -156,8 +177,7 @@ class OffsetRequests:
             if require_stable and self._offsets.has_pending(group_id, topic, index):
                 return _fetched(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
             found = committed.get(topic, {}).get(index)
-            if found is not None and ZERO_UUID != found.topic_id != topic_id != ZERO_UUID:
-                # The offset belongs to a deleted topic of the same name.
+            if found is not None and not self.is_current(topic, found, topic_id):
                 found = None
             return _fetched(index, found, ErrorCode.NONE)
 
