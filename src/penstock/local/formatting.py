@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Sequence
 
+from penstock.core.metadata.scram_credentials import PEPPER_BYTES, pepper_record
 from penstock.local.layout import NodeLayout
 from penstock.model.ids import format_uuid
 from penstock.runtime.raft.metadata_files import write_bootstrap
@@ -29,7 +30,8 @@ def format_nodes(layouts: Sequence[NodeLayout], users: Sequence[UserScramCredent
         if known[layout.node_id] is None:
             layout.data.mkdir(parents=True, exist_ok=True)
             if users:
-                write_bootstrap(filesystem, layout.data, users, time.time_ns() // 1_000_000)
+                pepper = pepper_record(secrets.token_bytes(PEPPER_BYTES))
+                write_bootstrap(filesystem, layout.data, [*users, pepper], time.time_ns() // 1_000_000)
             directory_id = secrets.token_bytes(16)
             write_meta_properties(filesystem, layout.data, MetaProperties(cluster_id, layout.node_id, directory_id))
     return cluster_id

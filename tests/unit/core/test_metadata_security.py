@@ -19,7 +19,7 @@ from penstock.core.metadata.delegation_tokens import (
     renew_token,
 )
 from penstock.core.metadata.image import Image
-from penstock.core.metadata.scram_credentials import ScramRules, alter_credentials
+from penstock.core.metadata.scram_credentials import PEPPER_BYTES, ScramRules, alter_credentials, pepper_record
 from penstock.model.access import Operation, PatternType, Permission, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.raft.applied_image import differences
@@ -124,6 +124,7 @@ def test_a_filter_that_cannot_be_understood_removes_nothing() -> None:
 # Credentials.
 
 SCRAM = ScramRules(frozenset({1, 2}), 4096, 16384, lambda mechanism, salted: (salted[::-1], bytes([mechanism])))
+PEPPER = bytes(range(PEPPER_BYTES))
 UPSERT = ScramCredentialUpsertion("alice", 1, 4096, b"salt", b"salted")
 
 
@@ -132,7 +133,30 @@ def alter(image: Image, *changes: Any) -> dict[str, int]:
         [change for change in changes if isinstance(change, ScramCredentialDeletion)],
         [change for change in changes if isinstance(change, ScramCredentialUpsertion)],
     )
-    return {answer.user: answer.error_code for answer in commit(image, alter_credentials(image, request, SCRAM))}
+    return {
+        answer.user: answer.error_code for answer in commit(image, alter_credentials(image, request, SCRAM, PEPPER))
+    }
+
+
+def test_the_first_change_of_a_credential_records_a_pepper_that_stays() -> None:
+    image = Image()
+    assert alter(image, UPSERT._replace(name="")) == {"": ErrorCode.UNACCEPTABLE_CREDENTIAL}
+    assert image.security.pepper is None
+    alter(image, UPSERT)
+    assert image.security.pepper == pepper_record(PEPPER)
+    assert list(image.security.credentials) == [("alice", 1)]
+    request = AlterUserScramCredentialsRequest([ScramCredentialDeletion("alice", 1)], [UPSERT._replace(name="bob")])
+    commit(image, alter_credentials(image, request, SCRAM, bytes(PEPPER_BYTES)))
+    assert image.security.pepper == pepper_record(PEPPER)
+    copied = image.security.copy()
+    assert copied.pepper == pepper_record(PEPPER)
+    assert copied.credentials == image.security.credentials
+    assert copied.credential_kinds == image.security.credential_kinds == {(1, 4096, 4): 1}
+    bare = Image()
+    for record in image.security.differences(bare.security):
+        image.replay(record)
+    assert (image.security.pepper, image.security.credentials) == (None, {})
+    assert not image.security.credential_kinds
 
 
 def test_credentials_come_change_and_go() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from penstock.cli.failures import CommandFailure
 from penstock.config.listeners import parse_endpoint
 from penstock.config.node import NodeSettings
+from penstock.core.metadata.scram_credentials import PEPPER_BYTES, pepper_record
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid, format_uuid, parse_uuid
 from penstock.runtime.raft.metadata_files import SnapshotId, encode_control, write_bootstrap
 from penstock.storage.files import OsFilesystem
@@ -139,7 +140,8 @@ def format_directories(
                 name = settings.controller_listener_names[0]
                 filesystem.replace_file(snapshot, voters_snapshot(controllers, name, time.time_ns() // 1_000_000))
             if path == metadata and users:
-                write_bootstrap(filesystem, path, users, time.time_ns() // 1_000_000)
+                pepper = pepper_record(secrets.token_bytes(PEPPER_BYTES))
+                write_bootstrap(filesystem, path, [*users, pepper], time.time_ns() // 1_000_000)
             directory_id = own if path == metadata and own is not None else random_uuid()
             # Written last, because it marks the directory as complete.
             write_meta_properties(filesystem, path, MetaProperties(cluster_id, settings.node_id, directory_id))

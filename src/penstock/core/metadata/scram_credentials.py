@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
+from penstock.core.metadata.security import PEPPER_NAME
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -27,10 +28,24 @@ class ScramRules(NamedTuple):
     keys: Callable[[int, bytes], tuple[bytes, bytes]]
 
 
+# Any mechanism that there is; it belongs to no user.
+PEPPER_MECHANISM = 1
+PEPPER_BYTES = 32
+
+
+def pepper_record(randomness: bytes) -> UserScramCredentialRecord:
+    """The secret of all brokers from which they derive their answers to unknown users, in a form that Kafka reads."""
+    assert len(randomness) == PEPPER_BYTES
+    return UserScramCredentialRecord(PEPPER_NAME, PEPPER_MECHANISM, randomness, randomness, randomness, 4096)
+
+
 def alter_credentials(
-    image: Image, request: AlterUserScramCredentialsRequest, rules: ScramRules
+    image: Image, request: AlterUserScramCredentialsRequest, rules: ScramRules, randomness: bytes
 ) -> Result[list[AlterUserScramCredentialsResult]]:
-    """Add, replace and remove credentials; a user with any invalid change is left as it is."""
+    """Add, replace and remove credentials; a user with any invalid change is left as it is.
+
+    The first change also records `randomness`, which is PEPPER_BYTES long, as the pepper.
+    """
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     named = Counter((change.name, change.mechanism) for change in changes)
     errors: dict[str, ApiError | None] = {}
@@ -48,6 +63,8 @@ def alter_credentials(
             records.append(
                 UserScramCredentialRecord(change.name, change.mechanism, change.salt, stored, server, change.iterations)
             )
+    if records and image.security.pepper is None:
+        records.append(pepper_record(randomness))
     answers = [
         AlterUserScramCredentialsResult(user, error.code if error else 0, error.message if error else None)
         for user, error in errors.items()

@@ -25,6 +25,9 @@ from penstock.wire.messages.metadata_records import (
 # The parts of an entity by type; None is the default entity of that type.
 QuotaEntity = frozenset[tuple[str, str | None]]
 
+# No user's name is empty.
+PEPPER_NAME = ""
+
 
 class SecurityState:
     """Everything that decides who may sign in and what they may do."""
@@ -32,12 +35,18 @@ class SecurityState:
     def __init__(self) -> None:
         self.entries: dict[Uuid, AccessControlEntryRecord] = {}
         self.credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
+        # How many credentials there are of each mechanism, number of iterations and size of salt.
+        self.credential_kinds: Counter[tuple[int, int, int]] = Counter()
+        # Not a user's: what brokers derive their answers to unknown users from, and no client knows.
+        self.pepper: UserScramCredentialRecord | None = None
         self.quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.tokens: dict[str, DelegationTokenRecord] = {}
         self.tokens_by_owner: Counter[str] = Counter()
 
     def snapshot(self) -> Iterator[Any]:
         """The records that rebuild this state."""
+        if self.pepper is not None:
+            yield self.pepper
         yield from self.credentials.values()
         for entity, values in self.quotas.items():
             for key, value in values.items():
@@ -58,6 +67,8 @@ class SecurityState:
             yield RemoveAccessControlEntryRecord(id=entry_id)
         for name, mechanism in self.credentials.keys() - new.credentials.keys():
             yield RemoveUserScramCredentialRecord(name=name, mechanism=mechanism)
+        if self.pepper is not None and new.pepper is None:
+            yield RemoveUserScramCredentialRecord(name=self.pepper.name, mechanism=self.pepper.mechanism)
         for entity, values in self.quotas.items():
             for key in values.keys() - new.quotas.get(entity, {}).keys():
                 yield ClientQuotaRecord(entity=entity_parts(entity), key=key, remove=True)
@@ -71,10 +82,25 @@ class SecurityState:
         self.entries.pop(record.id, None)
 
     def _credential(self, record: UserScramCredentialRecord) -> None:
+        if record.name == PEPPER_NAME:
+            self.pepper = record
+            return
+        self._uncount_credential(self.credentials.get((record.name, record.mechanism)))
         self.credentials[record.name, record.mechanism] = record
+        self.credential_kinds[_kind(record)] += 1
 
     def _remove_credential(self, record: RemoveUserScramCredentialRecord) -> None:
-        self.credentials.pop((record.name, record.mechanism), None)
+        if record.name == PEPPER_NAME:
+            self.pepper = None
+            return
+        self._uncount_credential(self.credentials.pop((record.name, record.mechanism), None))
+
+    def _uncount_credential(self, record: UserScramCredentialRecord | None) -> None:
+        if record is None:
+            return
+        self.credential_kinds[_kind(record)] -= 1
+        if not self.credential_kinds[_kind(record)]:
+            del self.credential_kinds[_kind(record)]
 
     def _quota(self, record: ClientQuotaRecord) -> None:
         entity = quota_entity(record.entity)
@@ -111,6 +137,10 @@ REPLAY: dict[type, Callable[[SecurityState, Any], None]] = {
     DelegationTokenRecord: SecurityState._token,
     RemoveDelegationTokenRecord: SecurityState._remove_token,
 }
+
+
+def _kind(record: UserScramCredentialRecord) -> tuple[int, int, int]:
+    return record.mechanism, record.iterations, len(record.salt)
 
 
 def quota_entity(parts: Any) -> QuotaEntity:

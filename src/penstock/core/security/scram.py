@@ -118,10 +118,9 @@ class ScramServer:
         if authorization and _unescaped(authorization.removeprefix("a=")) != user:
             raise ScramError("a user may only act as itself")
         self._account = self._find(user, fields.get("tokenauth", "").lower() == "true")
-        if self._account is None:
-            self._credential = self._pretend(user)
-        else:
-            self._credential = self._account.credential
+        # Also for a user that exists, so that both cases take the same time.
+        pretended = self._pretend(user)
+        self._credential = pretended if self._account is None else self._account.credential
         self._client_first = bare
         self._nonce = nonce + self._nonce
         salt = b64encode(self._credential.salt).decode()

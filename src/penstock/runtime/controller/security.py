@@ -54,7 +54,10 @@ class SecurityDecisions:
         self, request: AlterUserScramCredentialsRequest
     ) -> Future[list[AlterUserScramCredentialsResult]]:
         """Add, replace and remove SCRAM credentials; one result per user."""
-        return self._quorum.decide(lambda image: scram_credentials.alter_credentials(image, request, SCRAM_RULES))
+        randomness = self._env.random.randbytes(scram_credentials.PEPPER_BYTES)
+        return self._quorum.decide(
+            lambda image: scram_credentials.alter_credentials(image, request, SCRAM_RULES, randomness)
+        )
 
     def alter_quotas(
         self, entries: Sequence[AlterClientQuotasRequestEntryData], *, validate_only: bool

@@ -8,7 +8,6 @@ import logging
 import math
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import islice
 from typing import NamedTuple
 
 from penstock.config.listeners import listed
@@ -35,8 +34,8 @@ from penstock.runtime.security.bearer_tokens import KeySet, TokenRules
 
 SUPPORTED = (PLAIN, *scram.MECHANISMS, OAUTHBEARER)
 SALT_BYTES = 16
-# The answer to an unknown user takes after this many credentials.
-CREDENTIALS_IMITATED_MAX = 1_000
+# The answer to an unknown user is like those of this many kinds of credentials.
+KINDS_MAX = 20
 NONCE_BYTES = 18
 # A provider's keys are fetched again when a token names an unknown one, but not more often than this.
 KEYS_REFETCH_MS = 10_000
@@ -256,19 +255,24 @@ class SignIn:
         return self._digest(f"salt {user}")[:SALT_BYTES]
 
     def _digest(self, text: str) -> bytes:
-        """The same on all brokers, and after a restart: an unknown user is not to be told by changing answers."""
-        first = next(iter(self._image().security.credentials.values()), None)
-        return hmac.digest(self._pepper if first is None else first.server_key, text.encode(), "sha512")
+        """The same on all brokers, and after a restart: an unknown user is not to be told by changing answers.
+
+        Clusters get their pepper when they are formatted with users, or with the first change of a credential. Until
+        then the first credential stands in for it, whose user could compute what is derived from it.
+        """
+        security = self._image().security
+        secret = security.pepper or next(iter(security.credentials.values()), None)
+        return hmac.digest(self._pepper if secret is None else secret.server_key, text.encode(), "sha512")
 
     def _pretend(self, mechanism: scram.Mechanism, user: str) -> scram.Credential:
         """A credential like those of users that exist, for one that does not: as many iterations, as long a salt.
 
         Of several kinds each name gets one, and keeps it when kinds are added, unless it is the new one's turn.
         """
-        known = islice(self._image().security.credentials.values(), CREDENTIALS_IMITATED_MAX)
-        kinds = {(one.iterations, len(one.salt)) for one in known if one.mechanism == mechanism.code}
+        known = sorted(self._image().security.credential_kinds)
+        kinds = [kind[1:] for kind in known if kind[0] == mechanism.code][:KINDS_MAX]
         iterations, salt_bytes = max(
-            kinds or {(scram.ITERATIONS_MIN, SALT_BYTES)},
+            kinds or [(scram.ITERATIONS_MIN, SALT_BYTES)],
             key=lambda kind: self._digest(f"kind {kind[0]} {kind[1]} {user}"),
         )
         salt = b"".join(self._digest(f"salt {part} {user}") for part in range(-(-salt_bytes // 64)))

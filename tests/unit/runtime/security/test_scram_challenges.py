@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from penstock.core.metadata.image import Image
+from penstock.core.metadata.scram_credentials import PEPPER_BYTES, pepper_record
 from penstock.core.security import scram
 from penstock.core.security.sasl import ScramExchange
 from penstock.runtime.env import SystemEnv
@@ -20,9 +21,11 @@ SETTINGS = SignInSettings(
 )
 
 
-def broker(*kinds: tuple[int, int], seed: int = 1) -> SignIn:
+def broker(*kinds: tuple[int, int], seed: int = 1, pepper: bytes = b"") -> SignIn:
     """One with a user of each kind: iterations, bytes of salt."""
     image = Image()
+    if pepper:
+        image.replay(pepper_record(pepper))
     made = random.Random(7)
     for number, (iterations, salt_bytes) in enumerate(kinds):
         salt = made.randbytes(salt_bytes)
@@ -67,6 +70,26 @@ def test_the_challenge_is_the_same_each_time_on_every_broker_and_after_a_restart
     assert len({challenge(broker(*kinds, seed=seed), "nobody") for seed in range(5)}) == 1
     # Users that are added are no news about those that are not there, as long as they are of a known kind.
     assert challenge(broker(*kinds, (8192, 26)), "nobody") == challenge(broker(*kinds), "nobody")
+
+
+def test_no_user_can_compute_the_challenges_of_users_that_do_not_exist() -> None:
+    pepper = bytes(PEPPER_BYTES)
+    challenged = challenge(broker((4096, 16), pepper=pepper), "nobody")
+    # They depend on no credential, so they stay when credentials change.
+    assert challenge(broker((4096, 16), (4096, 16), seed=2, pepper=pepper), "nobody") == challenged
+    assert challenge(broker(seed=3, pepper=pepper), "nobody") == challenged
+    assert challenge(broker((4096, 16), pepper=b"x" * PEPPER_BYTES), "nobody") != challenged
+    assert challenge(broker((4096, 16)), "nobody") != challenged
+
+
+def test_a_user_that_exists_takes_the_same_work() -> None:
+    sign_in = broker((4096, 16))
+    pretended: list[str] = []
+    pretend = sign_in._pretend
+    sign_in._pretend = lambda kind, user: pretended.append(user) or pretend(kind, user)  # type: ignore[method-assign,func-returns-value]
+    for user in ("user0", "nobody"):
+        challenge(sign_in, user)
+    assert pretended == ["user0", "nobody"]
 
 
 def test_without_any_user_there_are_still_challenges() -> None:
