@@ -214,6 +214,8 @@ def judge(found: Found, promise: Promise, survived: str, *, checks_files: bool =
             return []
         return [Anomaly("refused", "the partition opens", found.problem)]
     anomalies: list[Anomaly] = []
+    # In a directory that is not trusted any more, damage behind what was durable is taken for a torn end.
+    survived = POWER if promise.is_damaged and not found.is_trusted else survived
     kept = promise.kept[KILL if found.is_trusted else survived]
     if promise.is_damaged and found.end < kept:
         text = f"everything before {kept}, or a log that refuses to open with its {promise.size_min} bytes"

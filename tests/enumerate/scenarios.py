@@ -337,6 +337,21 @@ def rot(disk: SimDisk) -> None:
         data[len(data) // 4 + 8] ^= 0x40
 
 
+def rot_at_the_end(disk: SimDisk) -> None:
+    """The same, behind what was durable."""
+    inode = inode_at(disk, FIRST / f"{TOPIC}-0" / "00000000000000000008.log")
+    assert inode is not None
+    inode.data[3 * len(inode.data) // 4 + 8] ^= 0x40
+
+
+def tear_the_end(disk: SimDisk) -> None:
+    """The process was killed while it wrote the last batch, of which nobody was told."""
+    inode = inode_at(disk, FIRST / f"{TOPIC}-0" / "00000000000000000008.log")
+    assert inode is not None
+    del inode.data[-10:]
+    inode.writes = [position for position in inode.writes if position < len(inode.data)]
+
+
 async def then_damaged(broker: Broker) -> None:
     await everywhere(broker)
     await broker.sync()
@@ -346,10 +361,33 @@ async def then_damaged(broker: Broker) -> None:
     ledger.size_min = broker.partition().log.size_bytes
 
 
+async def damaged_at_the_end(broker: Broker) -> None:
+    await everywhere(broker)
+    ledger = broker.ledgers[0]
+    ledger.is_damaged = True
+    ledger.size_min = broker.partition().log.size_bytes
+
+
 @scenario("damaged", then_damaged, ends=KILL, damage=rot)
+@scenario("damaged-end", damaged_at_the_end, ends=KILL, damage=rot_at_the_end)
 async def damaged(_: Broker) -> None:
     """A log refuses to open, and the checkpoints of its directory are written as usual."""
     await asyncio.sleep(1.2)
+
+
+async def torn(broker: Broker) -> None:
+    await everywhere(broker)
+    ledger = broker.ledgers[0]
+    ledger.kept[KILL] = min(ledger.kept[KILL], ledger.end - 1)
+
+
+@scenario("start-torn", torn, ends=KILL, damage=tear_the_end)
+async def start_torn(broker: Broker) -> None:
+    """Recovery cuts what a killed process did not finish, and the log takes records there."""
+    await asyncio.sleep(1.2)
+    ledger = broker.ledgers[0]
+    ledger.history = [row for row in ledger.history if row.offset < 11]
+    await broker.produce(1)
 
 
 # Compaction.

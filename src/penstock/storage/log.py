@@ -104,14 +104,16 @@ class Log:
         now_ms: int,
         start_offset: int = 0,
         lost_power: bool = True,
+        stayed_up: bool = False,
         rewrites_from: int | None = None,
     ) -> Log:
         """Open a partition's directory, or create it.
 
         `recovery_point` is the checkpointed `flushed_offset`, `clean` whether the last shutdown was clean, `lost_power`
-        whether bytes that were written but never synced may be missing. If a sync may have failed since the machine
-        started, everything after the offset `rewrites_from` is written again. Raises CorruptLogError, with no record
-        touched, when durable records are too damaged to be skipped.
+        whether bytes that were written but never synced may be missing, `stayed_up` whether all that was ever written
+        is certainly there, but for the end of a write that a killed process did not finish. If a sync may have failed
+        since the machine started, everything after the offset `rewrites_from` is written again. Raises
+        CorruptLogError, with no record touched, when stored records are too damaged to be skipped.
         """
         loaded = load_log(
             filesystem,
@@ -122,6 +124,7 @@ class Log:
             now_ms=now_ms,
             start_offset=start_offset,
             lost_power=lost_power,
+            stayed_up=stayed_up,
             rewrites_from=rewrites_from,
         )
         log = cls(loaded, settings)

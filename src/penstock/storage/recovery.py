@@ -15,7 +15,8 @@ therefore written again before anything depends on it.
 
 Damage before the recovery point is different: those bytes were durable, so it is not a torn tail but a failing disk,
 and truncating there would lose acknowledged records after it. Such a batch stays where it is (it is never served, see
-`valid_prefix`). If even its length is lost, the log refuses to open and no record is touched.
+`valid_prefix`). If even its length is lost, the log refuses to open and no record is touched. Where the machine stayed
+up the same is true of all that was written: only the end of a write that the process did not finish is cut off.
 """
 
 from __future__ import annotations
@@ -95,11 +96,21 @@ def load_log(
     now_ms: int,
     start_offset: int,
     lost_power: bool,
+    stayed_up: bool = False,
     rewrites_from: int | None,
 ) -> LoadedLog:
     """Read a log's directory, creating it if there is none."""
     home = PartitionFiles(filesystem, path)
-    loader = _Loader(home, settings, recovery_point, clean, now_ms, lost_power=lost_power, rewrites_from=rewrites_from)
+    loader = _Loader(
+        home,
+        settings,
+        recovery_point,
+        clean,
+        now_ms,
+        lost_power=lost_power,
+        stayed_up=stayed_up,
+        rewrites_from=rewrites_from,
+    )
     return loader.load(start_offset)
 
 
@@ -113,6 +124,7 @@ class _Loader:
         now_ms: int,
         *,
         lost_power: bool,
+        stayed_up: bool,
         rewrites_from: int | None,
     ) -> None:
         self.home = home
@@ -121,6 +133,7 @@ class _Loader:
         self.now_ms = now_ms
         self.clean = clean
         self.lost_power = lost_power
+        self.stayed_up = stayed_up
         self.rewrites_from = rewrites_from
         self.report = RecoveryReport(clean)
         self.segments: list[Segment] = []
@@ -329,6 +342,7 @@ class _Loader:
             has_later=any(self.segments[later].size for later in range(number + 1, len(self.segments))),
             # After a clean stop everything was durable, whatever became of the machine since.
             lost_power=self.lost_power and not self.clean,
+            stayed_up=self.stayed_up,
         )
         size = segment.size
         valid = checker.run()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+from crc32c import crc32c
+
 from penstock.core.replica.producer_state import BATCHES_KEPT, ProducerState
 from penstock.storage.files import CorruptLogError
 from penstock.storage.indexes import RELATIVE_OFFSET_MAX
@@ -21,6 +23,8 @@ CHECK_CHUNK_BYTES = 1024 * 1024
 # Where a header has its leader epoch, its magic, the lower byte of its attributes, and its producer id.
 _EPOCH_AT = 12
 _MAGIC_AT = 16
+_CRC_AT = 17
+_ATTRIBUTES_START = 21
 _ATTRIBUTES_AT = 22
 _PRODUCER_AT = 43
 
@@ -41,10 +45,12 @@ class SegmentChecker:
         *,
         has_later: bool = False,
         lost_power: bool = True,
+        stayed_up: bool = False,
     ) -> None:
-        """`has_later` is whether there are records in later segments, `lost_power` as for `Log.open`."""
+        """`has_later` is whether there are records in later segments, the others are as for `Log.open`."""
         self._has_later = has_later
         self._lost_power = lost_power
+        self._stayed_up = stayed_up
         self.segment = segment
         self.epochs = epochs
         self.producers = producers
@@ -143,11 +149,12 @@ class SegmentChecker:
     def _size_to_keep(self, position: int, end: int, problem: str) -> int:
         """How many bytes to skip over a damaged batch, 0 to truncate the segment there.
 
-        A batch at or after the recovery point is truncated. One before it is skipped if the next one follows it, and
-        truncated if nothing does and power was lost: then it may be a torn tail after all, which a truncation left
-        whose recovery point was not lowered yet. Where the machine stayed up a truncation leaves whole batches.
+        A batch at or after the recovery point is truncated, unless the machine stayed up and it was written whole. One
+        before it is skipped if the next one follows it, and truncated if nothing does and power was lost: then it may
+        be a torn tail after all, which a truncation left whose recovery point was not lowered yet. Where the machine
+        stayed up a truncation leaves whole batches.
         """
-        if self.next_offset >= self.recovery_point:
+        if self.next_offset >= self.recovery_point and not (self._stayed_up and not self._is_unfinished(position, end)):
             return 0
         file = self.segment.file
         header = self._plausible_header(position, end)
@@ -155,12 +162,43 @@ class SegmentChecker:
             if self._has_later or self._has_batch_behind(position, end):
                 raise CorruptLogError(file.path, position, f"{problem}, and records that were durable lie behind it")
             if not self._lost_power and self._is_written(position, end):
-                raise CorruptLogError(file.path, position, f"{problem}, and its records were durable")
+                raise CorruptLogError(file.path, position, f"{problem}, and its records were stored")
             return 0
         self.segment.index_batch(position, header.size_bytes, header.last_offset, NO_TIMESTAMP)
         self.next_offset = header.next_offset
         self.damaged.append(CorruptLogError(file.path, position, problem))
         return header.size_bytes
+
+    def _is_unfinished(self, position: int, end: int) -> bool:
+        """Whether what is left may be all that a killed process has written of a batch; zeros are reserved space."""
+        if self._has_later:
+            return False
+        if not self._is_written(position, end):
+            return True
+        file = self.segment.file
+        head = file.read(position, min(HEADER_SIZE, end - position))
+        if len(head) < HEADER_SIZE:
+            return True
+        try:
+            header = read_header(head)
+        except BatchError:
+            return not self._is_written(position + _CRC_AT, end)
+        if not 0 <= header.base_offset - self.next_offset <= RELATIVE_OFFSET_MAX:
+            return False
+        if header.size_bytes > end - position:
+            return not (self._has_right_crc(header, position, end) or self._has_batch_behind(position, end))
+        # Where space was reserved the batch is all there, but for what it has not written.
+        after = position + header.size_bytes
+        return after < end and not self._is_written(after - 1, end)
+
+    def _has_right_crc(self, header: BatchHeader, position: int, end: int) -> bool:
+        """Whether a batch ends here that has another length in its header."""
+        crc, position = 0, position + _ATTRIBUTES_START
+        while position < end:
+            chunk = self.segment.file.read(position, min(CHECK_CHUNK_BYTES, end - position))
+            crc = crc32c(chunk, crc)
+            position += max(len(chunk), 1)
+        return crc == header.crc
 
     def _plausible_header(self, position: int, end: int) -> BatchHeader | None:
         """The header of a damaged batch if its offsets and length match its surroundings."""

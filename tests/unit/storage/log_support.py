@@ -118,6 +118,7 @@ class LogMaker:
         start_offset: int = 0,
         now_ms: int = NOW_MS,
         lost_power: bool = True,
+        stayed_up: bool = False,
     ) -> Log:
         return Log.open(
             self.filesystem,
@@ -128,6 +129,7 @@ class LogMaker:
             now_ms=now_ms,
             start_offset=start_offset,
             lost_power=lost_power,
+            stayed_up=stayed_up,
         )
 
     def crash(self, log: Log, *, recovery_point: int | None = None) -> Log:

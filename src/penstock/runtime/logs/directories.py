@@ -79,6 +79,11 @@ class LogDirectory:
     full_in_ms: int | None = None
 
     @property
+    def stayed_up(self) -> bool:
+        """Whether all that was ever written here is certainly there."""
+        return self.knows_recovery_points and not self.lost_power
+
+    @property
     def is_checked(self) -> bool:
         """Whether what may have been lost, or may only seem to be on the disk, has been seen to."""
         return not (self.lost_power or self.failed_before)

@@ -48,6 +48,7 @@ def open_future(
         now_ms=env.now_ms(),
         start_offset=0 if is_new else home.start_offsets.get(name, 0),
         lost_power=home.lost_power,
+        stayed_up=home.stayed_up,
         rewrites_from=recovery_point if home.failed_before else None,
     )
 

@@ -72,6 +72,7 @@ class Placement(NamedTuple):
             now_ms=self.env.now_ms(),
             start_offset=self.start_offset,
             lost_power=self.home.lost_power,
+            stayed_up=self.home.stayed_up,
             rewrites_from=self.recovery_point if self.home.failed_before else None,
         )
         # The checkpoint may be past the end of a truncated log, and before the start of one with deleted records.
@@ -303,6 +304,7 @@ class ReplicaStore:
             now_ms=self._env.now_ms(),
             start_offset=home.start_offsets.get(name, 0),
             lost_power=home.lost_power,
+            stayed_up=home.stayed_up,
             rewrites_from=recovery_point if home.failed_before else None,
         )
         found = FoundLog(home.directory_id, False, log.epochs.latest, log.end_offset)
