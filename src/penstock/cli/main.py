@@ -33,6 +33,7 @@ COMMANDS = {
         "Say who may connect and do what: certificates, users, access lists.",
     ),
     "tier": ("penstock.cli.tier.commands", "Look at segments in object storage, and check them."),
+    "link": ("penstock.cli.link.commands", "Mirror topics of another cluster here; promote them or fail over."),
     "tenant": ("penstock.cli.tenant.commands", "Share a cluster: tenants with users, names and limits of their own."),
     "gateway": ("penstock.cli.gateway", "Serve HTTP: REST for records and topics, and the schema registry."),
     "app": ("penstock.cli.app", "Run applications in Python: functions for topics."),

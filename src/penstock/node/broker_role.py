@@ -30,6 +30,7 @@ from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.coordinators import CoordinatorCollector
 from penstock.node.metrics.damage import DamageCollector
 from penstock.node.metrics.health import Check
+from penstock.node.metrics.links import LinkCollector
 from penstock.node.metrics.replicas import ReplicaCollector
 from penstock.node.metrics.rules import RulesCollector
 from penstock.node.metrics.shares import ShareCollector
@@ -447,6 +448,7 @@ class BrokerRole:
             RulesCollector(self._security.audit, self._backpressure),
             TenantCollector(self._raft.image, self._tenants),
             ClientCollector(self._telemetry),
+            LinkCollector(self._links),
             *([TierCollector(self._tier)] if self._tier is not None else ()),
         ]
 

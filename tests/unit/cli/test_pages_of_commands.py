@@ -16,7 +16,15 @@ from penstock.config.load import load_node_settings
 REPOSITORY = Path(__file__).resolve().parents[3]
 # What the pages name as if it were there.
 FILES = ("offsets.json", "cat.jpg", "DATA/orders-0/00000000000000000000.log", "DATA/__cluster_metadata-0")
-PAGES = ("README.md", "docs/operations.md", "docs/cli.md", "docs/security.md", "docs/tenants.md", "docs/queues.md")
+PAGES = (
+    "README.md",
+    "docs/operations.md",
+    "docs/cli.md",
+    "docs/links.md",
+    "docs/security.md",
+    "docs/tenants.md",
+    "docs/queues.md",
+)
 
 
 def shown_commands(pages: Sequence[str] = PAGES) -> list[str]:

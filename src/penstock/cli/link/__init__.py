@@ -1,0 +1,1 @@
+"""`penstock link`: topics of other clusters, mirrored here."""
