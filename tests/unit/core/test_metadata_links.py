@@ -8,12 +8,21 @@ import pytest
 from metadata_world import ClusterWorld
 
 from penstock.core.metadata import link_decisions
+from penstock.core.metadata.features import (
+    LINK_VERSION,
+    SUPPORTED_FEATURES,
+    FeatureUpdate,
+    UpgradeType,
+    enable_links,
+    update_features,
+)
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.link_decisions import MirrorOutcome, SourceTopic
 from penstock.core.metadata.links import MirrorState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.raft.applied_image import differences
+from penstock.wire.messages.broker_registration import Feature
 from penstock.wire.messages.metadata_records import LinkRecord, RemoveLinkRecord, RemoveTopicRecord
 
 LINK = LinkRecord(
@@ -180,3 +189,25 @@ def test_a_snapshot_has_links_and_mirrors_and_a_newer_one_removes_them() -> None
     gone = differences(copy, Image())
     assert RemoveLinkRecord(link_id=LINK.link_id) in gone
     assert RemoveTopicRecord(topic_id=ORDERS.topic_id) in gone
+
+
+def test_links_need_nodes_that_can_read_them() -> None:
+    """Neither earlier versions nor Kafka's controllers know these records: they would stop at one."""
+    world = ClusterWorld(2)
+    earlier = {name: levels for name, levels in SUPPORTED_FEATURES.items() if name != LINK_VERSION}
+    with refuses(ErrorCode.UNSUPPORTED_VERSION):
+        enable_links(world.image, earlier, ())
+    with refuses(ErrorCode.UNSUPPORTED_VERSION):
+        enable_links(world.image, SUPPORTED_FEATURES, (1,))
+    world.register(2, features=[Feature(name, *levels) for name, levels in earlier.items()])
+    with pytest.raises(ApiError, match="broker 2 supports 0 to 0"):
+        enable_links(world.image, SUPPORTED_FEATURES, ())
+    world.register(2)
+    world.apply(enable_links(world.image, SUPPORTED_FEATURES, ()))
+    assert enable_links(world.image, SUPPORTED_FEATURES, ()) == []
+    # From now on none that could not read them joins, and there is no way back.
+    with pytest.raises(ApiError, match="supports 0 to 0"):
+        world.register(2, features=[Feature(name, *levels) for name, levels in earlier.items()])
+    back = [FeatureUpdate(LINK_VERSION, 0, UpgradeType.UNSAFE_DOWNGRADE)]
+    with pytest.raises(ApiError, match="may have links"):
+        update_features(world.image, back, SUPPORTED_FEATURES, 1)

@@ -20,6 +20,8 @@ GROUP_VERSION = "group.version"
 SHARE_VERSION = "share.version"
 STREAMS_VERSION = "streams.version"
 KRAFT_VERSION = "kraft.version"
+# Penstock's own: from level 1 on the log may have records of links, which other nodes cannot read.
+LINK_VERSION = "penstock.link.version"
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     METADATA_VERSION: METADATA_VERSION_LEVELS,
     ELIGIBLE_LEADER_REPLICAS_VERSION: (0, 1),
@@ -28,6 +30,7 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     SHARE_VERSION: (0, 1),
     STREAMS_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
+    LINK_VERSION: (0, 1),
 }
 # Older logs don't name `group.version`; from this level on Kafka starts clusters with 1.
 GROUP_VERSION_SINCE = 22
@@ -122,6 +125,21 @@ def update_features(
     return Result(records, None)
 
 
+def enable_links(
+    image: Image, supported: Mapping[str, tuple[int, int]], voters: Sequence[int]
+) -> list[FeatureLevelRecord]:
+    """What has to be recorded before the first link; raises ApiError while a node could not read links."""
+    if level_of(image, LINK_VERSION):
+        return []
+    problem = _not_supported(image, LINK_VERSION, 1, supported, voters)
+    if problem:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"links need {LINK_VERSION} 1, and {problem}: have every node run this version of Penstock first",
+        )
+    return [FeatureLevelRecord(name=LINK_VERSION, feature_level=1)]
+
+
 def _check(
     image: Image,
     update: FeatureUpdate,
@@ -141,6 +159,8 @@ def _check(
         problem = f"it is at {current}; a downgrade cannot go up"
     elif name == METADATA_VERSION and level < current and not _loses_nothing(level, current):
         problem = "going back might lose part of the metadata log; that is not supported"
+    elif name == LINK_VERSION and level < current:
+        problem = "the metadata log may have links, which earlier versions cannot read"
     elif name == KRAFT_VERSION and level != current:
         problem = f"it is at {current} since the controllers' storage was formatted, and cannot be changed afterwards"
     elif (

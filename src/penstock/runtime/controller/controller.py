@@ -104,6 +104,7 @@ class Controller:
             self._check_topic_configs,
             self._check_new_topic,
             self._new_topic_id,
+            lambda image: features.enable_links(image, self._supported_features, self._voters()),
         )
         self._duties: Duties | None = None
         # The connection of each broker's last heartbeat; the end of any other connection is ignored.

@@ -57,7 +57,9 @@ class LinkDecisions:
         check_topic_configs: Callable[[Mapping[str, str]], None],
         admit: Admit,
         new_topic_id: Callable[[], Uuid],
+        enable: Callable[[Image], Sequence[object]],
     ) -> None:
+        """`enable` returns what has to be recorded before the first link, or raises ApiError."""
         self._env = env
         self._quorum = quorum
         self._cluster_id = cluster_id
@@ -66,6 +68,7 @@ class LinkDecisions:
         self._check_topic_configs = check_topic_configs
         self._admit = admit
         self._new_topic_id = new_topic_id
+        self._enable = enable
         self._claims = Claims()
 
     def forget_claims(self) -> None:
@@ -155,7 +158,9 @@ class LinkDecisions:
             configs=link_decisions.config_rows(configs),
         )
         mirrored = [topic for topic in request.source_topics if selection.matches(topic)]
-        return link_decisions.create_link(image, link, self._cluster_id, mirrored)
+        first = self._enable(image)
+        created = link_decisions.create_link(image, link, self._cluster_id, mirrored)
+        return created._replace(records=[*first, *created.records])
 
     def _alter(self, image: Image, request: ChangeLinkRequest) -> Result[Sequence[str]]:
         def configs(link: LinkRecord) -> dict[str, str]:
