@@ -28,6 +28,7 @@ from penstock.api.table import FORWARDED_KEYS
 from penstock.api.work_timer import WorkTimer
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.core.security.audited_requests import AUDITED, is_change
+from penstock.model.access import ANONYMOUS
 from penstock.model.errors import ApiError, ProtocolError, Throttled
 from penstock.runtime.replication.fetch_rows import is_follower
 from penstock.runtime.security.audit import AuditTrail
@@ -580,6 +581,11 @@ class ClientSession:
         self._dispatcher = dispatcher
         self._principal_of = principal_of
         self.client = client
+
+    @property
+    def owner(self) -> str:
+        """Its user, or the address of one without a name."""
+        return self.client.host if self.client.principal == ANONYMOUS else self.client.principal
 
     def opened(self, connection: Mutable, certificate: Mapping[str, object] | None) -> None:
         """The connection is open; the principal is that of its certificate, if it has one."""

@@ -66,6 +66,10 @@ class RequestSession(Protocol):
     # A peer that has not signed in yet may only send small requests, and has little time.
     is_signed_in: bool
 
+    @property
+    def owner(self) -> str:
+        """Whose share of what all connections have takes this one: its user's, or its address's."""
+
     def opened(self, connection: Connection, certificate: Mapping[str, object] | None) -> None:
         """The connection is open; `certificate` is the peer's TLS certificate, verified."""
 
@@ -87,6 +91,7 @@ class Connection(asyncio.BufferedProtocol):
         "_drained",
         "_frame",
         "_frame_filled",
+        "_frame_owner",
         "_frame_size",
         "_frame_started_at",
         "_held",
@@ -132,6 +137,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None
         self._frame_size = 0
         self._frame_filled = 0
+        # In whose share it is counted, which a sign-in does not change.
+        self._frame_owner = ""
         self._frame_started_at: float | None = None
         # A request that came too early, and what it counts for in the memory of requests that are read.
         self._held: tuple[bytearray, int] | None = None
@@ -258,9 +265,11 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if filled - start < size:
                 memory = self._limits.request_memory
-                if memory is not None and not memory.admit(size, self._resume):
+                owner = self._session.owner
+                if memory is not None and not memory.admit(owner, size, self._resume):
                     self._busy = True
                     break
+                self._frame_owner = owner
                 self._frame_filled = filled - start
                 frame = bytearray(min(size, max(FRAME_BYTES_FIRST, 2 * self._frame_filled)))
                 frame[: self._frame_filled] = memoryview(scratch)[start:filled]
@@ -305,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _release_memory(self, size: int) -> None:
         if size and self._limits.request_memory is not None:
-            self._limits.request_memory.release(size)
+            self._limits.request_memory.release(self._frame_owner, size)
 
     def _serve(self, frame: bytearray) -> None:
         try:

@@ -87,6 +87,7 @@ class Session:
         self.throttled: list[int] = []
         self.is_closed = False
         self.is_signed_in = True
+        self.owner = "User:alice"
 
     def opened(self, connection: Connection, certificate: Mapping[str, object] | None) -> None:
         self.connection, self.certificate = connection, certificate
@@ -310,6 +311,42 @@ async def test_large_requests_are_read_within_the_memory_of_the_process() -> Non
     fourth.receive(large[100_000:])
     assert fourth.replies == [large[4:]]
     assert third.session.frames == second.session.frames == []
+
+
+@in_loop
+async def test_users_share_the_memory_of_requests_and_take_turns() -> None:
+    limits = replace(LIMITS, request_memory=RequestMemory(1_000_000))
+    large = frame(b"\0\x12" + bytes(299_998))
+
+    def begin(user: str) -> World:
+        world = World(limits)
+        world.session.owner = user
+        world.receive(large[:100_000])
+        return world
+
+    alices = [begin("User:alice") for _ in range(6)]
+    assert [world.transport.reading for world in alices] == [True] * 3 + [False] * 3
+    # However many requests one user has that do not arrive, there is room for one of another.
+    bobs = [begin("User:bob") for _ in range(2)]
+    assert [world.transport.reading for world in bobs] == [True, False]
+    bobs[0].receive(large[100_000:])
+    assert bobs[0].replies == [large[4:]]
+    assert bobs[1].transport.reading
+    assert not alices[3].transport.reading
+    carols = [begin("User:carol") for _ in range(2)]
+    alices[0].receive(large[100_000:])
+    assert [world.transport.reading for world in (alices[3], *carols)] == [False, True, False]
+    alices[1].receive(large[100_000:])
+    bobs[1].receive(large[100_000:])
+    assert [world.transport.reading for world in (*alices[4:], *carols)] == [False, False, True, True]
+    for world in (alices[2], alices[3], *carols):
+        world.receive(large[100_000:])
+    assert all(world.transport.reading for world in alices[4:])
+    for world in alices[4:]:
+        world.receive(large[100_000:])
+    memory = limits.request_memory
+    assert memory is not None
+    assert (memory._bytes, dict(memory._of), dict(memory._waiting)) == (0, {}, {})
 
 
 @in_loop

@@ -19,6 +19,7 @@ REQUEST = b"\0\0\0\1x"
 
 class Session:
     is_signed_in = True
+    owner = "User:alice"
 
     def opened(self, connection: Any, certificate: Any) -> None: ...
 

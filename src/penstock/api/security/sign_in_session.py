@@ -78,6 +78,11 @@ class SignInSession:
         # The delegation token that the client has signed in with.
         self._token_id: str | None = None
 
+    @property
+    def owner(self) -> str:
+        """Its user; the address of one that has not signed in."""
+        return self._inner.owner
+
     def opened(self, connection: Any, certificate: Mapping[str, object] | None) -> None:
         """The connection is open. A certificate does not decide the principal: signing in does."""
         self._inner.opened(connection, certificate)
