@@ -2,6 +2,11 @@
 
 Entries are replayed a slice at a time, so that a node that has much to catch up with still answers its peers. A batch
 is never split: the image contains all of a batch or nothing of it.
+
+Every listener gets every batch, whatever another one does. One that raises an exception gets nothing more until, after
+a pause, it has processed what it missed and the whole image: records are idempotent, and the result depends on the
+image alone. A batch that cannot be replayed leaves an image that is neither the one before nor the one after it: then
+the node cannot continue.
 """
 
 from __future__ import annotations
@@ -16,12 +21,76 @@ from penstock.runtime.raft.control_records import Control
 from penstock.runtime.raft.metadata_files import Batch
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.runtime.replication.commit_waiters import CommitWaiters
-from penstock.wire.messages.metadata_records import ConfigRecord, RemoveTopicRecord, UnregisterBrokerRecord
+from penstock.wire.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
 
+# Between attempts of a listener that failed.
+RETRY_FIRST_S = 0.5
+RETRY_MAX_S = 30.0
 # Replaying this many records takes a few milliseconds; then other work gets its turn.
 RECORDS_PER_TURN = 2_000
 
+# Records of which an image contains what follows from them.
+RESTATED = (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+)
+
 Listener = Callable[[Sequence[Any]], None]
+
+
+class _Subscription:
+    """A listener, and what it has missed since it failed."""
+
+    def __init__(self, listener: Listener, image: Image) -> None:
+        self._listener = listener
+        self._image = image
+        self._failures = 0
+        self._missed: list[Any] = []
+        self._retry: asyncio.TimerHandle | None = None
+
+    def tell(self, records: Sequence[Any]) -> None:
+        if self._retry is not None or not self._succeeds(records):
+            # The image has the rest.
+            self._missed += (record for record in records if not isinstance(record, RESTATED))
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _succeeds(self, records: Sequence[Any]) -> bool:
+        try:
+            self._listener(records)
+        except Exception as error:  # noqa: BLE001 - one listener must not keep the image from all others
+            loop = asyncio.get_running_loop()
+            text = f"{self._listener} could not process a change of the metadata, and does so again later"
+            loop.call_exception_handler({"message": text, "exception": error})
+            pause_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(self._failures, 10))
+            self._failures += 1
+            self._retry = loop.call_later(pause_s, self._catch_up)
+            return False
+        self._failures = 0
+        return True
+
+    def _catch_up(self) -> None:
+        self._retry = None
+        if self._succeeds([*self._missed, *self._image.snapshot()]):
+            self._missed.clear()
 
 
 class AppliedImage:
@@ -31,14 +100,14 @@ class AppliedImage:
         self.image = Image()
         self.applied_offset = 0
         self.bytes_since_snapshot = 0
-        self._listeners: list[Listener] = []
+        self._subscriptions: list[_Subscription] = []
         # Futures that wait for the image, and those that wait for what this node appended as leader.
         self._followers = CommitWaiters()
         self._leaders = CommitWaiters()
 
     def on_commit(self, listener: Listener) -> None:
         """Have `listener` called with every batch of records once it is in the image."""
-        self._listeners.append(listener)
+        self._subscriptions.append(_Subscription(listener, self.image))
 
     def reached(self, offset: int) -> asyncio.Future[None]:
         """Completes when everything before `offset` is in the image, on leader and followers alike."""
@@ -63,6 +132,8 @@ class AppliedImage:
 
     def fail(self, error: ApiError) -> None:
         """Nothing more will come."""
+        for subscription in self._subscriptions:
+            subscription.close()
         self._leaders.fail(error)
         self._followers.fail(error)
 
@@ -83,7 +154,6 @@ class AppliedImage:
                     if count >= RECORDS_PER_TURN and not everything:
                         break
         finally:
-            # Whatever a listener does, the change is committed.
             self._release()
         return self.applied_offset >= committed
 
@@ -112,8 +182,8 @@ class AppliedImage:
         self._release()
 
     def _tell(self, records: Sequence[Any]) -> None:
-        for listener in self._listeners:
-            listener(records)
+        for subscription in self._subscriptions:
+            subscription.tell(records)
 
 
 def replay_all(image: Image, batches: Iterable[Batch]) -> list[Control]:

@@ -471,6 +471,9 @@ class RaftDriver:
             self._applying = True
             asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._apply_more)
             return
+        except Exception as error:
+            # The image has a part of a batch. Nothing may be decided or served by it.
+            raise StorageError(f"an entry after offset {self.applied_offset} cannot be applied: {error!r}") from error
         self._applying = not done
         if not done:
             asyncio.get_running_loop().call_soon(self._apply_more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ from penstock.core.metadata.image import Image
 from penstock.core.raft.voters import VoterSet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import SystemEnv
+from penstock.runtime.raft import applied_image
 from penstock.runtime.raft.applied_image import RECORDS_PER_TURN, AppliedImage, differences
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import (
     ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -116,6 +119,49 @@ def test_leaders_futures_fail_with_the_leadership_and_all_with_the_log() -> None
                 await future
 
     asyncio.run(test())
+
+
+def test_a_listener_that_fails_keeps_nothing_from_the_others_and_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applied_image, "RETRY_FIRST_S", 0)
+
+    async def work(applied: AppliedImage, log: MetadataLog) -> None:
+        problems: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context["exception"]))
+        error = KeyError("a bug")
+        caught_up = asyncio.Event()
+        attempts: list[list[Any]] = []
+        told: list[Any] = []
+
+        def fails_twice(records: Sequence[Any]) -> None:
+            attempts.append([*records])
+            if len(attempts) < 3:
+                raise error
+            caught_up.set()
+
+        applied.on_commit(fails_twice)
+        applied.on_commit(told.extend)
+        partition = PartitionRecord(0, topic(1).topic_id, (3,), (3,), leader=3, leader_epoch=0, partition_epoch=0)
+        change = PartitionChangeRecord(0, topic(1).topic_id, leader=3)
+        records = [topic(0), topic(1), partition, change]
+        removed = RemoveTopicRecord(topic(0).topic_id)
+        for record in (*records, removed):
+            log.append_records([record], 1)
+        waiting = applied.committed(2)
+        assert applied.apply(log, 4)
+        assert waiting.done()
+        assert attempts == [[topic(0)]], "it gets nothing between what it missed and what follows"
+        await asyncio.sleep(0)
+        assert applied.apply(log, 5)
+        await asyncio.wait_for(caught_up.wait(), 20)
+        assert attempts[-1] == [topic(0), topic(1), removed, *applied.image.snapshot()]
+        assert told == [*records, removed]
+        assert problems == [error, error]
+        applied.replace(image_of(topic(7)), 9)
+        assert attempts[-1] == told[-2:] == [RemoveTopicRecord(topic(1).topic_id), topic(7)], "as all others"
+
+    run(tmp_path, work)
 
 
 def test_what_the_new_image_lacks_is_removed() -> None:

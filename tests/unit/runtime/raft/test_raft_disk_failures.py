@@ -63,6 +63,23 @@ def others(world: World, node: FakeNode) -> list[FakeNode]:
     return [other for other in world.nodes.values() if other is not node]
 
 
+def test_a_node_that_cannot_apply_an_entry_stops_instead_of_continuing_with_a_part_of_it() -> None:
+    with quorum() as world:
+        leader = world.a_leader()
+        follower = world.followers()[0]
+        assert follower.raft is not None
+
+        def refuse_record(_: object) -> None:
+            raise KeyError("a record of the future")
+
+        follower.raft.image.replay = refuse_record  # type: ignore[method-assign]
+        names = world.make_sure(2)
+        world.until(lambda: is_failed(follower), 20)
+        assert world.a_leader() is leader
+        assert not any(is_failed(node) for node in others(world, follower))
+        assert names[-1] in leader.names()
+
+
 def test_a_leader_with_a_rotten_entry_makes_way_for_one_that_is_intact() -> None:
     with quorum() as world:
         leader = world.a_leader()
