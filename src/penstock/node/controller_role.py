@@ -18,6 +18,7 @@ from penstock.node.security import NodeSecurity
 from penstock.runtime.controller.client import ControllerClient
 from penstock.runtime.controller.controller import Controller
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.raft.driver import RaftDriver
 from penstock.runtime.security.access_control import OPEN
@@ -104,4 +105,4 @@ def register_controller(
                 logger.warning("this controller cannot register: %s", ErrorCode(response.error_code).name)
             return
 
-    env.spawn(register(), "register the controller")
+    keep_running(env, register, "register the controller")

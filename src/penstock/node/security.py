@@ -25,6 +25,7 @@ from penstock.core.security.quotas import Windows
 from penstock.model.access import ANONYMOUS, USER_PREFIX, Operation
 from penstock.node.failures import CannotStart
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.peer import PLAIN_TEXT, PeerSecurity
 from penstock.runtime.raft.metadata_files import read_bootstrap
 from penstock.runtime.security.access_control import STANDARD_AUTHORIZER, AccessControl
@@ -243,7 +244,7 @@ class NodeSecurity:
         self.quotas.load(image)
         self.tokens.learn(image.security.tokens)
         if self._contexts:
-            self._env.spawn(self._watch(), "watch certificates")
+            keep_running(self._env, self._watch, "watch certificates")
 
     async def _watch(self) -> None:
         while True:

@@ -10,6 +10,7 @@ from penstock.node.metrics.collector import Collector
 from penstock.node.metrics.health import Checks
 from penstock.node.metrics.http_handlers import make_handlers
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.process_metrics import ProcessCollector
 from penstock.server.http import HttpListener
 
@@ -46,7 +47,7 @@ class MetricsPort:
                 f"cannot listen on {listener.host or '*'}:{listener.port} for metrics: {error.strerror}. Choose "
                 "another port in penstock.metrics.listener, or stop what uses this one"
             ) from error
-        self._watching = self._env.spawn(self._process.watch(), "loop lag")
+        self._watching = keep_running(self._env, self._process.watch, "loop lag")
 
     def add_collectors(self, *collectors: Collector, node: tuple[object, ...] = ()) -> None:
         """Add collectors; `node` is this node's id, cluster, roles and rack."""

@@ -19,6 +19,7 @@ from typing import Any
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
@@ -92,7 +93,7 @@ class BrokerLifecycle:
 
     def start(self) -> None:
         """Begin to send heartbeats."""
-        self._env.spawn(self._beat(), "heartbeats")
+        keep_running(self._env, self._beat, "heartbeats")
 
     def heartbeat_now(self) -> None:
         """Send a heartbeat at once: there is news, or another controller."""

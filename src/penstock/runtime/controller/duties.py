@@ -28,6 +28,7 @@ from penstock.core.metadata.result import Result
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 
 # One decision has at most about this many records; it takes some ten milliseconds.
 RECORDS_PER_DECISION = 2_000
@@ -180,10 +181,13 @@ class Duties:
         except ApiError:
             # Whatever blocks the log may pass; until then there is no point in retrying quickly.
             await asyncio.sleep(RETRY_MS / 1000)
+            self._end_fencing(broker_id)
             raise
-        finally:
-            self.heartbeats.fencing(broker_id, False)
-            self.watch()
+        self._end_fencing(broker_id)
+
+    def _end_fencing(self, broker_id: int) -> None:
+        self.heartbeats.fencing(broker_id, False)
+        self.watch()
 
     async def depart(
         self,
@@ -352,10 +356,8 @@ class Duties:
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         async def run() -> None:
-            try:
-                await self._quietly(work())
-            finally:
-                if self._tasks.get(name) is asyncio.current_task():
-                    del self._tasks[name]
+            await self._quietly(work())
+            if self._tasks.get(name) is asyncio.current_task():
+                del self._tasks[name]
 
-        self._tasks[name] = self._env.spawn(run(), name)
+        self._tasks[name] = keep_running(self._env, run, name)

@@ -20,6 +20,7 @@ from penstock.runtime.brokers import Brokers
 from penstock.runtime.coordinator.groups import OFFSETS_TOPIC, Groups
 from penstock.runtime.coordinator.shards import partition_for
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.peer import PeerLost
 from penstock.runtime.replication.partition import Partition
 from penstock.wire.messages.offset_fetch import (
@@ -61,7 +62,7 @@ class BackPressure:
         if partition.settings.penstock_backpressure_groups:
             self.watched[partition.name] = partition
             if self._asking is None:
-                self._asking = self._env.spawn(self._run(), "back-pressure")
+                self._asking = keep_running(self._env, self._run, "back-pressure")
         else:
             self.watched.pop(partition.name, None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.config.node import NodeSettings
@@ -21,6 +22,7 @@ from penstock.runtime.coordinator.counters import GroupCounters
 from penstock.runtime.coordinator.internal_topic import InternalTopic
 from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 
@@ -100,8 +102,8 @@ class Groups(CoordinatedTopic[GroupShard]):
         )
         topic = InternalTopic(image, controller, wanted, "offsets.topic.replication.factor")
         super().__init__(env, topic, coordinator, partitions, "groups")
-        expiry = self._repeat(settings.offsets_retention_check_interval_ms, GroupShard.expire_offsets)
-        env.spawn(expiry, "offset expiry")
+        expiry = partial(self._repeat, settings.offsets_retention_check_interval_ms, GroupShard.expire_offsets)
+        keep_running(env, expiry, "offset expiry")
 
     def end_transaction(self, index: int, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
         """End a transaction in one partition of the offsets topic; completes when that is committed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 
 from penstock.config.node import NodeSettings
 from penstock.core.contract import Caller, ProducerIdentity, Token
@@ -27,6 +28,7 @@ from penstock.runtime.coordinator.markers import TransactionMarkers
 from penstock.runtime.coordinator.shard_host import ShardHost
 from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -81,7 +83,7 @@ class Transactions(CoordinatedTopic[TransactionShard]):
         topic = InternalTopic(image, topics, wanted, "transaction.state.log.replication.factor")
         super().__init__(env, topic, coordinator, partitions, "transactions")
         interval_ms = settings.transaction_remove_expired_transaction_cleanup_interval_ms
-        env.spawn(self._repeat(interval_ms, TransactionShard.expire), "transactional id expiry")
+        keep_running(env, partial(self._repeat, interval_ms, TransactionShard.expire), "transactional id expiry")
 
     async def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> InitProducerIdResponse:
         """Start a producer with a transactional id; raises ApiError if the coordinator is elsewhere."""

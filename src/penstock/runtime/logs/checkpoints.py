@@ -141,6 +141,7 @@ class CheckpointWriter:
         return future
 
     async def _run(self) -> None:
+        waiters: list[asyncio.Future[None]] = []
         try:
             failures = 0
             while self._waiters or failures:
@@ -161,6 +162,11 @@ class CheckpointWriter:
                     logger.warning("a checkpoint will be written again: %s", error.message)
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._wake.wait(), backoff_ms / 1000)
+        except Exception as error:
+            # Those that wait must not wait for ever.
+            _settle([*waiters, *self._waiters], StorageError(f"checkpoints cannot be written: {error!r}"))
+            self._waiters = []
+            raise
         finally:
             self._is_running = False
 

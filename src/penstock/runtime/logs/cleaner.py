@@ -25,6 +25,7 @@ from penstock.core.lifecycle.compaction import (
 from penstock.model.errors import ApiError
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.storage.compaction.clean import Compaction, CompactionError, CompactionJob, CompactionReport
@@ -83,7 +84,7 @@ class Cleaner:
     def start(self) -> None:
         """Start cleaning, unless log.cleaner.enable is false."""
         if self._settings().log_cleaner_enable:
-            self._env.spawn(self._run(), "compaction")
+            keep_running(self._env, self._run, "compaction")
 
     async def _run(self) -> None:
         while True:

@@ -19,6 +19,7 @@ from penstock.core.lifecycle.retention import RetentionSettings, plan_local_rete
 from penstock.core.tier.segments import NOTHING_COPIED
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.logs.directories import LogDirectory, mark_clean, measure_space, set_full
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -76,7 +77,7 @@ class Housekeeping:
                     logger.error("%s: %s", name, error)
                     self._partitions.check_disk(error)
 
-        self._env.spawn(repeat(), name)
+        keep_running(self._env, repeat, name)
 
     async def _each(self, job: Callable[[Partition], object]) -> None:
         for number, partition in enumerate(list(self._partitions)):

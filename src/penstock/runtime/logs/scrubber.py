@@ -16,6 +16,7 @@ from pathlib import Path
 from penstock.config.node import NodeSettings
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.logs.damage_search import find_damage
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.partition import Partition
@@ -45,7 +46,7 @@ class Scrubber:
     def start(self) -> None:
         """Start searching every data directory."""
         for directory in self._partitions.directories:
-            self._env.spawn(self._run(directory), f"scrub {directory.path}")
+            keep_running(self._env, partial(self._run, directory), f"scrub {directory.path}")
 
     async def _run(self, directory: LogDirectory) -> None:
         position: tuple[TopicPartition | None, int] | None = None

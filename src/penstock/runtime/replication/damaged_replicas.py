@@ -27,6 +27,7 @@ from functools import partial
 from penstock.core.metadata.image import LOST_DIRECTORY, PartitionState
 from penstock.model.ids import NO_LEADER, TopicPartition, Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.logs.damage_search import at_once, find_damage
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
 from penstock.runtime.replication.partition import Partition
@@ -85,7 +86,7 @@ class DamagedReplicas:
             for damage in partition.log.recovery.damaged[:1]:
                 self.suspect(partition, damage)
         self._wake.set()
-        self._env.spawn(self._run(), "damaged replicas")
+        keep_running(self._env, self._run, "damaged replicas")
 
     def suspect(self, partition: Partition, damage: CorruptLogError) -> None:
         """A replica seems to be damaged: look again, and act on it."""
@@ -122,14 +123,14 @@ class DamagedReplicas:
 
     async def _run(self) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
             while len(self):
                 for partition, damaged in list(self._damaged.items()):
                     self._look_at(partition, damaged)
                 for name, topic_id, damage in self._partitions.damaged_unopened:
                     self._begin_anew_if_possible(name, topic_id, damage)
                 await asyncio.sleep(LOOK_S)
+            await self._wake.wait()
+            self._wake.clear()
 
     def _look_at(self, partition: Partition, damaged: _Damaged) -> None:
         """Take the next step with a replica that is open."""

@@ -24,6 +24,7 @@ from penstock.core.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.logs.directories import LogDirectory
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -86,7 +87,7 @@ class DirectoryAssignments:
         for partition in self._partitions:
             self._opened(partition)
         self._partitions.report_unopened()
-        self._env.spawn(self._run(), "assign replicas to directories")
+        keep_running(self._env, self._run, "assign replicas to directories")
 
     def assign(
         self, partition: Partition, directory: LogDirectory, *, kept_records: bool = False
@@ -187,9 +188,8 @@ class DirectoryAssignments:
                 self._note(partition)
 
     async def _run(self) -> None:
+        self._asked = {}
         while True:
-            await self._wake.wait()
-            self._wake.clear()
             for key in list(self._recorded):
                 self._assigned(key)
             while self._due:
@@ -202,6 +202,8 @@ class DirectoryAssignments:
                     self._failures += 1
                     pause_ms = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** min(self._failures, 10))
                     await asyncio.sleep(pause_ms / 1000)
+            await self._wake.wait()
+            self._wake.clear()
 
     async def _report(self, rows: dict[Key, Report]) -> bool:
         """Send reports; False if some of them must be sent again."""

@@ -20,6 +20,7 @@ from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.peer import Peer, PeerLost
 from penstock.runtime.replication.following import (
     batch_before_start,
@@ -129,7 +130,7 @@ class ReplicaFetcher:
         self.answered_ms = env.monotonic_ms()
         self._wait_ms = settings.wait_max_ms
         self._wake = asyncio.Event()
-        self._task = env.spawn(self._run(), f"follow broker {leader_id}")
+        self._task = keep_running(env, self._run, f"follow broker {leader_id}")
 
     def add(self, partition: Partition) -> None:
         """Follow a partition from now on, from its log end offset."""
@@ -167,6 +168,7 @@ class ReplicaFetcher:
         self._peer.close()
 
     async def _run(self) -> None:
+        self._begin_session()
         while True:
             self._resume()
             if len(self._following) == len(self._resting):

@@ -20,6 +20,7 @@ from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.replication.leading import exclude, isr_to_propose
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -105,8 +106,8 @@ class IsrManager:
         for partition in self._partitions:
             if partition.is_leader:
                 self._led(partition)
-        self._env.spawn(self._look_around(), "in-sync replicas")
-        self._env.spawn(self._run(), "propose in-sync replicas")
+        keep_running(self._env, self._look_around, "in-sync replicas")
+        keep_running(self._env, self._run, "propose in-sync replicas")
 
     def propose(self, partition: Partition) -> None:
         """A partition's in-sync replicas may have to change."""

@@ -34,7 +34,7 @@ from penstock.runtime.replication.leading import exclude
 from penstock.runtime.replication.partition import PRODUCER_IDS_MAX, Partition
 from penstock.runtime.replication.partition_events import Listener, PartitionEvents
 from penstock.runtime.replication.replica_opener import Answers, Placed, ReplicaOpener
-from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings
+from penstock.runtime.replication.replica_store import Opened, Placement, ReplicaStore, log_settings, open_replica
 from penstock.runtime.replication.watcher import EVERYTHING
 from penstock.storage.files import CorruptLogError, StorageError
 from penstock.storage.log import Log
@@ -58,6 +58,8 @@ from penstock.wire.record_types import CorruptBatch
 # and how many change their role before the loop gets its turn.
 OPENED_AT_ONCE = 8
 CHANGED_PER_TURN = 128
+# Between attempts to bring a partition in line with the metadata that failed unexpectedly.
+ADOPT_AGAIN_S = 5.0
 # Between attempts to make a truncation durable while the disk is full.
 RETRY_S = 0.5
 
@@ -521,7 +523,7 @@ class Partitions(PartitionEvents):
             # Even while others are being opened: they may be thousands.
             for key in changed:
                 self._changed.pop(key, None)
-                self._adopt(*key)
+                self._adopt_or_retry(*key)
             self._complete_opened()
             return
         self._changed.update(changed)
@@ -540,8 +542,22 @@ class Partitions(PartitionEvents):
             if self._is_missing(*key):
                 found.append(key)
             else:
-                self._adopt(*key)
+                self._adopt_or_retry(*key)
         return found
+
+    def _adopt_or_retry(self, topic_id: Uuid, index: int) -> None:
+        """Bring one partition in line with the image; one that fails unexpectedly holds up no others."""
+        try:
+            self._adopt(topic_id, index)
+        except Exception as error:  # noqa: BLE001 - it is the matter of this partition alone
+            loop = asyncio.get_running_loop()
+            text = f"partition {index} of topic {format_uuid(topic_id)} is not in line with the metadata"
+            loop.call_exception_handler({"message": text, "exception": error})
+            loop.call_later(ADOPT_AGAIN_S, self._adopt_soon, topic_id, index)
+
+    def _adopt_soon(self, topic_id: Uuid, index: int) -> None:
+        self._changed[topic_id, index] = None
+        self._work_on_changes()
 
     async def _adopt_rest(self) -> None:
         try:
@@ -682,7 +698,7 @@ class Partitions(PartitionEvents):
                     # Its disk may be slow, or have stalled.
                     self._opener.add((topic_id, index), Placed(placement, settings), is_first=True)
                     return
-                opened = placement.open(settings)
+                opened = open_replica(placement, settings)
                 self._add(topic, TopicPartition(topic.name, index), topic.partitions[index], opened)
         partition = self._by_id.get((topic_id, index))
         known = self.state_of("", topic_id, index, by_id=True)

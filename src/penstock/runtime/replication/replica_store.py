@@ -339,9 +339,20 @@ def open_placed(wanted: Sequence[tuple[Placement, LogSettings]]) -> list[Opened 
 
 def _open(placement: Placement, settings: LogSettings) -> Opened | Exception:
     try:
-        return placement.open(settings)
+        return open_replica(placement, settings)
     except (StorageError, FileNotFoundError) as error:
         return error
+
+
+def open_replica(placement: Placement, settings: LogSettings) -> Opened:
+    """Open a replica; raises StorageError or FileNotFoundError, whatever its files have in them. Blocks."""
+    try:
+        return placement.open(settings)
+    except (StorageError, FileNotFoundError):
+        raise
+    except Exception as error:
+        logger.exception("%s cannot be opened", placement.name)
+        raise StorageError(f"{placement.name} cannot be opened: {error!r}") from error
 
 
 def log_settings(settings: TopicSettings) -> LogSettings:

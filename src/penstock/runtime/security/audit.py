@@ -17,6 +17,7 @@ from penstock.core.security.audited_requests import AUDITED, changes_of
 from penstock.model.access import Operation, ResourceType
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.peer import PeerLost
 from penstock.wire.apis import APIS, ApiKey
 
@@ -162,7 +163,7 @@ class AuditTrail:
         """Begin to write: `write` appends documents, each with its time; without it they are only logged."""
         self._write = write
         if self.is_on and self._task is None:
-            self._task = self._env.spawn(self._run(), "audit trail")
+            self._task = keep_running(self._env, self._run, "audit trail")
 
     async def stop(self) -> None:
         """Write what is left, if that is quickly done."""

@@ -17,6 +17,7 @@ from penstock.core.security.tenant_storage import Led, StorageMeter
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.brokers import Brokers
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.peer import PeerLost, PeerUnsupported
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -80,7 +81,7 @@ class Tenants:
             meter.limit_bytes = limits.storage_bytes
         self.meters = meters
         if self.limits and self._asking is None:
-            self._asking = self._env.spawn(self._ask_repeatedly(), "storage of tenants")
+            self._asking = keep_running(self._env, self._ask_repeatedly, "storage of tenants")
 
     def check_room(self, topic: str, size_bytes: int) -> None:
         """Count a batch that is to be appended; raises POLICY_VIOLATION if its tenant has no room for it."""

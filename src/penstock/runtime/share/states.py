@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.config.node import NodeSettings
@@ -22,6 +23,7 @@ from penstock.runtime.coordinator.internal_topic import InternalTopic
 from penstock.runtime.coordinator.shard_host import ShardHost
 from penstock.runtime.coordinator.shards import Coordinator
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.replication import leading
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -72,9 +74,10 @@ class ShareStates(CoordinatedTopic[ShareStateShard]):
         topic = InternalTopic(image, topics, wanted, "share.coordinator.state.topic.replication.factor")
         super().__init__(env, topic, coordinator, partitions, "share groups")
         cold_ms = settings.share_coordinator_cold_partition_snapshot_interval_ms
-        cold = self._repeat(cold_ms, lambda shard, now_ms: shard.snapshot_cold(now_ms - cold_ms, now_ms))
-        env.spawn(cold, "snapshots of share state")
-        env.spawn(self._prune(settings.share_coordinator_state_topic_prune_interval_ms), "prune share state")
+        cold = partial(self._repeat, cold_ms, lambda shard, now_ms: shard.snapshot_cold(now_ms - cold_ms, now_ms))
+        keep_running(env, cold, "snapshots of share state")
+        prune_ms = settings.share_coordinator_state_topic_prune_interval_ms
+        keep_running(env, partial(self._prune, prune_ms), "prune share state")
 
     async def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> Answer:
         """Begin, or begin anew."""

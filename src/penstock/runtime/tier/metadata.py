@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import NamedTuple
 
 from penstock.core.metadata.image import Image, PartitionState
@@ -28,6 +29,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.brokers import Brokers
 from penstock.runtime.controller.client import TopicCreator
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.peer import PeerLost
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from penstock.wire.messages.list_offsets import (
@@ -202,7 +204,7 @@ class RemoteLogMetadata:
         followed = self._followed.get(index)
         if followed is None:
             followed = self._followed[index] = _Followed()
-            self._env.spawn(self._read_on(index, followed), f"follow {METADATA_TOPIC}-{index}")
+            keep_running(self._env, partial(self._read_on, index, followed), f"follow {METADATA_TOPIC}-{index}")
         return followed
 
     async def _read_on(self, index: int, followed: _Followed) -> None:

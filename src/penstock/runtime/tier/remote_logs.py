@@ -23,6 +23,7 @@ from penstock.core.tier.segments import NOTHING_COPIED, EpochStart, PartitionDel
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.keep_running import keep_running
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.tier.copier import Copier
@@ -106,7 +107,7 @@ class RemoteLogs:
         self._partitions.on_follower(self._start_restored)
         for partition in list(self._partitions):
             self._start_restored(partition)
-        self._env.spawn(self._repeat(), "tiered storage")
+        keep_running(self._env, self._repeat, "tiered storage")
 
     def follow(self, records: Sequence[Any]) -> None:
         """Note topics that were deleted."""

@@ -12,6 +12,7 @@ import pytest
 from penstock.core.metadata.image import LOST_DIRECTORY
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.runtime import keep_running
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.replication import directory_assignments
 from penstock.runtime.replication.directory_assignments import DirectoryAssignments
@@ -92,7 +93,7 @@ class World:
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if isinstance(outcome, asyncio.Event):
             await outcome.wait()
-        elif isinstance(outcome, ApiError):
+        elif isinstance(outcome, Exception):
             raise outcome
         elif outcome is not None:
             return AssignReplicasToDirsResponse(error_code=outcome)
@@ -200,6 +201,23 @@ def test_reports_are_repeated_until_they_are_answered() -> None:
         async with asyncio.timeout(20):
             assert await world.assignments.assign(partition, there)
         assert world.reported() == [{SECOND: [(0, False)]}] * 4
+
+    run(work)
+
+
+def test_reports_continue_after_an_error_that_nobody_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep_running, "PAUSE_FIRST_MS", 0)
+
+    async def work(world: World) -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        partition, there = world.add(0, FIRST, FIRST), cast("Any", SimpleNamespace(directory_id=SECOND))
+        world.outcomes = [error := KeyError("a bug")]
+        world.assignments.start()
+        async with asyncio.timeout(20):
+            assert await world.assignments.assign(partition, there)
+        assert world.reported() == [{SECOND: [(0, False)]}] * 2
+        assert failures == [error]
 
     run(work)
 
