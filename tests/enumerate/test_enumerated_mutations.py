@@ -22,7 +22,7 @@ from sim.broken_storage import drop_refused_logs_from_checkpoints
     ("mutation", "scenario", "fault", "kind"),
     [
         (keep_directories_without_checkpoints, "checkpoint", "broken", "lost-but-trusted"),
-        (drop_refused_logs_from_checkpoints, "damaged", "kill", "lost"),
+        (drop_refused_logs_from_checkpoints, "damaged", "power", "lost"),
         (truncate_oldest_first, "truncate", "kill", "hole"),
         (delete_before_the_start_is_durable, "follow-deletion-tiered", "kill", "hole"),
         (keep_clean_what_is_truncated, "truncate-cleaned", "kill", "cleaner-checkpoint"),
