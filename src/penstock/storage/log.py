@@ -61,7 +61,6 @@ class Log:
         "epochs",
         "flushed_offset",
         "has_unsynced_segment",
-        "lowest_end_offset",
         "producers",
         "recovery",
         "settings",
@@ -87,8 +86,6 @@ class Log:
         self._failure: str | None = None
         # Counts truncations, so that a sync begun before one does not count for what was written after it.
         self._generation = 0
-        # The lowest end that a truncation has left: what was known of this log is still true before it.
-        self.lowest_end_offset = INT64_MAX
         # Whether a rolled segment waits for a sync; it keeps four files open until then.
         self.has_unsynced_segment = False
 
@@ -551,7 +548,6 @@ class Log:
     def _set_end(self, offset: int) -> None:
         self._generation += 1
         self.end_offset = offset
-        self.lowest_end_offset = min(self.lowest_end_offset, offset)
         self.start_offset = min(self.start_offset, offset)
         self.durable_start_offset = min(self.durable_start_offset, offset)
         self.flushed_offset = min(self.flushed_offset, offset)

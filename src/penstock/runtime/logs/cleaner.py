@@ -67,12 +67,6 @@ class Cleaner:
         self._env = env
         self._partitions = partitions
         self._settings = settings
-        # By partition, the offset up to which it is clean.
-        self._clean_offsets: dict[TopicPartition, int] = {}
-        for directory in partitions.directories:
-            self._clean_offsets.update(directory.clean_offsets)
-        # By partition, the log and its generation for which that holds: a truncation may lower it.
-        self._seen: dict[TopicPartition, tuple[Log, int]] = {}
         # By partition, when the last of the tombstones in its clean part may be removed.
         self._horizons: dict[TopicPartition, int] = {}
         self.uncleanable: dict[TopicPartition, str] = {}
@@ -143,7 +137,9 @@ class Cleaner:
                 log.roll_if_due(now_ms, max_segment_ms(topic.segment_ms, topic.max_compaction_lag_ms))
             if log.segment_count == 1:
                 return None
-            first_dirty = first_dirty_offset(self._clean_offset(partition), log.start_offset, log.end_offset)
+            # A truncation lowers it.
+            clean_offset = self._partitions.home(partition).clean_offsets.get(partition.name)
+            first_dirty = first_dirty_offset(clean_offset, log.start_offset, log.end_offset)
             horizon_ms = self._horizons.get(partition.name)
             return plan_compaction(
                 log.segment_facts(),
@@ -159,17 +155,6 @@ class Cleaner:
         except StorageError as error:
             self._give_up(partition, CompactionError.of(error))
             return None
-
-    def _clean_offset(self, partition: Partition) -> int | None:
-        """The offset up to which a log is clean. What has replaced the truncated part of a log is not."""
-        name, log = partition.name, partition.log
-        clean_offset = self._clean_offsets.get(name)
-        if self._seen.get(name) != (log, log.generation):
-            self._seen[name] = log, log.generation
-            if clean_offset is not None and clean_offset > log.lowest_end_offset:
-                clean_offset = self._clean_offsets[name] = log.lowest_end_offset
-                self._horizons.pop(name, None)
-        return clean_offset
 
     async def _clean(self, partition: Partition, job: CompactionJob) -> bool:
         log, generation = partition.log, partition.log.generation
@@ -296,11 +281,10 @@ class Cleaner:
                 await asyncio.sleep(RETRY_S)
 
     def _note(self, partition: Partition, log: Log, report: CompactionReport, generation: int) -> None:
-        """Remember how far a log is clean, here and on disk."""
+        """Record how far a log is clean, and remember when the last of its tombstones may go."""
         if not self._is_here(partition) or partition.log is not log or log.generation != generation:
             return
         name = partition.name
-        self._clean_offsets[name] = report.end_offset
         self._horizons.pop(name, None)
         if report.latest_horizon_ms >= 0:
             self._horizons[name] = report.latest_horizon_ms
@@ -311,8 +295,8 @@ class Cleaner:
 
     def _forget(self, partition: Partition) -> None:
         """A topic of the same name starts with a dirty log, also after a restart."""
-        for notes in (self._horizons, self.uncleanable, self._seen, self._clean_offsets):
-            notes.pop(partition.name, None)
+        self._horizons.pop(partition.name, None)
+        self.uncleanable.pop(partition.name, None)
 
     def _forget_everywhere(self, partition: Partition) -> None:
         self._forget(partition)

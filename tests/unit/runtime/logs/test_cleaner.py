@@ -448,6 +448,21 @@ def test_a_topic_of_the_same_name_starts_dirty(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_thread")
+def test_what_is_no_longer_recorded_as_clean_is_cleaned_again(tmp_path: Path) -> None:
+    """The cleaner had a copy of its own, which went another way."""
+
+    async def test(world: World) -> None:
+        partition = world.partitions.add("orders")
+        world.fill(partition, 40)
+        assert await world.cleaner.clean_dirtiest()
+        assert not await world.cleaner.clean_dirtiest()
+        assert world.partitions.writer.lower(partition.name, 1)
+        assert await world.cleaner.clean_dirtiest()
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.usefixtures("in_thread")
 def test_a_log_is_not_compacted_while_it_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is what was being cleaned when the move began swapped in."""
 
@@ -522,6 +537,7 @@ def test_what_replaces_a_truncated_part_is_not_clean(tmp_path: Path) -> None:
         # It follows a leader that has less, and leads after it.
         partition.make_follower(PartitionState((1, 2), (2,), 2, 1, 1, (bytes(16),) * 2))
         partition.log.truncate_to(10)
+        assert world.partitions.writer.lower(partition.name, 10)
         partition.state.high_watermark = partition.log.end_offset
         partition.make_leader(1, PartitionState((1,), (1,), 1, 2, 2, (bytes(16),)), 0)
         plan = world.cleaner._plan(partition)
