@@ -11,7 +11,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from penstock.app.binding import bind
 from penstock.app.context import Message
@@ -22,7 +22,7 @@ from penstock.app.processing.kafka import KafkaReplies
 from penstock.app.processing.worker import Worker
 from penstock.app.requests import Replies, Requests
 from penstock.app.schemas import AppSchemas, SchemaKind, output_type, register
-from penstock.app.subscription import Guarantee, Subscription
+from penstock.app.subscription import Guarantee, Start, Subscription
 from penstock.app.tracing import Tracer
 from penstock.client.application.connection import Connection
 from penstock.client.application.delivery import encode_any
@@ -106,7 +106,7 @@ class App:
         batch_size: int = 500,
         batch_wait_s: float = 0.0,
         commit_interval_s: float | None = None,
-        start: Literal["earliest", "latest"] = "earliest",
+        start: Start = "earliest",
         value: Any = None,
         name: str | None = None,
     ) -> Callable[[Handler], Handler]:
@@ -158,7 +158,7 @@ class App:
                     publish,
                     reply,
                     share,
-                    guarantee == "exactly-once",
+                    guarantee,
                     concurrency,
                     batch_size,
                     batch_wait_s,

@@ -40,6 +40,9 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         if self.retries < 0:
             raise PenstockError(f"retries={self.retries} is not possible", "", "use 0 or more")
+        if not isinstance(self.dead_letters, bool | str):
+            advice = "use True, False, or the name of a topic"
+            raise PenstockError(f"dead_letters={self.dead_letters!r} is not possible", "", advice)
         if not callable(self.backoff) and self.backoff not in ("exponential", "fixed", "none"):
             advice = "use 'exponential', 'fixed', 'none', or a function of the attempt"
             raise PenstockError(f"backoff={self.backoff!r} is not known", "", advice)
