@@ -3,7 +3,9 @@
 A share-partition is initialized by its group's coordinator, with a state epoch that grows each time it begins anew.
 The broker that leads the partition reads the state with its leader epoch, and from then on writes what becomes of the
 records. A leader with a lower epoch than the one stored is fenced, and so is a write that comes after a later one
-of its leader: a connection that broke may still deliver a request that was repeated on another one long ago.
+of its leader: a connection that broke may still deliver a request that was repeated on another one long ago. For the
+same reason the state epoch of a deleted share-partition is remembered for as long as the log has its tombstone, and it
+begins anew only in a higher one.
 
 The log has a snapshot of each share-partition, and updates that each say what changed since; after so many updates the
 next record is a snapshot again. Updates share one key, so the log is never compacted: everything before the oldest
@@ -118,12 +120,16 @@ class ShareStateShard:
         self._updates_per_snapshot = updates_per_snapshot
         self._partition_count = partition_count
         self._states: dict[ShareKey, ShareState] = {}
+        # The state epochs of deleted share-partitions, and the offsets of their tombstones.
+        self._deleted: dict[ShareKey, tuple[int, int]] = {}
 
     def initialize(self, key: ShareKey, state_epoch: int, start_offset: int, token: Token, now_ms: int) -> Effects:
         """Begin, or begin anew in a higher state epoch: nothing of the former state remains."""
         before = self._states.get(key)
-        if before is not None and NO_EPOCH < state_epoch < before.state_epoch:
-            return _refused(token, ErrorCode.FENCED_STATE_EPOCH, _FENCED_STATE.format(before.state_epoch, state_epoch))
+        deleted_epoch, _ = self._deleted.get(key, (NO_EPOCH, -1))
+        lowest = before.state_epoch if before is not None else deleted_epoch + 1
+        if NO_EPOCH < state_epoch < lowest:
+            return _refused(token, ErrorCode.FENCED_STATE_EPOCH, _FENCED_STATE.format(lowest, state_epoch))
         if self._is_unknown(key):
             return _refused(token, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
         if before is not None and before.state_epoch == state_epoch and before.write_number:
@@ -195,10 +201,14 @@ class ShareStateShard:
         return effects
 
     def summary(self, key: ShareKey) -> Answer:
-        """A share-partition in numbers; one without a state has no start yet."""
+        """A share-partition in numbers; one without a state has no start yet, and the state epoch of the former one."""
         if self._is_unknown(key):
             return Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NO_PARTITION)
-        return Answer(state=self._states.get(key, UNINITIALIZED))
+        state = self._states.get(key)
+        if state is None:
+            deleted_epoch, _ = self._deleted.get(key, (UNINITIALIZED.state_epoch, -1))
+            state = replace(UNINITIALIZED, state_epoch=deleted_epoch)
+        return Answer(state=state)
 
     def topics_deleted(self, topic_ids: Collection[Uuid]) -> Effects:
         """The share-partitions of deleted topics are forgotten."""
@@ -221,6 +231,10 @@ class ShareStateShard:
         """The offset before which nothing in the log counts any more; `end_offset` is where the log ends."""
         return min((state.snapshot_offset for state in self._states.values()), default=end_offset)
 
+    def cut(self, start_offset: int) -> None:
+        """The log begins here now; what was deleted before that is forgotten."""
+        self._deleted = {key: gone for key, gone in self._deleted.items() if gone[1] >= start_offset}
+
     def load(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
         """Stored records are all decoded and replayed."""
         return [*records]
@@ -230,8 +244,12 @@ class ShareStateShard:
         if isinstance(key, ShareSnapshotKey):
             name = ShareKey(*key)
             if value is None:
-                self._states.pop(name, None)
+                before = self._states.pop(name, None)
+                # The id of a topic that is gone does not come back.
+                if before is not None and self._partition_count(name.topic_id) is not None:
+                    self._deleted[name] = before.state_epoch, offset
             else:
+                self._deleted.pop(name, None)
                 self._states[name] = _from_snapshot(value, offset)
         elif isinstance(key, ShareUpdateKey) and value is not None:
             name = ShareKey(*key)

@@ -90,16 +90,46 @@ class ShareGroupCoordinator:
     async def _initialize(self, group: str, states: Sequence[NewState]) -> Mapping[Partition, ApiError]:
         """Have the persister begin, and the coordinator note it; returns what failed."""
 
-        def initialize(state: NewState) -> Awaitable[None]:
-            return self._persister.initialize(group, *state)
-
-        _, errors = await _each({(state.topic_id, state.partition): state for state in states}, initialize)
+        errors = await self._begin(group, states)
+        outgrown = await self._outgrow(group, [pair for pair, error in errors.items() if _is_fenced(error)])
+        if outgrown is not None:
+            again = [state for state in states if _is_fenced(errors.get((state.topic_id, state.partition)))]
+            for state in again:
+                del errors[state.topic_id, state.partition]
+            errors |= await self._begin(group, [state._replace(state_epoch=outgrown) for state in again])
         done = group_by_topic(
             (state.topic_id, state.partition) for state in states if (state.topic_id, state.partition) not in errors
         )
         failed = group_by_topic(errors)
         await self._groups.ask(group, lambda shard, token, _: shard.share.initialized(group, done, failed, token))
         return errors
+
+    async def _begin(self, group: str, states: Sequence[NewState]) -> dict[Partition, ApiError]:
+        """Have the persister begin; returns what failed."""
+
+        def initialize(state: NewState) -> Awaitable[None]:
+            return self._persister.initialize(group, *state)
+
+        _, errors = await _each({(state.topic_id, state.partition): state for state in states}, initialize)
+        return errors
+
+    async def _outgrow(self, group: str, fenced: Sequence[Partition]) -> int | None:
+        """Raise the group's epoch above the state of a former group of its name; None if that is not the reason.
+
+        Requests of the former group may come late, so its state epochs are remembered, or its state is even back.
+        """
+
+        def read_summary(pair: Partition) -> Awaitable[Summary]:
+            return self._persister.read_summary(group, *pair)
+
+        summaries, _ = await _each({pair: pair for pair in fenced}, read_summary)
+        if not summaries:
+            return None
+        highest = max(summary.state_epoch for summary in summaries.values())
+        epoch: int | None = await self._groups.ask(
+            group, lambda shard, token, _: shard.share.outgrow(group, highest, token)
+        )
+        return epoch
 
     async def alter_offsets(self, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
         """Have an empty group start elsewhere."""
@@ -237,6 +267,10 @@ def _with_errors(
         error = errors.get((topic.topic_id, row.partition_index))
         rows.append(row if error is None else row._replace(error_code=error.code, error_message=error.message))
     return topic._replace(partitions=rows)
+
+
+def _is_fenced(error: ApiError | None) -> bool:
+    return error is not None and error.code is ErrorCode.FENCED_STATE_EPOCH
 
 
 def _has_lag(summary: Summary) -> bool:

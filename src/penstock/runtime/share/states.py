@@ -136,6 +136,7 @@ class ShareStates(CoordinatedTopic[ShareStateShard]):
             if settled is not None:
                 await settled
             leading.delete_records(partition, offset)
+            host.shard.cut(offset)
             await self._settle_deletions([partition])
         except ApiError as error:
             logger.info("%s is not cut now: %s", partition.name, error)

@@ -155,11 +155,12 @@ def test_a_request_to_delete_that_comes_late_deletes_nothing_that_has_begun_anew
 
 @pytest.mark.parametrize("epoch", [2, 7])
 def test_a_leader_of_an_earlier_group_of_that_name_changes_nothing(epoch: int) -> None:
-    """Its group was deleted and founded again: the epochs are lower now, or happen to be the same."""
+    """Its group was deleted and founded again long ago: the epochs are lower now, or happen to be the same."""
     log = Log()
     log.initialize(7, 0)
     number = log.read(4).state.write_number + 1
     log.perform(log.shard.delete(KEY, 7, "token"))
+    log.shard.cut(len(log.records))
     log.initialize(epoch, 50)
     for shard in (log.shard, log.reload()):
         log.shard = shard
@@ -168,6 +169,33 @@ def test_a_leader_of_an_earlier_group_of_that_name_changes_nothing(epoch: int) -
         assert (log.read().state.start_offset, log.read().state.batches) == (50, ())
     number = log.read(4).state.write_number + 1
     assert log.write(start=51, state_epoch=epoch, leader_epoch=4, number=number).error is ErrorCode.NONE
+
+
+def test_what_was_deleted_is_not_begun_anew_by_a_request_that_comes_late() -> None:
+    log = Log()
+    log.initialize(7, 0)
+    log.perform(log.shard.delete(KEY, 7, "token"))
+    for shard in (log.shard, log.reload()):
+        log.shard = shard
+        for epoch in (0, 6, 7):
+            assert log.initialize(epoch, 0).error is ErrorCode.FENCED_STATE_EPOCH
+        assert log.read().error is ErrorCode.INVALID_REQUEST
+        summary = shard.summary(KEY).state
+        assert (summary.state_epoch, summary.start_offset, summary.finished_count) == (7, NO_OFFSET, NO_COUNT)
+    assert log.initialize(8, 50).error is ErrorCode.NONE
+    for shard in (log.shard, log.reload()):
+        assert shard.summary(KEY).state.state_epoch == 8
+
+
+def test_a_deletion_is_forgotten_with_its_tombstone() -> None:
+    log = Log()
+    log.initialize(7, 0)
+    log.perform(log.shard.delete(KEY, 7, "token"))
+    log.shard.cut(1)
+    assert log.initialize(7, 0).error is ErrorCode.FENCED_STATE_EPOCH
+    log.shard.cut(2)
+    log.shard = log.reload(2)
+    assert log.initialize(1, 5).error is ErrorCode.NONE
 
 
 def test_updates_are_laid_over_the_snapshot_and_become_one_in_time() -> None:

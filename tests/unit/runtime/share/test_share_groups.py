@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.core.contract import Caller
+from penstock.core.group.share.partitions import NewState
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.share.state import NO_OFFSET
 from penstock.model.errors import ApiError, ErrorCode
@@ -56,6 +57,8 @@ class FakePersister:
 
     async def initialize(self, _group: str, topic_id: Uuid, partition: int, state_epoch: int, start: int) -> None:
         await self._work(partition)
+        if self.kept.get((topic_id, partition), (0, 0, 0))[0] > state_epoch:
+            raise ApiError(ErrorCode.FENCED_STATE_EPOCH, "a later one has begun")
         self.kept[topic_id, partition] = (state_epoch, start, 0)
 
     async def read_summary(self, _group: str, topic_id: Uuid, partition: int) -> Summary:
@@ -216,6 +219,55 @@ def test_state_that_begins_anew_is_not_deleted_by_an_earlier_request(tmp_path: P
         (row,) = (await deletion).responses
         assert row.error_code == ErrorCode.FENCED_STATE_EPOCH
         assert [start for _, start, _ in desk.persister.kept.values()] == [NO_OFFSET] * 2
+
+    tell(tmp_path, story)
+
+
+def test_state_that_a_former_group_of_the_name_has_left_is_replaced(tmp_path: Path) -> None:
+    """A request of its coordinator may have come late, after the group was deleted."""
+
+    async def story(desk: Desk) -> None:
+        topic_id = desk.shell.image.topics["t"].topic_id
+        desk.persister.kept[topic_id, 0] = (9, 5, 0)
+        assert await desk.alter(40, 50) == [0, 0]
+        assert [start for _, start, _ in desk.persister.kept.values()] == [40, 50]
+        desk.persister.kept[topic_id, 1] = (20, 5, 0)
+        await desk.share.delete_offsets(
+            deleting.DeleteShareGroupOffsetsRequest(GROUP, [deleting.DeleteShareGroupOffsetsRequestTopic("t")])
+        )
+        epoch = await desk.joined()
+        assert epoch > 20
+        assert {start for _, start, _ in desk.persister.kept.values()} == {NO_OFFSET}
+
+    tell(tmp_path, story)
+
+
+def test_an_earlier_change_of_offsets_that_comes_late_is_not_repeated(tmp_path: Path) -> None:
+    async def story(desk: Desk) -> None:
+        topic_id = desk.shell.image.topics["t"].topic_id
+        await desk.alter(40)
+        await desk.alter(70)
+        kept = dict(desk.persister.kept)
+        errors = await desk.share._initialize(GROUP, [NewState(topic_id, 0, 1, 40)])
+        assert [error.code for error in errors.values()] == [ErrorCode.FENCED_STATE_EPOCH]
+        assert desk.persister.kept == kept
+
+    tell(tmp_path, story)
+
+
+def test_what_is_initialized_too_late_is_not_the_groups(tmp_path: Path) -> None:
+    """Its offsets were deleted, or its topic was, while the request was under way."""
+
+    async def story(desk: Desk) -> None:
+        topic_id = desk.shell.image.topics["t"].topic_id
+        await desk.alter(40)
+        await desk.share.delete_offsets(
+            deleting.DeleteShareGroupOffsetsRequest(GROUP, [deleting.DeleteShareGroupOffsetsRequestTopic("t")])
+        )
+        await desk.groups.ask(
+            GROUP, lambda shard, token, _: shard.share.initialized(GROUP, {topic_id: frozenset({0})}, {}, token)
+        )
+        assert await desk.share.describe_all_offsets(GROUP) == []
 
     tell(tmp_path, story)
 

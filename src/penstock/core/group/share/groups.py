@@ -19,7 +19,7 @@ from penstock.core.group.share.group import ShareGroup
 from penstock.core.group.share.heartbeat import HeartbeatResult, check_request, heartbeat, leave
 from penstock.core.group.share.offsets import DeleteResult, alter_offsets, begin_delete, begin_delete_offsets
 from penstock.core.group.share.partitions import SharePartitions
-from penstock.core.group.share.records import state_record
+from penstock.core.group.share.records import epoch_record, state_record
 from penstock.core.group.subscription.topics import TopicCatalog
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
@@ -87,6 +87,20 @@ class ShareGroups:
     def initialized(self, group_id: str, partitions: Partitions, failed: Partitions, token: Token) -> Effects:
         """The share coordinator has initialized partitions, and could not initialize others. The reply is None."""
         return self._change(group_id, lambda state: state.complete(partitions).give_up(failed), token)
+
+    def outgrow(self, group_id: str, state_epoch: int, token: Token) -> Effects:
+        """A share-partition has state of a former group of this name, in a higher epoch than this one ever had.
+
+        The reply is the group's epoch, now a higher one; None where the state may be its own.
+        """
+        effects = Effects()
+        group = self._groups.get(group_id)
+        epoch = None
+        if isinstance(group, ShareGroup) and state_epoch > group.epoch:
+            epoch = state_epoch + 1
+            effects.records.append(epoch_record(group_id, epoch, group.metadata_hash))
+        effects.replies.append(Reply(token, epoch))
+        return effects
 
     def deleted(self, group_id: str, topics: Collection[Uuid], token: Token) -> Effects:
         """The share coordinator has deleted the state of topics. The reply is None."""

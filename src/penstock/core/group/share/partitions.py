@@ -54,11 +54,12 @@ class SharePartitions:
         )
 
     def complete(self, partitions: Partitions) -> SharePartitions:
-        """These are initialized."""
+        """These are initialized, unless they are no longer to be: their state or topic may be deleted by now."""
+        begun = difference(self.initializing, difference(self.initializing, partitions))
         return replace(
             self,
-            initializing=difference(self.initializing, partitions),
-            initialized=union(self.initialized, partitions),
+            initializing=difference(self.initializing, begun),
+            initialized=union(self.initialized, begun),
         )
 
     def give_up(self, partitions: Partitions) -> SharePartitions:
