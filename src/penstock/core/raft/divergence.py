@@ -24,6 +24,8 @@ def find_divergence(log: LogView, theirs: LogEnd) -> Divergence | None:
     if is_behind or (theirs.offset == start.offset and theirs.epoch != start.epoch):
         return Divergence(snapshot=log.snapshot())
     ours = log.end_of_epoch(theirs.epoch)
+    assert ours.epoch <= theirs.epoch, "an epoch after the follower's shows nothing"
+    assert start.offset <= ours.offset
     if ours.epoch != theirs.epoch or ours.offset < theirs.offset:
         return Divergence(diverging=ours)
     return None
@@ -32,4 +34,5 @@ def find_divergence(log: LogView, theirs: LogEnd) -> Divergence | None:
 def common_end(log: LogView, diverging: LogEnd) -> int:
     """Up to where a follower's log can be a prefix of its leader's, given where the leader finds that they diverge."""
     ours = log.end_of_epoch(diverging.epoch)
+    assert ours.offset <= log.end().offset
     return min(ours.offset, diverging.offset) if ours.epoch == diverging.epoch else ours.offset

@@ -26,6 +26,7 @@ class ReplicaProgress:
 
     def fetched(self, end_offset: int, leader_end_offset: int, now_ms: int) -> None:
         """It has everything before `end_offset`."""
+        assert 0 <= end_offset <= leader_end_offset, "a replica has no more than its leader"
         if end_offset >= leader_end_offset:
             self.caught_up_at_ms = now_ms
         elif self.leader_end_offset >= 0 and end_offset >= self.leader_end_offset:
@@ -67,9 +68,14 @@ class Progress:
             if replica is not self._local:
                 self.observers[replica.replica_id, replica.directory_id] = replica
         self._contacted_at = {voter: at for voter, at in self._contacted_at.items() if voter in self.replicas}
+        assert self.replicas.keys() == set(voters.ids)
+        assert self._contacted_at.keys() <= self.replicas.keys()
+        assert all(voter_id == one.replica_id for voter_id, one in self.replicas.items())
+        assert len({id(one) for one in self.replicas.values()}) == len(voters), "each voter counts once"
 
     def synced(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """The leader's own log is on disk up to here."""
+        assert offset <= leader_end_offset, "more is on disk than in the log"
         self._local.fetched(max(offset, self._local.end_offset), leader_end_offset, now_ms)
 
     def fetched(self, replica_id: int, directory_id: Uuid, offset: int, leader_end_offset: int, now_ms: int) -> None:
@@ -86,11 +92,13 @@ class Progress:
         """The progress of a voter or an observer."""
         if self._voters.holds(replica_id, directory_id):
             found = self.replicas[replica_id]
+            assert found.replica_id == replica_id
             found.directory_id = directory_id
             return found
         key = (replica_id, directory_id)
         if key not in self.observers:
             self._forget_observers(now_ms)
+            assert len(self.observers) < OBSERVERS_MAX
             self.observers[key] = ReplicaProgress(replica_id, directory_id)
         return self.observers[key]
 
@@ -114,6 +122,7 @@ class Progress:
     def majority_end(self) -> int:
         """The offset before which a majority of voters has everything."""
         ends = sorted((replica.end_offset for replica in self.replicas.values()), reverse=True)
+        assert all(end >= UNKNOWN for end in ends)
         return ends[len(ends) // 2] if ends else UNKNOWN
 
     def committed_end(self) -> int:
@@ -127,9 +136,11 @@ class Progress:
     def majority_contacted_at(self, now_ms: int) -> int:
         """The time since which a majority has been in contact, including the leader itself if it is a voter."""
         times = sorted((self._contacted_at.get(voter, now_ms) for voter in self.replicas), reverse=True)
+        assert len(times) == len(self._voters), "each voter counts once"
         return times[len(times) // 2] if times else now_ms
 
     def successors(self) -> tuple[int, ...]:
         """The other voters, the one with the longest log first."""
         others = [replica for replica in self.replicas.values() if replica is not self._local]
+        assert len(others) >= len(self.replicas) - 1
         return tuple(one.replica_id for one in sorted(others, key=lambda one: (-one.end_offset, one.replica_id)))

@@ -151,6 +151,7 @@ class Quorum:
         """Handle one event; returns what the driver must do."""
         effects = Effects()
         before = self.election
+        committed_before = self.high_watermark
         match event:
             case Started():
                 self._start(effects, now_ms)
@@ -171,9 +172,51 @@ class Quorum:
             case Stopping(for_good):
                 self._stop(effects, now_ms, for_good=for_good)
         if self.election != before:
-            assert self.election.epoch >= before.epoch, "an epoch never decreases"
             effects.persist = self.election
+        assert self.high_watermark >= committed_before, "what is committed stays so"
+        self._check_election(before)
+        self._check_effects(effects)
         return effects
+
+    def _check_election(self, before: Election) -> None:
+        """What holds after every step, whatever peers claim."""
+        now, role = self.election, self.role
+        assert now.epoch >= before.epoch, "an epoch never decreases"
+        if now.epoch == before.epoch:
+            assert before.voted_id in (NO_NODE, now.voted_id), "a vote counts for its whole epoch"
+            assert now.leader_id == NO_NODE or before.leader_id in (NO_NODE, now.leader_id), "an epoch has one leader"
+        assert self.progress is None or role in (Role.LEADER, Role.RESIGNED), "only a leader follows others' progress"
+        if role is Role.LEADER:
+            assert self.progress is not None
+            assert now.leader_id == self.node_id
+            assert now.voted_id == self.node_id, "a leader has voted for itself"
+        elif role is Role.FOLLOWER:
+            assert now.leader_id not in (NO_NODE, self.node_id), "a follower knows another node as leader"
+        elif role is Role.CANDIDATE:
+            assert now.leader_id == NO_NODE, "no vote is requested where a leader is known"
+            assert now.voted_id == self.node_id, "a candidate has voted for itself"
+            assert now.voted_directory_id == self.directory_id
+        elif role is Role.RESIGNED:
+            assert self.deadline_ms == NEVER_MS, "a node that stops does nothing on its own"
+        if role in (Role.PROSPECTIVE, Role.CANDIDATE):
+            assert self.is_voter, "only voters may win an election"
+            assert self._votes[self.node_id], "a candidate counts itself"
+
+    def _check_effects(self, effects: Effects) -> None:
+        """The effects of one step, of which at most one changes the log."""
+        changes = (effects.truncate_to is not None, effects.take_entries, effects.fetch_snapshot is not None)
+        assert sum(changes) <= 1, "a response is entries, a divergence or a snapshot"
+        if any(changes):
+            assert self.role is Role.FOLLOWER, "only a leader's response changes the log"
+            assert effects.append is None
+        if effects.append is not None:
+            assert self.role is Role.LEADER
+            assert effects.append.epoch == self.epoch
+            assert effects.persist is not None, "an epoch is on disk before its first entry"
+        assert effects.truncate_to is None or effects.truncate_to >= self.high_watermark
+        assert effects.committed in (None, self.high_watermark)
+        if effects.persist is not None:
+            assert effects.persist == self.election
 
     def _start(self, effects: Effects, now_ms: int) -> None:
         assert self._log.end().epoch <= self.epoch, "the log has a newer epoch than quorum-state"
@@ -218,6 +261,7 @@ class Quorum:
     def _check_quorum(self, effects: Effects, now_ms: int) -> None:
         """A leader announces itself to silent voters, and resigns when it has lost contact with a majority."""
         assert self.progress is not None
+        assert self.role is Role.LEADER
         if now_ms - self.progress.majority_contacted_at(now_ms) >= self._times.check_quorum_ms:
             self._detach(self.epoch, now_ms)
             return
@@ -228,6 +272,7 @@ class Quorum:
 
     def _find_leader(self, effects: Effects, now_ms: int) -> None:
         others = [voter for voter in (*self.voters.ids, *self._bootstrap_ids) if voter != self.node_id]
+        assert not self.is_voter, "a voter finds the leader by an election"
         if others:
             target = others[self._randomness.randrange(0, len(others))]
             self._fetch(target, effects)
@@ -242,6 +287,8 @@ class Quorum:
         self._ask_for_votes(Role.PROSPECTIVE, effects, now_ms)
 
     def _become_candidate(self, effects: Effects, now_ms: int) -> None:
+        assert self.is_voter
+        assert self.role is not Role.LEADER, "a leader does not start another epoch"
         self.election = Election(self.epoch + 1, NO_NODE, self.node_id, self.directory_id)
         self._ask_for_votes(Role.CANDIDATE, effects, now_ms)
 
@@ -257,6 +304,7 @@ class Quorum:
         self._count(effects, now_ms)
 
     def _count(self, effects: Effects, now_ms: int) -> None:
+        assert self.role in (Role.PROSPECTIVE, Role.CANDIDATE), "votes only count for a candidate"
         granted = [voter for voter, yes in self._votes.items() if yes]
         refused = len(self._votes) - len(granted)
         if len(granted) * 2 > len(self.voters):
@@ -278,6 +326,9 @@ class Quorum:
     def _lead(self, granting: tuple[int, ...], effects: Effects, now_ms: int) -> None:
         assert self.role is Role.CANDIDATE
         assert self.election.voted_id == self.node_id
+        assert self.node_id in granting
+        assert len(granting) * 2 > len(self.voters), "a majority has voted for the leader"
+        assert self._log.end().epoch < self.epoch, "no entry of an epoch comes before its leader"
         self.election = Election(self.epoch, self.node_id, self.node_id, self.directory_id)
         self.role = Role.LEADER
         epoch_start = self._log.end().offset
@@ -291,9 +342,11 @@ class Quorum:
         self.role = Role.UNATTACHED
         self.progress = None
         self.deadline_ms = self._deadlines.election(now_ms) if self.is_voter else self._next_search(now_ms)
+        assert self.deadline_ms > now_ms
 
     def _follow(self, epoch: int, leader_id: int, effects: Effects, now_ms: int) -> None:
         assert leader_id != self.node_id
+        assert leader_id != NO_NODE
         assert epoch >= self.epoch
         if epoch == self.epoch and self.leader_id not in (NO_NODE, leader_id):
             raise Contradiction(f"two leaders in epoch {epoch}: {self.leader_id} and {leader_id}")
@@ -310,11 +363,13 @@ class Quorum:
         return Election(epoch, leader_id, self.election.voted_id, self.election.voted_directory_id)
 
     def _leader_contacted(self, now_ms: int) -> None:
+        assert self.role is Role.FOLLOWER
         self._leader_contacted_at = now_ms
         self.deadline_ms = now_ms + self._times.fetch_ms
 
     def _lose_leader(self, now_ms: int) -> None:
         """The leader cannot be reached at the moment; check soon whether others can reach it."""
+        assert self.role is Role.FOLLOWER, "only a follower can lose its leader"
         self._leader_contacted_at = -NEVER_MS
         self.deadline_ms = min(self.deadline_ms, self._deadlines.leader_lost(now_ms))
 
@@ -337,6 +392,7 @@ class Quorum:
 
     def _fetch(self, target: int, effects: Effects) -> None:
         """Fetch what comes after the log's end, or have the log synced first."""
+        assert target != self.node_id, "a node has its own entries"
         end = self._synced_end()
         if end is None:
             effects.sync = True
@@ -396,6 +452,9 @@ class Quorum:
     def _vote(self, request: VoteRequest, effects: Effects, now_ms: int) -> None:
         if not request.pre_vote:
             self._learn(request.epoch, NO_NODE, effects, now_ms)
+        assert request.pre_vote or self.role is Role.RESIGNED or request.epoch <= self.epoch, (
+            "it has just learned of it"
+        )
         granted = request.log_end.is_as_new_as(self._log.end()) and are_voters(request, self.voters, self.is_voter)
         if request.pre_vote:
             follows_leader = self.is_leader or (
@@ -405,6 +464,9 @@ class Quorum:
         else:
             granted = granted and self.role is not Role.RESIGNED and may_vote(request, self.election)
         if granted and not request.pre_vote:
+            assert request.epoch == self.epoch
+            assert self.leader_id == NO_NODE, "no vote is granted where a leader is known"
+            assert self.election.voted_id in (NO_NODE, request.candidate_id), "an epoch has one vote"
             self.election = Election(self.epoch, NO_NODE, request.candidate_id, request.directory_id)
             self.role = Role.UNATTACHED
             self.deadline_ms = self._deadlines.election(now_ms)
@@ -443,6 +505,8 @@ class Quorum:
         replica = (request.replica_id, request.directory_id)
         divergence = find_divergence(self._log, request.log_end)
         if divergence is None:
+            assert request.log_end.offset <= self._log.end().offset, "a longer log would have diverged"
+            assert request.log_end.epoch <= self.epoch
             self.progress.fetched(*replica, request.log_end.offset, self._log.end().offset, now_ms)
             self._commit(effects)
             effects.reply = FetchResponse(self.epoch, self.node_id, self.high_watermark)
@@ -497,11 +561,13 @@ class Quorum:
     def _synced(self, effects: Effects, now_ms: int) -> None:
         if self.role is Role.LEADER:
             assert self.progress is not None
+            assert self._log.synced_offset() <= self._log.end().offset, "more is on disk than in the log"
             self.progress.synced(self._log.synced_offset(), self._log.end().offset, now_ms)
             self._commit(effects)
 
     def _commit(self, effects: Effects) -> None:
         assert self.progress is not None
+        assert self.progress.committed_end() <= self._log.end().offset, "no other node has more than the leader"
         self._raise_high_watermark(self.progress.committed_end(), effects)
 
     def _raise_high_watermark(self, offset: int, effects: Effects) -> None:

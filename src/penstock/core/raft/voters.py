@@ -11,6 +11,7 @@ applies again. `VoterHistory` remembers the sets by their offsets for that.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.model.ids import ZERO_UUID, Uuid
@@ -42,6 +43,7 @@ class VoterSet:
     def __init__(self, voters: Iterable[Voter]) -> None:
         self._by_id = {voter.voter_id: voter for voter in sorted(voters)}
         self.ids = tuple(self._by_id)
+        assert all(before < after for before, after in pairwise(self.ids)), "ids are unique and sorted"
 
     @classmethod
     def of_ids(cls, ids: Iterable[int]) -> VoterSet:
@@ -118,12 +120,14 @@ class VoterHistory:
 
     def add_version(self, offset: int, version: int) -> None:
         """The log has a `kraft.version` at this offset."""
+        assert not self._versions or offset > self._versions[-1][0] or offset < 0
         self._versions.append((offset, version))
 
     def truncate_to(self, offset: int) -> None:
         """The log was truncated here."""
         self._sets = [row for row in self._sets if row[0] < offset]
         self._versions = [row for row in self._versions if row[0] < offset]
+        assert self.offset < max(offset, 0), "a set applies from its own offset on"
 
     def at(self, offset: int) -> tuple[int, VoterSet | None]:
         """The version and set in the log before this offset; None where only the static one applies."""
