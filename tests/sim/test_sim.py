@@ -7,9 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from penstock.core.replica.fetch_session import FetchContext, SessionCache
 from sim.faults import HOUR_MS, Fault
 from sim.schedule import draw, draw_shared, draw_tiered, draw_transactional
 from sim.shrink import shrink
@@ -97,6 +100,23 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
         stories.append(ran.stdout)
     assert stories[0] == stories[1]
     assert len(set(stories[0].split())) == 5
+
+
+def test_an_assertion_that_fails_in_a_handler_is_a_bug() -> None:
+    """The node logs it and closes the connection, and the client tries again as after any other closed connection."""
+    failed: list[int] = []
+    open_session = SessionCache.open
+
+    def fail_once(*arguments: Any, **options: Any) -> FetchContext:
+        if not failed:
+            failed.append(1)
+            raise AssertionError("on purpose")
+        return open_session(*arguments, **options)
+
+    with patch.object(SessionCache, "open", fail_once):
+        outcome = simulate(replace(draw(0, nodes=1), faults=()))
+    assert [anomaly.kind for anomaly in outcome.anomalies] == ["bug"]
+    assert "on purpose" in outcome.anomalies[0].text
 
 
 def test_a_clock_that_jumped_is_right_again_when_everything_has_healed() -> None:

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import logging
 import sys
+import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -59,6 +61,7 @@ class World:
         self.seed = seed
         self.shape = shape
         self.scheduler = Scheduler()
+        self._bugs = _LoggedBugs(self.scheduler.errors)
         self.trace_hash = 0
         self._tell = tell
         self.network = SimNetwork(self.scheduler, Random(f"{seed} network"), self._note)
@@ -470,10 +473,46 @@ class World:
 
     def close(self) -> None:
         """End every process. The world is of no use afterwards."""
+        self._bugs.close()
         for loop in self._loops:
             loop.kill()
         for machine in self.machines.values():
             machine.kill()
+
+
+class _LoggedBugs(logging.Handler):
+    """Assertions that failed where an error is logged and its request refused: a bug all the same."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._errors = errors
+        self._logger = logging.getLogger(SILENCED[0])
+        self._before = self._logger.level, self._logger.propagate
+        if self._logger.level > logging.ERROR:
+            # What is silenced is seen here and goes no further.
+            self._logger.setLevel(logging.ERROR)
+            self._logger.propagate = False
+        self._logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None and not isinstance(error, AssertionError):
+            error = error.__cause__
+        if error is not None:
+            self._errors.append(f"{record.getMessage()}: {where_raised(error)}: {error!r}")
+
+    def close(self) -> None:
+        """Leave the logger as it was."""
+        self._logger.removeHandler(self)
+        level, self._logger.propagate = self._before
+        self._logger.setLevel(level)
+        super().close()
+
+
+def where_raised(error: BaseException) -> str:
+    """The place of the code that raised an error, such as an assertion without a message."""
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    return f"{Path(last[0].filename).name}:{last[0].lineno} {last[0].line}" if last else "unknown"
 
 
 def silence_logs() -> None:
