@@ -549,8 +549,7 @@ class Dispatcher:
                     else:
                         reply.set_result(last)
                     return
-                except ValueError as problem:
-                    # The connection must get the error, or it waits forever.
+                except Exception as problem:  # noqa: BLE001 - the connection must get it, or it waits forever
                     error = problem
             reply.set_exception(error)
 

@@ -152,10 +152,7 @@ class ShardHost(Generic[ShardT]):
         if effects.producer is not None:
             self._perform_in_transaction(effects, encoded, effects.producer)
             return
-        offset = self._partition.log.end_offset + self._records_count
-        for record in records:
-            self.shard.replay(record.key, record.value, offset)
-            offset += 1
+        self._replay(records, self._partition.log.end_offset + self._records_count)
         if encoded:
             self._records.append(encoded)
             self._records_count += len(encoded)
@@ -223,11 +220,20 @@ class ShardHost(Generic[ShardT]):
             else:
                 _refuse(effects.replies, as_coordinator_error(error))
             return
-        for record in effects.records:
-            self.shard.replay(record.key, record.value, offset, producer.producer_id)
-            offset += 1
+        self._replay(effects.records, offset, producer.producer_id)
         self._committing = self._partition.committed(next_offset)
         self._reply_when_committed(effects.replies)
+
+    def _replay(self, records: list[CoordinatorRecord], offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
+        """Apply a decision's records to the shard."""
+        try:
+            for record in records:
+                self.shard.replay(record.key, record.value, offset, producer_id)
+                offset += 1
+        except BaseException:
+            # The shard has a part of the decision, and the log none or all of it.
+            self._on_failure()
+            raise
 
     def end_transaction(self, producer: ProducerIdentity, marker: EndMarker) -> asyncio.Future[None]:
         """Append a transaction's marker; completes when it is committed. Raises ApiError when it may not be written."""

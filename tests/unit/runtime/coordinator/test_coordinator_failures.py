@@ -89,6 +89,32 @@ def test_an_offset_that_cannot_be_written_is_not_read(tmp_path: Path, monkeypatc
     play(tmp_path, story)
 
 
+def test_a_shard_is_loaded_again_after_a_bug_in_the_middle_of_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(shell: TransactionShell) -> None:
+        groups = Groups(shell.env, shell.image, shell, shell.partitions, shell.settings)
+        await groups.leader_of("readers")
+        await shell.until(lambda: groups.coordinator.hosts())
+        await commit(groups, 5)
+        real = GroupShard.replay
+
+        def replay(shard: GroupShard, *arguments: Any) -> None:
+            real(shard, *arguments)
+            raise AssertionError("a bug")
+
+        monkeypatch.setattr(GroupShard, "replay", replay)
+        with pytest.raises(AssertionError):
+            commit(groups, 6)
+        monkeypatch.setattr(GroupShard, "replay", real)
+        await shell.until(lambda: groups.coordinator.hosts())
+        progress = await groups.read("readers", lambda shard: shard.committed("readers"))
+        assert [one.committed.offset for one in progress.values()] == [5]
+        groups.close()
+
+    play(tmp_path, story)
+
+
 def test_loaded_state_is_not_returned_before_it_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(shell: TransactionShell) -> None:
         states, key = await states_of(shell)
