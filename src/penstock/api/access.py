@@ -53,7 +53,7 @@ def requiring(operation: Operation, access: AccessControl, handle: Handler, resp
     """The handler for clients that may do `operation` on the cluster; other clients get the error alone."""
     has_message = "error_message" in response._fields
 
-    def check_then_handle(request: Any, context: RequestContext) -> Any:
+    def check_then_handle(request: Any, context: RequestContext) -> object:
         try:
             check_cluster(access, context, operation)
         except ApiError as error:

@@ -117,13 +117,13 @@ class RequestContext(NamedTuple):
 
 # A handler takes a request and its context. It returns a response, a future or coroutine of one, or None when the
 # request has no response.
-Handler = Callable[[Any, RequestContext], Any]
+Handler = Callable[[object, RequestContext], object]
 
 Reply = list[Buffer]
 # Serves a request's frame: returns its reply, a future of it, or None for no reply.
 Answer = Callable[[bytearray, Client], Reply | asyncio.Future[Reply | None] | None]
 
 
-async def settled(response: Any) -> Any:
+async def settled(response: object) -> object:
     """A handler's response, now or later."""
     return await response if isinstance(response, asyncio.Future) or iscoroutine(response) else response

@@ -130,7 +130,7 @@ class Route(NamedTuple):
     encode: Callable[[Any, list[Buffer]], None]
     # As `decode` and `encode`, for requests and responses with many elements; made with the first of them.
     decode_steps: Callable[[], Callable[[Buffer, int, int], Steps[tuple[Any, int]]]]
-    encode_steps: Callable[[], Callable[[Any, list[Buffer]], Steps[None]]]
+    encode_steps: Callable[[], Callable[[object, list[Buffer]], Steps[None]]]
     # Whether its responses may have many elements though the request has few.
     may_list: bool
     header_version: int
@@ -204,7 +204,7 @@ class Dispatcher:
         self._is_exempt = is_exempt
         self._limits = limits
         self._routes: dict[int, Route] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def session(
         self,
@@ -304,7 +304,7 @@ class Dispatcher:
         waited_s = self._clock() - started - timer.spent_s
         return await self._finish_in_turns(response, route, context, correlation_id, len(frame), started, waited_s)
 
-    async def _handled(self, request: Any, context: RequestContext, route: Route) -> Any:
+    async def _handled(self, request: object, context: RequestContext, route: Route) -> object:
         while True:
             try:
                 return await settled(route.handle(request, context))
@@ -402,7 +402,7 @@ class Dispatcher:
         context: RequestContext,
         size_bytes: int,
         work_s: float,
-    ) -> Any:
+    ) -> object:
         """Measure a request; a client over its quota gets the throttle time in the response, and is throttled."""
         if route.is_between_brokers and self._is_exempt(context.client):
             return response
@@ -502,7 +502,7 @@ class Dispatcher:
         reply = self._finish(response, route, context, correlation_id, len(frame), started)
         return await reply if isinstance(reply, asyncio.Task) else reply
 
-    def _own(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def _own(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -521,7 +521,7 @@ class Dispatcher:
         timer: WorkTimer | None = None
         if iscoroutine(response):
             timer = WorkTimer(self._clock)
-            waiting: asyncio.Future[Any] = self._own(timer.measured(response))
+            waiting: asyncio.Future[object] = self._own(timer.measured(response))
         else:
             assert isinstance(response, asyncio.Future)
             waiting = response
@@ -529,7 +529,7 @@ class Dispatcher:
         route.counters.parked += 1
         parked = self._clock()
 
-        def finish(done: asyncio.Future[Any]) -> None:
+        def finish(done: asyncio.Future[object]) -> None:
             route.counters.parked -= 1
             waited_s = self._clock() - parked
             if timer is not None:
@@ -640,7 +640,7 @@ def _read_header(frame: bytearray, route: Route, client: Client) -> tuple[Reques
 def _audited(audit: AuditTrail, api_key: int, handle: Handler) -> Handler:
     """A handler whose changes are recorded in the audit trail."""
 
-    def audited(request: Any, context: RequestContext) -> Any:
+    def audited(request: Any, context: RequestContext) -> object:
         response = handle(request, context)
         if not is_change(api_key, request):
             return response
@@ -649,7 +649,7 @@ def _audited(audit: AuditTrail, api_key: int, handle: Handler) -> Handler:
         audit.changed(context.client, api_key, request, response)
         return response
 
-    async def tell_later(response: Awaitable[Any], request: Any, context: RequestContext) -> Any:
+    async def tell_later(response: Awaitable[Any], request: object, context: RequestContext) -> object:
         settled = await response
         audit.changed(context.client, api_key, request, settled)
         return settled

@@ -48,7 +48,9 @@ class Forwarding(NamedTuple):
             raise ApiError(code, "the active controller could not read the request that was forwarded to it")
         return response.response_data
 
-    async def decide(self, handlers: Mapping[int, Handler], api_key: int, request: Any, context: RequestContext) -> Any:
+    async def decide(
+        self, handlers: Mapping[int, Handler], api_key: int, request: Any, context: RequestContext
+    ) -> object:
         """The active controller's response to a request that a broker makes for its client; raises ApiError.
 
         `handlers` serve it if that controller is in this process. The context's version is the request's.
@@ -63,14 +65,14 @@ class Forwarding(NamedTuple):
         return decoded(await self.forward(frame, request, context.client), api_key, version)
 
 
-def decoded(answer: bytes, api_key: int, version: int) -> Any:
+def decoded(answer: bytes, api_key: int, version: int) -> object:
     """The message in a response, header included, that the controller wrote."""
     _, position = decode_response_header(answer, response_header_version(api_key, version))
     response, _ = decoder(response_class(api_key), version)(answer, position)
     return response
 
 
-def decoded_in_steps(answer: bytes, api_key: int, version: int) -> Steps[Any]:
+def decoded_in_steps(answer: bytes, api_key: int, version: int) -> Steps[object]:
     """As `decoded`, for a response that may be large."""
     _, position = decode_response_header(answer, response_header_version(api_key, version))
     decode = stepwise_decoder(response_class(api_key), version)

@@ -181,9 +181,9 @@ def in_pieces(handle: Handler, pieces: Pieces) -> Handler:
             return handle(request, context)
         return handle_pieces(request, context)
 
-    async def handle_pieces(request: Any, context: RequestContext) -> Any:
+    async def handle_pieces(request: Any, context: RequestContext) -> object:
         whole: Any = None
-        answers: list[Any] = []
+        answers: list[object] = []
         for piece in _split(getattr(request, asked), inner, rows_max):
             response = await settled(handle(request._replace(**{asked: piece}), context))
             if whole is None:
@@ -209,11 +209,11 @@ def distinct(rows: Iterable[T], subject: Callable[[T], Hashable], inner: str = "
     return [row._replace(**{inner: [*dict.fromkeys(elements)]}) for row, elements in united]  # type: ignore[attr-defined]
 
 
-def _size(rows: Sequence[Any], inner: str) -> int:
+def _size(rows: Sequence[object], inner: str) -> int:
     return len(rows) + sum(len(getattr(row, inner)) for row in rows) if inner else len(rows)
 
 
-def _split(rows: Sequence[Any], inner: str, rows_max: int) -> Iterator[list[Any]]:
+def _split(rows: Sequence[Any], inner: str, rows_max: int) -> Iterator[list[object]]:
     """The rows in pieces of at most `rows_max`, those within them counted; a row with many is in several pieces."""
     piece: list[Any] = []
     left = rows_max
@@ -234,7 +234,7 @@ def _split(rows: Sequence[Any], inner: str, rows_max: int) -> Iterator[list[Any]
         yield piece
 
 
-def _join(answers: list[Any], more: Sequence[Any], inner: str) -> None:
+def _join(answers: list[Any], more: Sequence[object], inner: str) -> None:
     """Append rows; the first of them may continue the last one there is, whose array is made longer."""
     rest = list(more)
     if inner and answers and rest and _continues(answers[-1], rest[0], inner):

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 Found = Callable[[int], None]
-Finder = Callable[[Any, Found], None]
+Finder = Callable[[object, Found], None]
 
-_FINDERS: dict[type[Any], Finder | None] = {}
+_FINDERS: dict[type[object], Finder | None] = {}
 
 
 def error_finder(response_class: type[Any]) -> Finder | None:
@@ -23,7 +23,7 @@ def error_finder(response_class: type[Any]) -> Finder | None:
     return _FINDERS[response_class]
 
 
-def _compile(response_class: type[Any]) -> Finder | None:
+def _compile(response_class: type[object]) -> Finder | None:
     lines = _lines(response_class, "response", 1)
     if not lines:
         return None
@@ -50,7 +50,7 @@ def _lines(row_class: type[Any], row: str, depth: int) -> list[str]:
     return lines
 
 
-def _elements(hint: Any) -> Any:
+def _elements(hint: object) -> Any:
     """The class of a field's elements, if they are structs."""
     for option in (hint, *get_args(hint)):
         if get_origin(option) is Sequence:

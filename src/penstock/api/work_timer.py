@@ -28,7 +28,7 @@ class WorkTimer:
         began = self._step_began
         return self._spent_s if began is None else self._spent_s + self._clock() - began
 
-    def measured(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def measured(self, work: Coroutine[Any, Any, T]) -> Coroutine[object, object, T]:
         """The coroutine, which this timer measures from now on."""
         return _Measured(self, work)
 
@@ -41,16 +41,16 @@ class WorkTimer:
         self._spent_s, self._step_began = self.spent_s, None
 
 
-class _Measured(Coroutine[Any, Any, T]):
+class _Measured(Coroutine[object, object, T]):
     """A coroutine that reports to a timer when it continues and when it waits."""
 
     __slots__ = ("_timer", "_work")
 
-    def __init__(self, timer: WorkTimer, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, timer: WorkTimer, work: Coroutine[Any, object, T]) -> None:
         self._timer = timer
         self._work = work
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: Any) -> object:
         self._timer.begin_step()
         try:
             return self._work.send(value)
@@ -67,5 +67,5 @@ class _Measured(Coroutine[Any, Any, T]):
     def close(self) -> None:
         self._work.close()
 
-    def __await__(self) -> Generator[Any, Any, T]:
+    def __await__(self) -> Generator[object, object, T]:
         raise NotImplementedError("it is run by a task")

@@ -25,7 +25,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem } d
 
 def describe(app: App) -> dict[str, Any]:
     """The AsyncAPI 3 document of an application."""
-    channels: dict[str, Any] = {}
+    channels: dict[str, object] = {}
     operations: dict[str, Any] = {}
     for subscription in app.subscriptions:
         schema = schema_of(subscription.binding.value_type)
@@ -49,7 +49,7 @@ def describe(app: App) -> dict[str, Any]:
     }
 
 
-def schema_of(kind: Any) -> dict[str, Any]:
+def schema_of(kind: Any) -> dict[str, object]:
     """The JSON Schema of a type; an empty one if it has none."""
     try:
         return json_schema_of(kind)
@@ -80,11 +80,11 @@ def page(app: App) -> str:
     return "".join(parts)
 
 
-def _channel(channels: dict[str, Any], topic: str, schema: dict[str, Any]) -> None:
+def _channel(channels: dict[str, object], topic: str, schema: dict[str, Any]) -> None:
     channels.setdefault(topic, {"address": topic, "messages": {"record": {"payload": schema}}})
 
 
-def _operation(subscription: Subscription, topic: str, action: str) -> dict[str, Any]:
+def _operation(subscription: Subscription, topic: str, action: str) -> dict[str, object]:
     text = (subscription.binding.handler.__doc__ or "").strip()
     found: dict[str, Any] = {"action": action, "channel": {"$ref": f"#/channels/{_pointer(topic)}"}}
     if text:

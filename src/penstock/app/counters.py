@@ -63,7 +63,7 @@ class SubscriptionCounters:
         self.lag_s = max(0.0, time.time() - timestamp_ms / 1000)
         self.age.observe(self.lag_s)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The counters for another process, which gives them to `add`."""
         found = {name: getattr(self, name) for name in SUMMED}
         return {**found, "lag_s": self.lag_s, "age_counts": self.age.counts, "age_sum": self.age.sum}

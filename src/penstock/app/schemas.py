@@ -56,7 +56,7 @@ class AppSchemas:
         found: bytes | str | None = encode_any(value, topic) if serde is None else serde.encode(value, topic)
         return found
 
-    def _make(self, kind: Any) -> Any | None:
+    def _make(self, kind: Any) -> object | None:
         if is_record_type(kind):
             return (JsonSchema if self._kind == "json" else Avro)(kind, registry=self._registry)
         if kind is dict or get_origin(kind) is dict:
@@ -75,12 +75,12 @@ def register(subscriptions: Iterable[Subscription], schemas: AppSchemas | None) 
             _register(subscription, subscription.publish, output_type(subscription), schemas)
 
 
-def output_type(subscription: Subscription) -> Any:
+def output_type(subscription: Subscription) -> object:
     """The type of the values that a function sends: its result's, without None, or its elements' if it returns many."""
     return _one_of(subscription.binding.result_type)
 
 
-def _one_of(kind: Any) -> Any:
+def _one_of(kind: Any) -> object:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (typing.Union, types.UnionType):
         kinds = [each for each in arguments if each is not type(None)]

@@ -52,7 +52,7 @@ class Tracer:
         """Whether processing a record is a span of its own."""
         return self._tracer is not None
 
-    def pass_on(self, record: Record[Any], messages: list[Message]) -> list[Message]:
+    def pass_on(self, record: Record[object], messages: list[Message]) -> list[Message]:
         """The messages with the trace that the record has, if it has one."""
         if not (self._is_on and messages and record.message.headers()):
             return messages
@@ -65,7 +65,7 @@ class Tracer:
         from opentelemetry.trace import Link, SpanKind, get_current_span
 
         first = records[0]
-        attributes: dict[str, Any] = {
+        attributes: dict[str, object] = {
             "messaging.system": "kafka",
             "messaging.operation.type": "process",
             "messaging.consumer.group.name": self._name,

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
@@ -40,7 +40,7 @@ ADVICE = {
 }
 
 
-def client_settings(connection: Connection, **more: Any) -> dict[str, Any]:
+def client_settings(connection: Connection, **more: object) -> dict[str, object]:
     """librdkafka's settings for a command: quiet, timeouts of seconds rather than minutes, -X options last."""
     return {
         "bootstrap.servers": connection.bootstrap,

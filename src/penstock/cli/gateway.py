@@ -166,7 +166,7 @@ def command(
     except SettingError as error:
         raise click.UsageError(str(error)) from None
     check_reachable(connection)
-    writer: dict[str, Any] = {"service": "gateway"}
+    writer: dict[str, object] = {"service": "gateway"}
     log_to_stderr(log_level, log_format, lambda: writer)
     if lifeline_fd is not None:
         threading.Thread(target=_stop_with_parent, args=(lifeline_fd,), name="lifeline", daemon=True).start()

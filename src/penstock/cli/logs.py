@@ -18,9 +18,9 @@ LINE_LENGTH_MAX = 8_000
 TEXT_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s"
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 # Fields of the process that are added to every line, once they are known.
-Writer = Callable[[], Mapping[str, Any]]
+Writer = Callable[[], Mapping[str, object]]
 
 
 def log_options(command: Command) -> Command:

@@ -104,7 +104,7 @@ def output_option(function: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("-o", "--output", type=click.Choice(["table", "json"]), help="For humans (default) or programs.")
     @functools.wraps(function)
-    def command(*args: Any, output: str | None, **kwargs: Any) -> None:
+    def command(*args: object, output: str | None, **kwargs: Any) -> None:
         function(*args, as_json=(output or shared_options().output) == "json", **kwargs)
 
     return command

@@ -58,7 +58,7 @@ def command(
     if lifeline_fd is not None:
         threading.Thread(target=_stop_with_parent, args=(lifeline_fd,), name="lifeline", daemon=True).start()
 
-    def ready(facts: dict[str, Any]) -> None:
+    def ready(facts: dict[str, object]) -> None:
         if ready_fd is not None:
             with os.fdopen(ready_fd, "w") as pipe:
                 pipe.write(json.dumps(facts) + "\n")

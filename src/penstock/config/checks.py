@@ -18,7 +18,7 @@ _REPLICA_SELECTORS = ("RackAwareReplicaSelector", "LeaderSelector")
 
 
 def check_settings(
-    settings: NodeSettings, values: Mapping[str, Any], errors: list[Finding], warnings: list[Finding]
+    settings: NodeSettings, values: Mapping[str, object], errors: list[Finding], warnings: list[Finding]
 ) -> None:
     """Everything that needs more than one setting, listeners and roles aside; `values` has every property's."""
     _check_quorum(settings, errors, warnings)

@@ -212,7 +212,7 @@ def synonym_value(synonym: Synonym, text: str) -> Value:
 
 
 def _parse_overrides(overrides: Mapping[str, str], read: Callable[[Property, str], Value]) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     findings: list[Finding] = []
     for name, text in overrides.items():
         row = TOPIC_PROPERTIES.get(name)

@@ -55,7 +55,7 @@ class Reply(NamedTuple):
     """The answer to the request that came with `token`."""
 
     token: Token
-    response: Any
+    response: object
 
 
 class Timer(NamedTuple):

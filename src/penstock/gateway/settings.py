@@ -49,7 +49,7 @@ class GatewaySettings(NamedLimits):
     registry_port: int = 8081
     client_properties: Mapping[str, str] = field(default_factory=dict)
     # Callbacks of librdkafka's clients, by its names.
-    client_callbacks: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    client_callbacks: Mapping[str, object] = field(default_factory=dict, repr=False)
     # Settings of the HTTP ports by Kafka's names, `ssl.*`.
     http_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     # How callers may sign in; empty without sign-in. How they reach the brokers, where that differs from the gateway.

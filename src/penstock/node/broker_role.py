@@ -282,7 +282,7 @@ class BrokerRole:
             env, raft.image, self.partitions, self._persister, dead_letters, self._live.current, self._tier
         )
 
-    async def _ask_itself(self, request: Any) -> Any:
+    async def _ask_itself(self, request: Any) -> object:
         """Answer a request of this broker's own, in the newest version."""
         key = ApiKey(Call(request).api_key)
         here = RequestContext(APIS[key].last_version, None, Client(("127.0.0.1", 0), ""))

@@ -76,7 +76,7 @@ class ControllerRole:
     def _answer(self, frame: bytearray, client: Client) -> Reply | asyncio.Future[Reply | None] | None:
         return self.dispatcher.answer(frame, client)
 
-    def serve(self, request: Any) -> Any:
+    def serve(self, request: Any) -> object:
         """Answer a request from this process like one that came over the network."""
         key = _KEYS[type(request).__module__.rpartition(".")[2]]
         context = RequestContext(APIS[key].last_stable_version, None, self._local)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from penstock.core.metadata.image import Image
 from penstock.core.replica.throttle import Throttle
@@ -16,6 +15,7 @@ from penstock.runtime.replication.directory_assignments import DirectoryAssignme
 from penstock.runtime.replication.directory_moves import DirectoryMoves
 from penstock.runtime.replication.fetchers import MOVES_RATE, throttled_rate
 from penstock.runtime.replication.partitions import Partitions
+from penstock.wire.apis import Request
 
 REPORT_CHECK_S = 0.1
 
@@ -24,7 +24,7 @@ def move_replicas(
     env: Env,
     image: Image,
     partitions: Partitions,
-    ask_controller: Callable[[Any], Awaitable[Any]],
+    ask_controller: Callable[[Request[object]], Awaitable[object]],
     broker_epoch: Callable[[], int],
 ) -> tuple[DirectoryMoves, DamagedReplicas]:
     """Start telling the controller where replicas are, continue the last run's moves, and see to damaged replicas."""

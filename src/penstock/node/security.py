@@ -70,7 +70,7 @@ class NodeSecurity:
         # For the node's own requests; nothing is ever set in it.
         self.no_quotas = ClientQuotas(env, *_quota_windows(settings))
         # Until the metadata log has records, the credentials are those that the cluster was formatted with.
-        self.bootstrap_records: tuple[Any, ...] = ()
+        self.bootstrap_records: tuple[object, ...] = ()
         self._bootstrap_image = Image()
         self._image = self._bootstrap_image
         # Until this node learns what is committed, the credentials in its log.
@@ -221,7 +221,7 @@ class NodeSecurity:
             return self._unconfirmed
         return self._image if METADATA_VERSION in self._image.features else self._bootstrap_image
 
-    def committed(self, records: Sequence[Any]) -> None:
+    def committed(self, records: Sequence[object]) -> None:
         """Apply the metadata log."""
         self._unconfirmed = None
         self.access.committed(records)

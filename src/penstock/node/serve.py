@@ -7,7 +7,6 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from penstock.api.table import ROWS
 from penstock.config.listeners import unprotected
@@ -30,7 +29,7 @@ LOADING_PAUSE_S = 0.05
 def serve(
     settings: NodeSettings,
     *,
-    ready: Callable[[dict[str, Any]], None] | None = None,
+    ready: Callable[[dict[str, object]], None] | None = None,
     made: Callable[[Node], None] | None = None,
 ) -> int:
     """Run a node until SIGTERM or SIGINT, or until its data directories have failed; returns the process's exit code.
@@ -51,7 +50,7 @@ def serve(
 
 async def _serve(
     settings: NodeSettings,
-    ready: Callable[[dict[str, Any]], None] | None,
+    ready: Callable[[dict[str, object]], None] | None,
     made: Callable[[Node], None] | None,
 ) -> int:
     stopped = asyncio.Event()

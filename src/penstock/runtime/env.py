@@ -64,7 +64,7 @@ class Env(Protocol):
     def open_store(self, url: str, options: Mapping[str, str], timeout_ms: int) -> ObjectStore:
         """The object store behind a URL; raises StoreError."""
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, object, None], name: str) -> asyncio.Task[None]:
         """Start a task that is owned here: its failure is logged, and `close` cancels it."""
 
 
@@ -128,7 +128,7 @@ class SystemEnv:
         """How many pieces of blocking work wait for a worker."""
         return self._workers.queued + self._syncs.queued
 
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, object, None], name: str) -> asyncio.Task[None]:
         """Start an owned task."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)

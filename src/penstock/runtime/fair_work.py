@@ -21,7 +21,7 @@ WORKERS_USED_MAX = 2
 CLIENT_BYTES_MAX = 16 * 1024 * 1024
 ALL_BYTES_MAX = 256 * 1024 * 1024
 
-Piece = tuple[Callable[[], Any], "asyncio.Future[Any]", int]
+Piece = tuple[Callable[[], object], "asyncio.Future[Any]", int]
 
 
 class FairWork:
@@ -73,7 +73,7 @@ class FairWork:
         else:
             del self._bytes[client]
 
-    def _ended(self, client: str, done: asyncio.Future[Any], size_bytes: int, ended: asyncio.Future[Any]) -> None:
+    def _ended(self, client: str, done: asyncio.Future[object], size_bytes: int, ended: asyncio.Future[Any]) -> None:
         self._running.discard(client)
         self._forget(client, size_bytes)
         queue = self._queues.pop(client, None)

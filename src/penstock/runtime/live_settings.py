@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from penstock.config.broker import with_changes
 from penstock.config.describe import BrokerProperties
@@ -73,7 +72,7 @@ class LiveSettings:
             self._topic_policy = TopicPolicy.of(self.current())
         return self._topic_policy
 
-    def follow(self, records: Sequence[Any]) -> None:
+    def follow(self, records: Sequence[object]) -> None:
         """Apply committed changes of broker settings."""
         if any(isinstance(one, ConfigRecord) and one.resource_type == ResourceType.BROKER for one in records):
             self._current = self._topic_defaults = self._topic_policy = None

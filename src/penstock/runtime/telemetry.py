@@ -6,7 +6,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from penstock.config.client_metrics import Subscription, parse_subscription
 from penstock.config.node import NodeSettings
@@ -54,7 +53,7 @@ class Telemetry:
         self.is_wanted = False
         self._look()
 
-    def follow(self, records: Sequence[Any]) -> None:
+    def follow(self, records: Sequence[object]) -> None:
         """Apply committed changes of subscriptions."""
         if any(isinstance(one, ConfigRecord) and one.resource_type == ResourceType.CLIENT_METRICS for one in records):
             self._look()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from weakref import finalize
 
 T = TypeVar("T")
-Piece = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+Piece = tuple[Callable[[], object], "asyncio.Future[Any]"]
 
 
 class Workers:
@@ -64,7 +64,7 @@ def _work(pieces: SimpleQueue[Piece | None]) -> None:
     pieces.put(None)
 
 
-def _run(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+def _run(work: Callable[[], object], future: asyncio.Future[Any]) -> None:
     if future.cancelled():
         return
     result, error = None, None
@@ -77,7 +77,7 @@ def _run(work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         future.get_loop().call_soon_threadsafe(_settle, future, result, error)
 
 
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _settle(future: asyncio.Future[object], result: object, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

@@ -31,7 +31,7 @@ SCHEMA = pa.schema(_FIELDS)
 SCHEMA_WITH_HEADERS = pa.schema([*_FIELDS, pa.field("headers", _HEADERS)])
 
 
-def record_batch(columns: Columns, topic: str, partition: int, timestamp_type: TimestampType) -> Any:
+def record_batch(columns: Columns, topic: str, partition: int, timestamp_type: TimestampType) -> object:
     """A `pyarrow.RecordBatch` of these records; the keys' and values' bytes are not copied."""
     count = columns.records_count
     milliseconds = pa.Array.from_buffers(
@@ -52,13 +52,13 @@ def record_batch(columns: Columns, topic: str, partition: int, timestamp_type: T
     return pa.RecordBatch.from_arrays([*arrays, _header_lists(columns.headers, count)], schema=SCHEMA_WITH_HEADERS)
 
 
-def _binary(column: BinaryColumn, count: int, kind: Any) -> Any:
+def _binary(column: BinaryColumn, count: int, kind: Any) -> object:
     validity = pa.py_buffer(column.validity) if column.null_count else None
     buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
     return pa.Array.from_buffers(kind, count, buffers, column.null_count)
 
 
-def _header_lists(headers: HeaderColumns, count: int) -> Any:
+def _header_lists(headers: HeaderColumns, count: int) -> object:
     """Records without headers have null there, as in Spark's own connector, rather than an empty list."""
     entries = pa.StructArray.from_arrays(
         [

@@ -62,13 +62,13 @@ def rows_of(batches: Iterable[Any], topic: str | None) -> Iterator[OutgoingRecor
             yield OutgoingRecord(target, key, value, -1 if partition is None else partition, listed, timestamp or 0)
 
 
-def _values(batch: Any, name: str) -> list[Any]:
+def _values(batch: Any, name: str) -> list[object]:
     column = batch.column(name)
     if name == "timestamp":
         import pyarrow as pa
 
         column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
-    values: list[Any] = column.to_pylist()
+    values: list[object] = column.to_pylist()
     return values
 
 

@@ -111,7 +111,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._write_id = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[object]) -> WriterCommitMessage:
         name = self._options.transactional_id or f"penstock-write-{self._write_id}"
         return _write(self._options, iterator, name, Marker(self._write_id, 0))
 

@@ -93,7 +93,7 @@ class BatchReader(DataSourceReader):
         end = resolve(client, options, options.ending, partitions, is_start=False)
         return _tasks(options, start, end)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[object]:
         return _read(self._options, partition.value)
 
 
@@ -176,7 +176,7 @@ def _tasks(options: SourceOptions, start: Offsets, end: Offsets) -> list[InputPa
     return [RangePartition(plans[each.topic_partition].part(each)) for each in parts]
 
 
-def _read(options: SourceOptions, plan: Plan | None) -> Iterator[Any]:
+def _read(options: SourceOptions, plan: Plan | None) -> Iterator[object]:
     """A range as Arrow batches. Spark passes None for the only task of a read without data."""
     if plan is None:
         return

@@ -157,7 +157,7 @@ class MemoryShare:
         self._broker = broker
         self._topics = subscription.topics
         self._limits = ShareLimits(deliveries_wanted(subscription.policy), LOCK_S)
-        self._taken: set[tuple[Any, ...]] = set()
+        self._taken: set[tuple[object, ...]] = set()
         self._released: list[MemoryMessage] = []
         # Whether the last read returned records; a caller that reads again has processed them.
         self._is_processing = False
@@ -169,7 +169,7 @@ class MemoryShare:
         """The limits that the subscription requires."""
         return self._limits
 
-    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+    def read(self, max_records: int, timeout_s: float) -> list[object]:
         """Return released records, then new ones."""
         del timeout_s
         self._is_processing = False
@@ -216,7 +216,7 @@ class MemoryReplies:
         self._broker = broker
         self._topic = ""
 
-    def open(self, topic: str, received: Callable[[Any], None]) -> None:
+    def open(self, topic: str, received: Callable[[object], None]) -> None:
         """Call `received` with each record that is stored in a topic from now on."""
         self._topic = topic
         self._broker.listeners[topic].append(received)

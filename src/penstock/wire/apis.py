@@ -63,7 +63,7 @@ _RESPONSE_HEADER_ALWAYS_0 = ApiKey.API_VERSIONS
 APIS: Mapping[int, Api] = {key: Api(*row) for key, row in table.APIS.items()}
 
 
-def request_class(key: int) -> type[Any]:
+def request_class(key: int) -> type[object]:
     """The request of an API; KeyError if there is no such API."""
     api = APIS[key]
     return _class(api.module, api.name + "Request")
@@ -103,17 +103,17 @@ def coordinator_record(coordinator: str, record_type: int) -> CoordinatorRecord:
     return CoordinatorRecord(_class(module, name + "Key"), _class(module, name + "Value"))
 
 
-def metadata_record(record_type: int) -> type[Any]:
+def metadata_record(record_type: int) -> type[object]:
     """The metadata log's record of a type; MalformedMessage if there is none."""
     return _record(table.METADATA_RECORDS, record_type, "metadata log")
 
 
-def remote_log_record(record_type: int) -> type[Any]:
+def remote_log_record(record_type: int) -> type[object]:
     """The remote log metadata's record of a type; MalformedMessage if there is none."""
     return _record(table.REMOTE_LOG_RECORDS, record_type, "remote log metadata")
 
 
-def _record(records: Mapping[int, tuple[str, str, int, int]], record_type: int, log: str) -> type[Any]:
+def _record(records: Mapping[int, tuple[str, str, int, int]], record_type: int, log: str) -> type[object]:
     row = records.get(record_type)
     if row is None:
         raise MalformedMessage(f"the {log} has no records of type {record_type}")
@@ -121,5 +121,5 @@ def _record(records: Mapping[int, tuple[str, str, int, int]], record_type: int, 
 
 
 @cache
-def _class(module: str, name: str) -> type[Any]:
-    return cast(type[Any], getattr(import_module(f"penstock.wire.messages.{module}"), name))
+def _class(module: str, name: str) -> type[object]:
+    return cast(type[object], getattr(import_module(f"penstock.wire.messages.{module}"), name))

@@ -21,11 +21,11 @@ T = TypeVar("T")
 # A function that is carried out step by step, and then returns something.
 Steps = Generator[None, None, T]
 
-_definitions: dict[type[Any], schema.Message] = {}
-_decoders: dict[tuple[type[Any], int], Callable[..., tuple[Any, int]]] = {}
-_encoders: dict[tuple[type[Any], int], Callable[[Any, list[Buffer]], None]] = {}
+_definitions: dict[type[object], schema.Message] = {}
+_decoders: dict[tuple[type[object], int], Callable[..., tuple[Any, int]]] = {}
+_encoders: dict[tuple[type[Any], int], Callable[[object, list[Buffer]], None]] = {}
 _stepwise_decoders: dict[tuple[type[Any], int], Callable[..., Steps[Any]]] = {}
-_stepwise_encoders: dict[tuple[type[Any], int], Callable[[Any, list[Buffer]], Steps[None]]] = {}
+_stepwise_encoders: dict[tuple[type[object], int], Callable[[object, list[Buffer]], Steps[None]]] = {}
 
 
 def decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int], tuple[MessageT, int]]:
@@ -98,7 +98,7 @@ def encode(message: object, version: int) -> bytes:
     return b"".join(buffers)
 
 
-def definition_of(cls: type[Any]) -> schema.Message:
+def definition_of(cls: type[object]) -> schema.Message:
     """The definition that a message class was generated from."""
     found = _definitions.get(cls)
     if found is None:
@@ -113,6 +113,6 @@ def _message(cls: type[Any], version: int) -> schema.Message:
     return message
 
 
-def _classes(cls: type[Any]) -> Callable[[str], type[Any]]:
+def _classes(cls: type[object]) -> Callable[[str], type[object]]:
     module = sys.modules[cls.__module__]
-    return lambda name: cast(type[Any], getattr(module, name))
+    return lambda name: cast(type[object], getattr(module, name))

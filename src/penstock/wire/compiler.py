@@ -26,7 +26,7 @@ class FunctionWriter:
     """Source lines of one function, and the constants its source refers to."""
 
     def __init__(
-        self, message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool = False
+        self, message: Message, version: int, classes: Callable[[str], type[object]], *, in_steps: bool = False
     ) -> None:
         """With `in_steps` the function is a generator that yields after every `STEP_ELEMENTS` elements of arrays."""
         self.version = version
@@ -34,7 +34,7 @@ class FunctionWriter:
         self.flexible = version >= message.flexible_from
         self.classes = classes
         self.label = f"{message.struct.name} version {version}"
-        self.namespace: dict[str, Any] = {
+        self.namespace: dict[str, object] = {
             "MalformedMessage": MalformedMessage,
             "TooManyEntries": TooManyEntries,
             "StructError": struct.error,

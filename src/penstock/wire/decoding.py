@@ -18,7 +18,7 @@ SMALLEST_TAGGED_FIELD = 2
 
 
 def compile_decoder(
-    message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool = False
+    message: Message, version: int, classes: Callable[[str], type[object]], *, in_steps: bool = False
 ) -> Callable[..., Any]:
     """A function that reads the message at a position, and returns it with the position behind it.
 
@@ -38,7 +38,7 @@ class _DecoderWriter(FunctionWriter):
         self._limits_strings = message.kind not in STORED_KINDS
         self._limits_entries = message.kind in ("request", "header")
 
-    def write(self, root: Struct) -> Callable[..., Any]:
+    def write(self, root: Struct) -> Callable[..., object]:
         with self.block(f"def decode(data, at=0, left={ENTRIES_UNLIMITED}):"):
             self.line("view = data if type(data) is memoryview else memoryview(data)")
             self.line("end = len(view)")

@@ -12,7 +12,7 @@ from penstock.wire.schema import FIXED_FORMATS, Field, Message, Struct
 
 
 def compile_encoder(
-    message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool = False
+    message: Message, version: int, classes: Callable[[str], type[object]], *, in_steps: bool = False
 ) -> Callable[[Any, list[Buffer]], Any]:
     """A function that appends the message's bytes to a list of buffers, records as they are.
 
@@ -24,12 +24,14 @@ def compile_encoder(
 class _EncoderWriter(FunctionWriter):
     """In the functions it writes, `done` holds finished buffers and `buffer` the bytes since the last records."""
 
-    def __init__(self, message: Message, version: int, classes: Callable[[str], type[Any]], *, in_steps: bool) -> None:
+    def __init__(
+        self, message: Message, version: int, classes: Callable[[str], type[object]], *, in_steps: bool
+    ) -> None:
         super().__init__(message, version, classes, in_steps=in_steps)
         self._run: list[tuple[str, str]] = []
         self._buffer = "buffer"
 
-    def write(self, root: Struct) -> Callable[[Any, list[Buffer]], Any]:
+    def write(self, root: Struct) -> Callable[[object, list[Buffer]], Any]:
         with self.block("def encode(message, out):"):
             with self.block("try:"):
                 self.line("done = []")
@@ -41,7 +43,7 @@ class _EncoderWriter(FunctionWriter):
                 self.line("out += done")
             with self.block("except (StructError, TypeError, AttributeError) as error:"):
                 self.line(f"raise ValueError(f'{self.label} cannot be written: {{error}}') from error")
-        encode: Callable[[Any, list[Buffer]], Any] = self.function("encode")
+        encode: Callable[[Any, list[Buffer]], object] = self.function("encode")
         return encode
 
     def _struct(self, definition: Struct, source: str) -> None:

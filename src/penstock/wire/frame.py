@@ -117,7 +117,7 @@ def encode_metadata_record(record: object, version: int) -> bytes:
     return prefix + encode(record, version)
 
 
-def decode_metadata_record(data: Buffer) -> Any:
+def decode_metadata_record(data: Buffer) -> object:
     """The record of the metadata log that `data` holds."""
     frame_version, position = read_unsigned_varint(data, 0)
     if frame_version != METADATA_FRAME_VERSION:
@@ -146,7 +146,7 @@ def encode_coordinator_key(key: object) -> bytes:
     return _VERSION.pack(record_type) + encode(key, 0)
 
 
-def decode_coordinator_key(coordinator: str, data: Buffer) -> tuple[Any, CoordinatorRecord]:
+def decode_coordinator_key(coordinator: str, data: Buffer) -> tuple[object, CoordinatorRecord]:
     """The key that `data` holds, and the classes of its kind of record; read the value with `decode_versioned`."""
     classes = coordinator_record(coordinator, _read_version(data))
     return _decode_rest(classes.key, 0, data, _VERSION.size), classes
@@ -159,5 +159,5 @@ def _read_version(data: Buffer) -> int:
     return version
 
 
-def _decode_rest(cls: type[Any], version: int, data: Buffer, position: int) -> Any:
+def _decode_rest(cls: type[Any], version: int, data: Buffer, position: int) -> object:
     return decode(cls, version, memoryview(data)[position:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any
 
 from penstock.api.access import check, check_all
 from penstock.api.context import RequestContext
@@ -32,7 +31,7 @@ def consumer_group_heartbeat(
 ) -> (
     ConsumerGroupHeartbeatResponse
     | asyncio.Future[ConsumerGroupHeartbeatResponse]
-    | Coroutine[Any, Any, ConsumerGroupHeartbeatResponse]
+    | Coroutine[object, object, ConsumerGroupHeartbeatResponse]
 ):
     names = request.subscribed_topic_names or ()
     if len(names) > ROWS_MAX:

@@ -167,7 +167,7 @@ def answered(response: Any) -> asyncio.Future[Any]:
 
 
 def answer_or(
-    groups: Groups, group: str, question: Question, refuse: Callable[[ErrorCode], Any], *, gather: bool = False
+    groups: Groups, group: str, question: Question, refuse: Callable[[ErrorCode], object], *, gather: bool = False
 ) -> asyncio.Future[Any]:
     """Call a group's shard; if it cannot be called, or fails before it answers, `refuse` makes the response."""
     try:
@@ -176,9 +176,9 @@ def answer_or(
         answer = groups.ask(group, question, gather=gather)
     except ApiError as error:
         return answered(refuse(error.code))
-    reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    reply: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
-    def finish(done: asyncio.Future[Any]) -> None:
+    def finish(done: asyncio.Future[object]) -> None:
         if reply.done() or done.cancelled():
             return
         error = done.exception()

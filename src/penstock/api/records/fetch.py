@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.api.context import Client, RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
@@ -63,7 +63,7 @@ T = TypeVar("T")
 )
 def fetch(
     services: BrokerServices, request: FetchRequest, context: RequestContext
-) -> FetchResponse | asyncio.Future[FetchResponse] | Coroutine[Any, Any, FetchResponse]:
+) -> FetchResponse | asyncio.Future[FetchResponse] | Coroutine[object, object, FetchResponse]:
     client = context.client
     # A client that only claims to be a replica is rejected: it must not move a high watermark.
     if is_follower(request) and services.access.allows_on_cluster(client, Operation.CLUSTER_ACTION):

@@ -61,7 +61,7 @@ Row = ListOffsetsPartitionResponse | Coroutine[Any, Any, ListOffsetsPartitionRes
 )
 def list_offsets(
     services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse | Coroutine[Any, Any, ListOffsetsResponse]:
+) -> ListOffsetsResponse | Coroutine[object, object, ListOffsetsResponse]:
     committed_only = request.isolation_level == READ_COMMITTED
     topics: list[tuple[str, list[Row]]] = []
     for topic in request.topics:

@@ -89,7 +89,7 @@ def produce(
 
 def _append_in_turn(
     append: ProduceAppend, first: Opening | PendingChecks | None
-) -> Coroutine[Any, Any, ProduceResponse | None]:
+) -> Coroutine[object, object, ProduceResponse | None]:
     """Append after the earlier requests of the connection, and after what must happen `first`."""
     # From now on later requests wait, though this one's coroutine has not started yet.
     client = append.context.client

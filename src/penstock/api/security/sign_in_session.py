@@ -111,7 +111,7 @@ class SignInSession:
             return self._inner.answer(frame)
         raise ProtocolError(f"API {key} was called before signing in")
 
-    def _handshake(self, header: RequestHeader, frame: bytearray, position: int) -> Any:
+    def _handshake(self, header: RequestHeader, frame: bytearray, position: int) -> object:
         _check(header, HANDSHAKE_VERSIONS)
         request = _decoded(header, frame, position)
         mechanisms = list(self._sign_in.settings.mechanisms)
@@ -183,7 +183,7 @@ class SignInSession:
         await asyncio.sleep(self._sign_in.settings.failure_delay_ms / 1000)
         raise ClosingReply(reason, reply)
 
-    def _later(self, work: Coroutine[Any, Any, Reply]) -> asyncio.Task[Reply]:
+    def _later(self, work: Coroutine[object, object, Reply]) -> asyncio.Task[Reply]:
         return self._loop.create_task(work)
 
 

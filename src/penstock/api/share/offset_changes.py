@@ -23,7 +23,7 @@ async def change_offsets(
     needed: Operation,
     change: Callable[[Any], Awaitable[Any]],
     response: type[Any],
-    refused_row: Callable[[Any], Any],
+    refused_row: Callable[[Any], object],
 ) -> Any:
     """Have `change` carry out the request for the topics that the client may read, if it has the `needed` right.
 

@@ -25,7 +25,7 @@ def result_of(
     result: Callable[..., Result],
     partition: int,
     answer: Answer,
-    fields_of: Callable[[ShareState], tuple[Any, ...]] = lambda _: (),
+    fields_of: Callable[[ShareState], tuple[object, ...]] = lambda _: (),
 ) -> Result:
     """A partition's row of the response: the error, or what `fields_of` finds in the state."""
     if answer.error is not ErrorCode.NONE:

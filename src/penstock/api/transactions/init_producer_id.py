@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
 
 from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
@@ -27,7 +26,7 @@ from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitP
 )
 def init_producer_id(
     services: BrokerServices, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse | Coroutine[Any, Any, InitProducerIdResponse]:
+) -> InitProducerIdResponse | Coroutine[object, object, InitProducerIdResponse]:
     if request.transactional_id is not None:
         if not services.access.allows(
             context.client, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id

@@ -48,7 +48,7 @@ class CallThread:
             self._make(self._calls.get())
 
     @staticmethod
-    def _make(item: tuple[Callable[[], Any], Future[Any]] | None) -> None:
+    def _make(item: tuple[Callable[[], object], Future[object]] | None) -> None:
         if item is None or not item[1].set_running_or_notify_cancel():
             return
         call, future = item

@@ -85,7 +85,7 @@ class HandlerCaller:
         done: list[Job] = []
         failed: list[tuple[Job, Exception]] = []
         left: list[Job] = []
-        blocked: set[Any] = set()
+        blocked: set[object] = set()
         deadline = started + CHUNK_S_MAX
         handler = self.binding.handler if self._is_simple else None
         is_async = self.binding.is_async
@@ -118,7 +118,7 @@ class HandlerCaller:
         result = await self._called(context)
         return self._messages(result, job, context.messages)
 
-    async def _called(self, context: Context) -> Any:
+    async def _called(self, context: Context) -> object:
         result = self._call(context)
         return await result if self._is_on_loop else result
 
@@ -154,12 +154,12 @@ class HandlerCaller:
         async def call_async(context: Context) -> Any:
             return await binding.handler(binding.argument(context.records), **await binding.async_extras(context))
 
-        async def call_in_thread(context: Context) -> Any:
+        async def call_in_thread(context: Context) -> object:
             # With the loop's context variables, such as the current span.
             run = contextvars.copy_context().run
             return await asyncio.get_running_loop().run_in_executor(self._threads, run, call, context)
 
-        chained: Callable[[Context], Any] = call
+        chained: Callable[[Context], object] = call
         if self._is_on_loop:
             chained = call_async if binding.is_async else call_in_thread
         for layer in reversed(middleware):
@@ -174,7 +174,7 @@ class HandlerCaller:
         jobs, failed = self._readable(jobs)
         done: list[Job] = []
         left: list[Job] = []
-        blocked: set[Any] = set()
+        blocked: set[object] = set()
         pieces = [jobs] if jobs else []
         while pieces:
             piece = pieces.pop()
@@ -200,7 +200,7 @@ class HandlerCaller:
                 done += piece
         return HandlerResults(done, failed, left, time.perf_counter() - started)
 
-    def _tracing(self, records: Sequence[Record[Any]]) -> AbstractContextManager[Trace | None]:
+    def _tracing(self, records: Sequence[Record[object]]) -> AbstractContextManager[Trace | None]:
         return self._tracer.processing(records, is_batch=True) if self._tracer.makes_spans else nullcontext()
 
     def _batch_messages(self, result: Any, context: Context, trace: Trace | None) -> list[Message]:
@@ -222,7 +222,9 @@ class HandlerCaller:
         return readable, failed
 
 
-def _run_to_end(run: Callable[[list[Job]], Coroutine[Any, Any, HandlerResults]], jobs: list[Job]) -> HandlerResults:
+def _run_to_end(
+    run: Callable[[list[Job]], Coroutine[object, object, HandlerResults]], jobs: list[Job]
+) -> HandlerResults:
     """Run, in a thread without a loop, a coroutine that never waits because its handler is not async."""
     try:
         run(jobs).send(None)

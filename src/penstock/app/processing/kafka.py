@@ -55,7 +55,7 @@ class Membership(NamedTuple):
     metadata, since other members may already process these partitions.
     """
 
-    group_metadata: Any
+    group_metadata: object
     revocations: int
 
 
@@ -181,7 +181,7 @@ class KafkaSink:
         if self._is_exact:
             first = self._source.membership
 
-            def group_metadata() -> Any:
+            def group_metadata() -> object:
                 now = self._source.membership
                 return (now if now.revocations == first.revocations else first).group_metadata
 
@@ -220,7 +220,7 @@ class ShareSource:
         """The group's limits, once it is open."""
         return self._limits
 
-    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+    def read(self, max_records: int, timeout_s: float) -> list[object]:
         """Return messages as soon as there is one. Those of the read before must be acknowledged."""
         if self._consumer is None or (self._records_max != max_records and not self._consumer.has_buffered):
             self._join(max_records)
@@ -277,7 +277,7 @@ class KafkaReplies:
         self._producer: Producer
         self._reader: threading.Thread
 
-    def open(self, topic: str, received: Callable[[Any], None]) -> None:
+    def open(self, topic: str, received: Callable[[object], None]) -> None:
         """Read a topic from its current end on; it is created if it does not exist."""
         with Admin(self._connection) as admin:
             admin.create_topic(topic, 1, config={"retention.ms": str(REPLY_RETENTION_MS)}, exist_ok=True)
@@ -301,7 +301,7 @@ class KafkaReplies:
         self._reader.join()
         self._producer.close()
 
-    def _read(self, consumer: RawConsumer, received: Callable[[Any], None]) -> None:
+    def _read(self, consumer: RawConsumer, received: Callable[[object], None]) -> None:
         while not self._is_closed.is_set():
             message = consumer.poll(REPLY_POLL_S)
             if message is not None and message.error() is None:

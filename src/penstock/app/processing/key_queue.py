@@ -47,7 +47,7 @@ class KeyQueue:
     def __init__(self) -> None:
         self._ready: deque[Job] = deque()
         self._delayed: list[tuple[float, Job]] = []
-        self._held: dict[Any, deque[Job]] = {}
+        self._held: dict[object, deque[Job]] = {}
 
     def __len__(self) -> int:
         return len(self._ready) + sum(map(len, self._held.values())) + len(self._delayed)

@@ -109,7 +109,7 @@ class Outbox:
         self._producer.close()
 
     def _try_transaction(
-        self, messages: Sequence[Message], positions: list[TopicPartition], group_metadata: Callable[[], Any]
+        self, messages: Sequence[Message], positions: list[TopicPartition], group_metadata: Callable[[], object]
     ) -> tuple[Refusals, Refusals]:
         """Run one transaction. Returns, as `_collect_reports` does, the messages that kept it from being committed."""
         for attempt in range(1, COMMIT_TRIES + 1):
@@ -167,7 +167,7 @@ class Outbox:
         else:
             self._failure = explanation
 
-    def _open(self, properties: dict[str, Any] | None = None) -> Producer:
+    def _open(self, properties: dict[str, object] | None = None) -> Producer:
         self._has_single_batches = bool(properties)
         return Producer(
             self._connection,

@@ -109,11 +109,11 @@ class ShareSubscriptionRunner:
             self._add_outcomes(results, ended, outcomes)
         return ended, outcomes
 
-    def _jobs_of(self, messages: list[Any]) -> list[Job]:
+    def _jobs_of(self, messages: list[object]) -> list[Job]:
         decode = self._caller.binding.decode
         jobs = []
         for message in messages:
-            record: Record[Any] = Record(message, decode)
+            record: Record[object] = Record(message, decode)
             job = Job(record, (record.topic, record.partition), record.offset, None, PartitionProgress())
             job.attempt = record.deliveries
             jobs.append(job)

@@ -27,7 +27,7 @@ class RecordRefused(Exception):
 class Member(Protocol):
     """A member of a group. All methods are called in one thread."""
 
-    def read(self, max_records: int, timeout_s: float) -> list[Any]:
+    def read(self, max_records: int, timeout_s: float) -> list[object]:
         """Return raw messages as soon as there is one; none after `timeout_s`. Rebalances happen within this call."""
         ...
 

@@ -60,7 +60,7 @@ class Worker:
         for runner in self._runners.values():
             runner.stop()
 
-    def make_runner(self, subscription: Subscription, state: Any, connection: Connection | None = None) -> AnyRunner:
+    def make_runner(self, subscription: Subscription, state: object, connection: Connection | None = None) -> AnyRunner:
         """Make a runner of a subscription, with connections of its own."""
         connection, counters = connection or self._app.connection, self._app.counters[subscription.name]
         caller = self._app.make_handler_caller(subscription, state, connection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Producer
 
@@ -109,7 +109,7 @@ def _account_of_others(headers: Headers) -> Account | None:
     return Account(*place, origin.group or "", attempts, origin.reason or "", "", UNKNOWN)
 
 
-def as_document(letter: Letter) -> dict[str, Any]:
+def as_document(letter: Letter) -> dict[str, object]:
     """A dead letter for programs."""
     account = letter.account
     return {

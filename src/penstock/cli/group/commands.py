@@ -68,7 +68,7 @@ def describe(name: str, interval_s: float | None, connection: Connection, as_jso
     from penstock.cli.group.lag import LagSource
     from penstock.cli.group.queries import describe_group
 
-    def take() -> dict[str, Any]:
+    def take() -> dict[str, object]:
         group = describe_group(client, name)
         return describe_row(group, source.measure([group])[name])
 

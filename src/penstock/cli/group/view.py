@@ -162,7 +162,7 @@ def _styled(text: str, style: str) -> Text:
     return Text(text, style=style)
 
 
-def _shown(name: str, value: Any) -> Any:
+def _shown(name: str, value: Any) -> object:
     """A field of a row as people read it."""
     if name == "lag_ms":
         return human_duration(value)
@@ -203,7 +203,7 @@ def show(
         sys.exit(130)
 
 
-def _repeat(take: Callable[[], Any], found: Any, put: Callable[[Any], None], interval_s: float) -> None:
+def _repeat(take: Callable[[], object], found: object, put: Callable[[object], None], interval_s: float) -> None:
     while True:
         put(found)
         sys.stdout.flush()
@@ -211,7 +211,7 @@ def _repeat(take: Callable[[], Any], found: Any, put: Callable[[Any], None], int
         found = take()
 
 
-def _live(take: Callable[[], Any], found: Any, draw: Callable[[Any], RenderableType], interval_s: float) -> None:
+def _live(take: Callable[[], object], found: Any, draw: Callable[[object], RenderableType], interval_s: float) -> None:
     from rich.console import Group as Stack
     from rich.live import Live
 
@@ -244,7 +244,7 @@ def watch_options(function: Callable[..., None]) -> Callable[..., None]:
         help="How often --watch refreshes.",
     )
     @functools.wraps(function)
-    def command(*args: Any, watch: bool, interval: float, **kwargs: Any) -> None:
+    def command(*args: object, watch: bool, interval: float, **kwargs: object) -> None:
         function(*args, interval_s=interval if watch else None, **kwargs)
 
     return command

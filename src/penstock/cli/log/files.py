@@ -150,7 +150,7 @@ def _record(record: Record, control: bool, metadata: bool) -> Document:
     return document
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     """A decoded message with values that JSON can represent."""
     if hasattr(value, "_asdict"):
         return {name: _plain(item) for name, item in value._asdict().items()}

@@ -77,7 +77,7 @@ def people_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.option("--operation", "operations", multiple=True, metavar="NAME,…", help="READ, WRITE, DESCRIBE, ALL, …")
     @click.option("--host", "hosts", multiple=True, metavar="ADDRESS", help="From this address only.")
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
+    def wrapped(*args: object, **kwargs: Any) -> None:
         function(*args, people=People(**{name: kwargs.pop(name) for name in People._fields}), **kwargs)
 
     return wrapped

@@ -77,7 +77,7 @@ def line_of(event: Mapping[str, Any]) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in shown)
 
 
-def _events(connection: Connection, last: int, follow: bool) -> Iterator[dict[str, Any]]:
+def _events(connection: Connection, last: int, follow: bool) -> Iterator[dict[str, object]]:
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     settings = {"group.id": "penstock-audit", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
@@ -109,7 +109,7 @@ def _events(connection: Connection, last: int, follow: bool) -> Iterator[dict[st
         consumer.close()
 
 
-def _event(value: bytes | None) -> dict[str, Any] | None:
+def _event(value: bytes | None) -> dict[str, object] | None:
     try:
         event = json.loads(value or b"")
     except ValueError:

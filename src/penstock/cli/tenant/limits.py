@@ -67,10 +67,10 @@ def amounts_of(tenant: DescribedTenant) -> dict[str, int]:
     return dict(zip(TENANT_LIMITS, amounts, strict=True))
 
 
-def json_of(tenant: DescribedTenant) -> dict[str, Any]:
+def json_of(tenant: DescribedTenant) -> dict[str, object]:
     """A tenant for programs."""
     limits = limits_of(tenant)
-    shown: dict[str, Any] = {"tenant": tenant.name, "prefix": f"{tenant.name}."}
+    shown: dict[str, object] = {"tenant": tenant.name, "prefix": f"{tenant.name}."}
     for key, amount in amounts_of(tenant).items():
         limit = limits.get(key)
         shown[key.removeprefix("tenant_")] = {"used": amount, "limit": None if limit is None else int(limit)}

@@ -102,7 +102,7 @@ class Connection:
         'broker:9092'
         """
         protocol = ("SASL_" if self.username is not None else "") + ("SSL" if self.is_encrypted else "PLAINTEXT")
-        properties: dict[str, Any] = {
+        properties: dict[str, object] = {
             "bootstrap.servers": self.bootstrap,
             "client.id": self.client_id,
             "log_level": LOG_LEVEL,

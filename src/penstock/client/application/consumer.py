@@ -42,8 +42,8 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 def consumer_properties(
-    connection: Connection, group: str | None, start: Start, protocol: Protocol, properties: Mapping[str, Any] | None
-) -> dict[str, Any]:
+    connection: Connection, group: str | None, start: Start, protocol: Protocol, properties: Mapping[str, object] | None
+) -> dict[str, object]:
     """librdkafka's properties of a consumer that commits what it is given, and sees committed records only."""
     found = connection.librdkafka() | {
         "group.id": group or NO_GROUP,
@@ -102,7 +102,7 @@ class Consumer(Closing, Generic[V]):
         start: Start = "earliest",
         protocol: Protocol = "consumer",
         max_poll_records: int = MAX_POLL_RECORDS,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
     ) -> None:
         self.connection = Connection.of(connection)
         self.group = group
@@ -419,7 +419,7 @@ class Consumer(Closing, Generic[V]):
         if error.name() in REFUSED_NAMES or time.monotonic() - self._opened > CONNECT_TIMEOUT_S:
             raise explained(error, f"no broker at {self.connection.bootstrap} lets us in")
 
-    def _ask(self, call: Callable[[], Any]) -> Any:
+    def _ask(self, call: Callable[[], object]) -> Any:
         try:
             return call()
         except KafkaException as error:
@@ -445,7 +445,7 @@ class Consumer(Closing, Generic[V]):
         for each in partitions:
             self._positions.pop(each, None)
 
-    def _assigned(self, _: Any, partitions: list[TopicPartition]) -> None:
+    def _assigned(self, _: object, partitions: list[TopicPartition]) -> None:
         self._has_contact = True
         if self._on_assigned is not None:
             self._on_assigned([(each.topic, each.partition) for each in partitions])
@@ -456,7 +456,7 @@ class Consumer(Closing, Generic[V]):
             self._on_revoked(places)
         self._give_up(set(places))
 
-    def _lost(self, _: Any, partitions: list[TopicPartition]) -> None:
+    def _lost(self, _: object, partitions: list[TopicPartition]) -> None:
         self._give_up({(each.topic, each.partition) for each in partitions})
 
     def _give_up(self, partitions: set[Partition]) -> None:

@@ -71,7 +71,7 @@ class Producer(Closing):
         delivery_timeout_s: float = DELIVERY_TIMEOUT_S,
         max_block_s: float = 60.0,
         compression: str | None = None,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
     ) -> None:
         self.connection = Connection.of(connection)
         settings = producer_properties(self.connection, delivery_timeout_s, compression, properties)
@@ -110,7 +110,7 @@ class Producer(Closing):
     def send(
         self,
         topic: str,
-        key: Any = None,
+        key: object = None,
         value: Any = None,
         headers: Headers | Mapping[str, bytes | str | None] | None = None,
         partition: int | None = None,
@@ -153,9 +153,9 @@ class Producer(Closing):
     def _send_with(
         self,
         topic: str,
-        key: Any,
+        key: object,
         value: Any,
-        headers: Any,
+        headers: object,
         partition: int | None,
         timestamp_ms: int,
         spread: int,
@@ -288,7 +288,7 @@ class Producer(Closing):
                 consumer.rewind()
             raise
 
-    def send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
+    def send_offsets(self, positions: list[TopicPartition], group_metadata: object) -> None:
         """Make positions of a group part of the open transaction: what `transaction(consumer)` does at its end.
 
         >>> with Consumer(group="billing") as consumer, Producer(transactional_id="ship-3") as producer:
@@ -354,14 +354,14 @@ class Producer(Closing):
     def _produce_with(
         self,
         topic: str,
-        key: Any,
+        key: object,
         value: Any,
         headers: Any = None,
         partition: int | None = None,
         timestamp_ms: int = 0,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        more: dict[str, Any] = {}
+        more: dict[str, object] = {}
         if on_delivery is not None:
             if not self._reports_all:
                 self._report_all()
@@ -438,7 +438,7 @@ class Producer(Closing):
             time.sleep(RETRY_PAUSE_S)
 
 
-def _reporting(on_delivery: OnDelivery) -> Callable[[Any, Any], None]:
+def _reporting(on_delivery: OnDelivery) -> Callable[[object, object], None]:
     def report(error: Any, message: Any) -> None:
         if error is not None:
             on_delivery(explained(error, f"a record for {message.topic()} was not stored"), None)

@@ -60,7 +60,7 @@ class Registry:
                 self._schemas[number] = str(self._call(f"/schemas/ids/{number}")["schema"])
             return self._schemas[number]
 
-    def _call(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _call(self, path: str, body: dict[str, object] | None = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": CONTENT_TYPE, "Accept": CONTENT_TYPE}
         if self._authorization:

@@ -66,7 +66,7 @@ class Avro(Generic[V]):
     """
 
     def __init__(
-        self, kind: type[V], *, schema: Mapping[str, Any] | None = None, registry: Registry | str | None = None
+        self, kind: type[V], *, schema: Mapping[str, object] | None = None, registry: Registry | str | None = None
     ) -> None:
         self._registry = registry if isinstance(registry, Registry) else Registry(registry)
         self._kind = kind
@@ -108,7 +108,7 @@ class UntypedAvro:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._writers: dict[int, Any] = {}
+        self._writers: dict[int, object] = {}
 
     def decode(self, data: bytes, topic: str) -> Any:
         """The value, from the schema it was written with."""
@@ -158,7 +158,7 @@ class Protobuf(Generic[V]):
         return found
 
 
-def _closed(schema: Any) -> Any:
+def _closed(schema: Any) -> object:
     """A JSON Schema whose objects have their properties and no others, unless it allows them.
 
     A schema that allows others cannot add one later: a writer may have used its name for something else. So registries
@@ -169,7 +169,7 @@ def _closed(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     # Below "properties" and "$defs" are names, not keywords; a default is a value.
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in schema.items():
         if key in ("properties", "$defs"):
             found[key] = {name: _closed(each) for name, each in value.items()}
@@ -180,7 +180,7 @@ def _closed(schema: Any) -> Any:
     return found
 
 
-def avro_schema_of(kind: Any) -> dict[str, Any]:
+def avro_schema_of(kind: Any) -> dict[str, object]:
     """The Avro schema of a dataclass, struct or model.
 
     >>> import dataclasses
@@ -200,7 +200,7 @@ def avro_schema_of(kind: Any) -> dict[str, Any]:
 KEPT = (bytes, datetime)
 
 
-def _avro_type(kind: Any, seen: set[str]) -> Any:
+def _avro_type(kind: Any, seen: set[str]) -> object:
     if kind in AVRO_TYPES:
         return AVRO_TYPES[kind]
     if kind is datetime:
@@ -223,14 +223,14 @@ def _avro_type(kind: Any, seen: set[str]) -> Any:
     defaults = _defaults(kind)
     fields = []
     for name, hint in hints.items():
-        field: dict[str, Any] = {"name": name, "type": _avro_type(hint, seen)}
+        field: dict[str, object] = {"name": name, "type": _avro_type(hint, seen)}
         if name in defaults:
             field["default"] = json.loads(to_json(defaults[name], name))
         fields.append(field)
     return {"type": "record", "name": kind.__name__, "fields": fields}
 
 
-def _defaults(kind: Any) -> dict[str, Any]:
+def _defaults(kind: Any) -> dict[str, object]:
     if dataclasses.is_dataclass(kind):
         return {each.name: each.default for each in dataclasses.fields(kind) if each.default is not dataclasses.MISSING}
     if hasattr(kind, "__struct_fields__"):

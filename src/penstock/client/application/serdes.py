@@ -133,7 +133,7 @@ def serde_of(kind: Any) -> Serde[Any]:
         raise SerializationFailed(f"{_name(kind)} cannot be a value's type", str(error), advice) from error
 
 
-def decoder_of(kind: Any) -> Decode | None:
+def decoder_of(kind: object) -> Decode | None:
     """The decoding half of `serde_of`; None where the bytes are the value."""
     return None if kind is None or kind is bytes else serde_of(kind).decode
 
@@ -153,14 +153,14 @@ def to_json(value: Any, topic: str) -> bytes:
         raise SerializationFailed(f"a {type(value).__name__} for {topic} cannot be sent", str(error), advice) from error
 
 
-def json_schema_of(kind: Any) -> dict[str, Any]:
+def json_schema_of(kind: Any) -> dict[str, object]:
     """The JSON Schema of a type.
 
     >>> json_schema_of(str)
     {'type': 'string'}
     """
     if hasattr(kind, "model_json_schema"):
-        found: dict[str, Any] = kind.model_json_schema()
+        found: dict[str, object] = kind.model_json_schema()
         return found
     if kind is bytes:
         return {"type": "string", "contentEncoding": "binary"}

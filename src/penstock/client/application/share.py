@@ -32,7 +32,7 @@ class ShareOptions(TypedDict):
     """The options of share consumers, for asyncio too, besides the type of values."""
 
     group: str
-    properties: NotRequired[Mapping[str, Any] | None]
+    properties: NotRequired[Mapping[str, object] | None]
 
 
 class ShareConsumer(Closing, Generic[V]):
@@ -71,7 +71,7 @@ class ShareConsumer(Closing, Generic[V]):
         *,
         group: str,
         value: Any = None,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
     ) -> None:
         self.connection = Connection.of(connection)
         self.group = group
@@ -83,7 +83,7 @@ class ShareConsumer(Closing, Generic[V]):
         }
         with explaining("the share consumer cannot start"):
             self._raw: RawShareConsumer = RawShareConsumer(settings | dict(properties or {}))
-        self._fetched: deque[Any] = deque()
+        self._fetched: deque[object] = deque()
         self._is_closed = False
 
     def __iter__(self) -> Iterator[Record[V]]:
@@ -134,7 +134,7 @@ class ShareConsumer(Closing, Generic[V]):
         """
         return bool(self._fetched)
 
-    def acknowledge(self, record: Record[Any], outcome: Outcome = "accept") -> None:
+    def acknowledge(self, record: Record[object], outcome: Outcome = "accept") -> None:
         """Say what became of a record; it counts with the next `poll` or `commit_offsets`.
 
         >>> with ShareConsumer(group="packers") as consumer:
@@ -180,7 +180,7 @@ class ShareConsumer(Closing, Generic[V]):
             elif error.fatal() or not error.retriable():
                 raise explained(error, "cannot take records")
 
-    def _call(self, what: str, call: Any, *arguments: Any) -> Any:
+    def _call(self, what: str, call: Any, *arguments: object) -> Any:
         try:
             return call(*arguments)
         except KafkaException as error:

@@ -124,7 +124,7 @@ def list_groups(cluster: Cluster) -> Operation[list[Group]]:
 def list_reachable_groups(cluster: Cluster) -> Operation[tuple[list[Group], list[Exception]]]:
     """The groups that brokers list now, and why groups of other brokers are missing: NoAnswer, TryAgain or Refused."""
     yield ToAny(MetadataRequest([]))
-    answers: Mapping[Any, ListGroupsResponse | NoAnswer]
+    answers: Mapping[object, ListGroupsResponse | NoAnswer]
     answers = yield ToEach(dict.fromkeys(cluster.brokers.values(), ListGroupsRequest()))
     found: list[Group] = []
     problems: list[Exception] = []
@@ -264,7 +264,7 @@ def share_offsets(_: Cluster, groups: Iterable[Group]) -> Operation[dict[str, di
         )
         for broker, some in coordinated.items()
     }
-    answers: Mapping[Any, DescribeShareGroupOffsetsResponse | NoAnswer] = yield ToEach(requests)
+    answers: Mapping[object, DescribeShareGroupOffsetsResponse | NoAnswer] = yield ToEach(requests)
     return {
         row.group_id: _share_offsets(row)
         for answer in answers.values()
@@ -288,10 +288,10 @@ class _Kind(NamedTuple):
     """How coordinators describe groups of a kind."""
 
     name: str
-    request_for: Callable[[Sequence[str]], Any]
+    request_for: Callable[[Sequence[str]], object]
     assignor_of: Callable[[Any], str]
     # Given a group, the function that reads the partitions of one of its members.
-    assignments_of: Callable[[Any], Callable[[Any], Iterable[tuple[str, int]]]]
+    assignments_of: Callable[[Any], Callable[[object], Iterable[tuple[str, int]]]]
 
 
 def _described(row: Any, kind: _Kind, coordinator: BrokerView) -> Group | Refused | None:
@@ -320,7 +320,7 @@ def _described(row: Any, kind: _Kind, coordinator: BrokerView) -> Group | Refuse
     return Group(row.group_id, kind.name, row.group_state, assignor, coordinator, tuple(members), is_simple)
 
 
-def _classic_assignments(group: Any) -> Callable[[Any], Iterable[tuple[str, int]]]:
+def _classic_assignments(group: Any) -> Callable[[object], Iterable[tuple[str, int]]]:
     def assigned(member: Any) -> list[tuple[str, int]]:
         if group.protocol_type != "consumer" or not member.member_assignment:
             return []
@@ -361,7 +361,7 @@ _KINDS = (
 )
 
 
-def _answered(answer: Any) -> Any:
+def _answered(answer: object) -> Any:
     if isinstance(answer, NoAnswer):
         raise answer
     return answer

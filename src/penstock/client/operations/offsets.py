@@ -122,7 +122,7 @@ def delete_records(
 def _from_leaders(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
-    request_for: Callable[[Iterable[TopicPartition]], Any],
+    request_for: Callable[[Iterable[TopicPartition]], object],
     rows: Callable[[Any], Iterable[Row[T]]],
 ) -> Operation[dict[TopicPartition, T | Refused]]:
     """What the partitions' leaders answer; another attempt is only about those that are missing."""
@@ -141,7 +141,7 @@ def _from_leaders(
 def _ask_leaders(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
-    request_for: Callable[[Iterable[TopicPartition]], Any],
+    request_for: Callable[[Iterable[TopicPartition]], object],
     rows: Callable[[Any], Iterable[Row[T]]],
     found: dict[TopicPartition, T | Refused],
 ) -> Operation[NoAnswer | TryAgain | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from penstock.core.group.contract import GroupSettings, Record
 from penstock.model.errors import ApiError, ErrorCode
@@ -17,7 +16,7 @@ _NUMBER_BYTES = 8
 _RECORD_BYTES = 64
 
 
-def content_bytes(content: Any) -> int:
+def content_bytes(content: object) -> int:
     """About how much memory a message, or a part of one, holds."""
     if isinstance(content, str):
         return len(content) if content.isascii() else len(content.encode(errors="replace"))

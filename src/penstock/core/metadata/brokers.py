@@ -113,7 +113,7 @@ def register(
     broker_id = request.broker_id
     existing = image.brokers.get(broker_id)
     check_registration(image, request, cluster_id, has_valid_session)
-    records: list[Any] = []
+    records: list[object] = []
     registration = RegisterBrokerRecord(
         broker_id=broker_id,
         incarnation_id=request.incarnation_id,
@@ -243,7 +243,7 @@ def departures(
 
 def fence(
     image: Image, broker_id: int, defaults: ElectionRules, found: Found = None, avoid: Collection[int] = ()
-) -> list[Any]:
+) -> list[object]:
     """The records that fence a broker: it no longer leads any partition and leaves every ISR."""
     named = partitions_naming(image, broker_id, found)
     records: list[Any] = departures(image, broker_id, named, defaults, unclean=False, avoid=avoid)
@@ -252,7 +252,7 @@ def fence(
     return records
 
 
-def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: Iterable[PartitionKey]) -> list[Any]:
+def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: Iterable[PartitionKey]) -> list[object]:
     """The records that unfence a broker: it may lead partitions without a leader."""
     epoch = image.brokers[broker_id].epoch
     records: list[Any] = [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=UNFENCE)]
@@ -260,7 +260,7 @@ def unfence(image: Image, broker_id: int, defaults: ElectionRules, leaderless: I
     return records
 
 
-def enter_controlled_shutdown(image: Image, broker_id: int) -> list[Any]:
+def enter_controlled_shutdown(image: Image, broker_id: int) -> list[object]:
     """The record after which a broker gets no new partitions; `departures` moves the ones it has."""
     broker = image.brokers[broker_id]
     if broker.in_controlled_shutdown:
@@ -362,7 +362,7 @@ def offline_directories(
     return records, False
 
 
-def cordoned_directories(image: Image, broker_id: int, cordoned: Sequence[Uuid] | None) -> list[Any]:
+def cordoned_directories(image: Image, broker_id: int, cordoned: Sequence[Uuid] | None) -> list[object]:
     """The record of which directories of a broker get no new replicas, if that has changed.
 
     A broker that does not say anything (None) keeps what is known of it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.core.metadata.election_rules import MIN_INSYNC_REPLICAS
 from penstock.core.metadata.features import ALL_BROKERS
@@ -17,7 +17,7 @@ SUBSCRIPTIONS_MAX = 1_000
 CORDONED_LOG_DIRS = "cordoned.log.dirs"
 
 
-def change_configs(image: Image, kind: ResourceType, name: str, after: Mapping[str, str]) -> list[Any]:
+def change_configs(image: Image, kind: ResourceType, name: str, after: Mapping[str, str]) -> list[object]:
     """The records that change a resource's settings to `after`; raises INVALID_CONFIG for invalid ones.
 
     Another min.insync.replicas makes no replica ineligible: leaders commit nothing while there are eligible replicas,
@@ -25,7 +25,7 @@ def change_configs(image: Image, kind: ResourceType, name: str, after: Mapping[s
     """
     before = image.overrides(kind, name)
     changed = sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
-    records: list[Any] = [ConfigRecord(kind, name, key, after.get(key)) for key in changed]
+    records: list[object] = [ConfigRecord(kind, name, key, after.get(key)) for key in changed]
     if MIN_INSYNC_REPLICAS in changed and kind is ResourceType.BROKER and image.eligible_leader_replicas_enabled:
         _check_minimum(name, after)
     return records

@@ -72,11 +72,11 @@ def levels_of(image: Image, kraft_version: int) -> dict[str, int]:
     return {name: level for name, level in levels.items() if level}
 
 
-def first_records(image: Image, min_insync_replicas: int, more: Iterable[Any] = ()) -> list[Any]:
+def first_records(image: Image, min_insync_replicas: int, more: Iterable[object] = ()) -> list[object]:
     """The first records of a new cluster, including `more` from formatting; none if the cluster has records already."""
     if METADATA_VERSION in image.features:
         return []
-    records: list[Any] = [
+    records: list[object] = [
         FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_VERSION_LEVELS[1]),
         FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1),
         FeatureLevelRecord(name=TRANSACTION_VERSION, feature_level=2),

@@ -181,9 +181,9 @@ class Image:
         self.leaderless: dict[tuple[Uuid, int], None] = {}
         self.reassigning: dict[tuple[Uuid, int], None] = {}
         self._states: dict[PartitionState, PartitionState] = {}
-        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._tuples: dict[tuple[object, ...], tuple[object, ...]] = {}
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: object) -> None:
         """Apply one record of the log."""
         apply = _REPLAY.get(type(record))
         if apply is None:
@@ -245,7 +245,7 @@ class Image:
         """Whether replicas that left the ISR below its minimum are remembered as safe leaders (KIP-966)."""
         return self.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) > 0
 
-    def snapshot(self) -> Iterator[Any]:
+    def snapshot(self) -> Iterator[object]:
         """The records that rebuild this image."""
         # Features come first: they say how to read what follows.
         for name, level in sorted(self.features.items()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 Response = TypeVar("Response")
 
@@ -11,5 +11,5 @@ Response = TypeVar("Response")
 class Result(NamedTuple, Generic[Response]):
     """Records and response: the response is only sent when the records can no longer be lost."""
 
-    records: Sequence[Any]
+    records: Sequence[object]
     response: Response

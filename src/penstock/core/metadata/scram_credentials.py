@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.result import Result
@@ -52,7 +52,7 @@ def alter_credentials(
     for change in changes:
         if errors.get(change.name) is None:
             errors[change.name] = _problem(image, change, rules, named[change.name, change.mechanism] > 1)
-    records: list[Any] = []
+    records: list[object] = []
     for change in changes:
         if errors[change.name] is not None:
             continue

@@ -43,7 +43,7 @@ class SecurityState:
         self.tokens: dict[str, DelegationTokenRecord] = {}
         self.tokens_by_owner: Counter[str] = Counter()
 
-    def snapshot(self) -> Iterator[Any]:
+    def snapshot(self) -> Iterator[object]:
         """The records that rebuild this state."""
         if self.pepper is not None:
             yield self.pepper
@@ -61,7 +61,7 @@ class SecurityState:
             REPLAY[type(record)](copied, record)
         return copied
 
-    def differences(self, new: SecurityState) -> Iterator[Any]:
+    def differences(self, new: SecurityState) -> Iterator[object]:
         """The records that remove what a new state no longer has."""
         for entry_id in self.entries.keys() - new.entries.keys():
             yield RemoveAccessControlEntryRecord(id=entry_id)

@@ -102,7 +102,7 @@ Rows = Iterable[AuditedChange]
 T = TypeVar("T")
 
 
-def changes_of(api_key: int, request: Any, response: Any) -> Changes:
+def changes_of(api_key: int, request: object, response: object) -> Changes:
     """What a request of one of the `AUDITED` APIs changed, or did not."""
     if response is None or not is_change(api_key, request):
         return Changes([])
@@ -114,7 +114,7 @@ def changes_of(api_key: int, request: Any, response: Any) -> Changes:
     return Changes(rows, left_out)
 
 
-def _first_answers(response: Any, outer: str, inner: str) -> tuple[Any, int]:
+def _first_answers(response: Any, outer: str, inner: str) -> tuple[object, int]:
     """The response with `CHANGES_MAX` rows at most, and how many it has besides."""
     if not outer:
         return response, 0

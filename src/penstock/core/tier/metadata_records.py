@@ -7,7 +7,7 @@ Records of all partitions that share a partition of the topic are replayed toget
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.core.tier.segments import EpochStart, PartitionDeleteState, RemotePartition, RemoteSegment, SegmentState
 from penstock.model.ids import Uuid
@@ -64,7 +64,7 @@ def encode_record(record: object) -> bytes:
     return bytes((_FRAMING, _TYPES[type(record)], _VERSION)) + encode(record, _VERSION)
 
 
-def decode_record(value: bytes) -> Any:
+def decode_record(value: bytes) -> object:
     """Read a record's value; raises MalformedMessage."""
     # All three are below 128, so their varints have one byte.
     if len(value) < 3 or value[0] != _FRAMING:
@@ -123,7 +123,7 @@ def _partition(topic: str, key: TierKey) -> TopicIdPartitionEntry:
 class RemotePartitions(dict[TierKey, RemotePartition]):
     """What the records of one partition of the topic say, by partition."""
 
-    def replay(self, record: Any) -> None:
+    def replay(self, record: object) -> None:
         """Apply a record; what is not possible is ignored, see `segments`."""
         match record:
             case RemoteLogSegmentMetadataRecord(named):

@@ -134,7 +134,7 @@ class CallerSession:
 
 
 def caller_settings(
-    settings: GatewaySettings, credentials: Credentials, callbacks: Mapping[str, Any]
+    settings: GatewaySettings, credentials: Credentials, callbacks: Mapping[str, object]
 ) -> GatewaySettings:
     """The settings of librdkafka's clients that act as a caller."""
     properties = {"sasl.mechanisms": credentials.mechanism}

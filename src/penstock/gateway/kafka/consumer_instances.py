@@ -81,7 +81,7 @@ class ConsumerInstances:
         return self._instances.get((group, name))
 
     def create(
-        self, group: str, name: str, options: dict[str, Any], properties: dict[str, Any], caller: str
+        self, group: str, name: str, options: dict[str, object], properties: dict[str, object], caller: str
     ) -> Instance:
         """Create an instance for a caller; 409 if the name is taken, 429 if there are too many."""
         if (group, name) in self._instances:

@@ -53,7 +53,7 @@ def _sequence(items: Any) -> tuple[str, int]:
     return "".join(text for text, _ in written) or "()", 1 + sum(size for _, size in written)
 
 
-def _item(code: Any, argument: Any) -> tuple[str, int]:
+def _item(code: object, argument: Any) -> tuple[str, int]:
     if code is codes.ANY:
         return ".", 1
     if code in (codes.LITERAL, codes.NOT_LITERAL):
@@ -86,7 +86,7 @@ def _characters(alternatives: Any) -> str:
     return f"[{chosen}]" if chosen else NEVER
 
 
-def _is_one(character: str, code: Any, argument: Any) -> bool:
+def _is_one(character: str, code: object, argument: Any) -> bool:
     point = ord(character)
     if code is codes.LITERAL:
         return point == int(argument)

@@ -68,7 +68,7 @@ def _ways(items: Any, length: int, *, inside: bool) -> float:
     return ways
 
 
-def _ways_of_repeat(least: int, most: int, items: Any, length: int, *, inside: bool) -> float:
+def _ways_of_repeat(least: int, most: int, items: object, length: int, *, inside: bool) -> float:
     if least == most:
         within = _ways(items, length, inside=inside)
         return within if within == 1 else math.inf if least > 1 else within

@@ -112,7 +112,7 @@ def stored_schema(record: RegistryRecord, timestamp_ms: int) -> StoredSchema | N
         return None
 
 
-def _mapping(value: Any) -> Mapping[str, Any] | None:
+def _mapping(value: Any) -> Mapping[str, object] | None:
     if value is not None and not isinstance(value, dict):
         raise TypeError("neither an object nor null")
     return value

@@ -35,8 +35,8 @@ class Source:
     schema_type: str
     text: str
     references: tuple[Reference, ...] = ()
-    metadata: Mapping[str, Any] | None = None
-    rule_set: Mapping[str, Any] | None = None
+    metadata: Mapping[str, object] | None = None
+    rule_set: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ def compact(value: Any) -> str:
 def fingerprint(
     text: str,
     references: Sequence[Reference] = (),
-    metadata: Mapping[str, Any] | None = None,
-    rule_set: Mapping[str, Any] | None = None,
+    metadata: Mapping[str, object] | None = None,
+    rule_set: Mapping[str, object] | None = None,
 ) -> bytes:
     """Sixteen bytes that are the same for the same text, references, metadata and rules."""
     digest = hashlib.md5(text.encode(), usedforsecurity=False)
@@ -131,7 +131,7 @@ class StoredSchema:
     text: str
     references: tuple[Reference, ...] = ()
     metadata: Mapping[str, Any] | None = None
-    rule_set: Mapping[str, Any] | None = None
+    rule_set: Mapping[str, object] | None = None
     deleted: bool = False
     timestamp_ms: int = field(default=0, compare=False)
     # The same for equal schemas.
@@ -147,9 +147,9 @@ class StoredSchema:
         """An identity that does not depend on the registry: the fingerprint as a UUID."""
         return str(uuid.UUID(bytes=self.fingerprint))
 
-    def contents(self, text: str | None = None) -> dict[str, Any]:
+    def contents(self, text: str | None = None) -> dict[str, object]:
         """The JSON fields of the schema itself, without its subject and version, with `text` in place of its own."""
-        shown: dict[str, Any] = {}
+        shown: dict[str, object] = {}
         if self.schema_type != AVRO:
             shown["schemaType"] = self.schema_type
         if self.references:

@@ -105,7 +105,7 @@ class Registry:
             analyzing.add_done_callback(lambda _: self._analyzing.pop(request, None))
         return await asyncio.shield(analyzing)
 
-    async def _write_in_turn(self, decide: Decide) -> Any:
+    async def _write_in_turn(self, decide: Decide) -> object:
         async with self._writing:
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S):
@@ -117,7 +117,7 @@ class Registry:
             except KafkaException as error:
                 raise errors.store_failed(error.args[0].str()) from None
 
-    async def _write(self, decide: Decide) -> Any:
+    async def _write(self, decide: Decide) -> object:
         pause_s = CONFLICT_BACKOFF_S
         while True:
             decision = decide(self.state)

@@ -178,7 +178,7 @@ class RegistryState:
         """The mode of exactly this subject, context or (empty) of all."""
         return self._modes.get(subject)
 
-    def config_in_scope(self, subject: str) -> Mapping[str, Any]:
+    def config_in_scope(self, subject: str) -> Mapping[str, object]:
         """The config that applies to a subject: its own, else its context's, else the global one."""
         for scope in _scopes(subject):
             if scope in self._configs:

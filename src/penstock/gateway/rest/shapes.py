@@ -29,7 +29,7 @@ REPLAYED = {"Idempotent-Replayed": "true"}
 NULLABLE_TEXT = {"type": ["string", "null"]}
 HEADERS_SHAPE = {"type": "object", "additionalProperties": {"type": "string"}}
 # JSON numbers, or the same as a string: clients send ids either way.
-ID_SHAPE: dict[str, Any] = {
+ID_SHAPE: dict[str, object] = {
     "type": ["integer", "string", "null"],
     "minimum": 0,
     "maximum": INT32_MAX,
@@ -47,7 +47,7 @@ DELIVERED_SHAPE = json_object(
 )
 
 
-def show_delivered(delivered: Delivered) -> dict[str, Any]:
+def show_delivered(delivered: Delivered) -> dict[str, object]:
     """Where a record was written, in the form of `DELIVERED_SHAPE`."""
     return {
         "topic": delivered.topic,

@@ -35,7 +35,7 @@ ErrorRenderer = Callable[[Problem], Response]
 Rewrite = Callable[[str], tuple[str, dict[str, str]]]
 
 # Reads a JSON body that matches the declared schema; the status is the one for bodies that do not.
-ReadJson = Callable[[bytes, Body, int], Awaitable[Any]]
+ReadJson = Callable[[bytes, Body, int], Awaitable[object]]
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ SHOWN_MAX = 160
 SMALL_BODY_BYTES = 64 * 1024
 
 
-def reject_constant(text: str) -> Any:
+def reject_constant(text: str) -> object:
     """For JSON decoders: reject NaN and Infinity."""
     raise ValueError(f"{text} is not JSON")
 
@@ -124,7 +124,7 @@ def check_shape(value: Any, validator: Validator, status: int) -> None:
         raise invalid(status, why, "see /openapi.json")
 
 
-def _check_lengths(value: Any, schema: Any, status: int) -> None:
+def _check_lengths(value: object, schema: object, status: int) -> None:
     """Reject lists that are too long before each of their entries is validated."""
     if not isinstance(value, dict) or not isinstance(schema, dict):
         return

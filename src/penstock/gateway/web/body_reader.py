@@ -13,7 +13,7 @@ from penstock.gateway.web.problem import Problem
 from penstock.gateway.work.budgets import AT_ONCE_BYTES_MAX, Budgets
 from penstock.gateway.work.pool import WorkerPool, WorkFailed
 
-Shape = Mapping[str, Any] | None
+Shape = Mapping[str, object] | None
 
 
 class Refusal(NamedTuple):
@@ -31,7 +31,7 @@ class BodyReader:
         self._workers = workers
         self._budgets = budgets
 
-    async def read(self, raw: bytes, body: Body, status: int) -> Any:
+    async def read(self, raw: bytes, body: Body, status: int) -> object:
         """The value of a body that matches the declared schema; raises Problem with `status` if it does not."""
         if len(raw) <= AT_ONCE_BYTES_MAX:
             return await read_at_once(raw, body, status)
@@ -66,7 +66,7 @@ class BodyReader:
         return found
 
 
-def read_value(raw: bytes, status: int, shape: Shape, budgets: Budgets) -> Any:
+def read_value(raw: bytes, status: int, shape: Shape, budgets: Budgets) -> object:
     """The value of a body, or a Refusal."""
     try:
         value = parse_json(raw, status)
@@ -78,7 +78,7 @@ def read_value(raw: bytes, status: int, shape: Shape, budgets: Budgets) -> Any:
     return value
 
 
-def read_several(raw: bytes, count_max: int, budgets: Budgets) -> Any:
+def read_several(raw: bytes, count_max: int, budgets: Budgets) -> object:
     """The values of a body, or a Refusal."""
     try:
         values = several_values(raw, count_max)
@@ -88,13 +88,13 @@ def read_several(raw: bytes, count_max: int, budgets: Budgets) -> Any:
     return values
 
 
-def several_values(raw: bytes, count_max: int) -> list[Any]:
+def several_values(raw: bytes, count_max: int) -> list[object]:
     """Concatenated JSON values."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         raise Problem(40002, "the body is not valid UTF-8", "send JSON text") from None
-    decoder, position, found = json.JSONDecoder(parse_constant=reject_constant), 0, list[Any]()
+    decoder, position, found = json.JSONDecoder(parse_constant=reject_constant), 0, list[object]()
     while True:
         while position < len(text) and text[position] in " \t\r\n":
             position += 1
@@ -111,7 +111,7 @@ def several_values(raw: bytes, count_max: int) -> list[Any]:
             raise Problem(40002, f"the body has more than {count_max:,} records", "send fewer at a time")
 
 
-def _check_count(raw: bytes, value: Any, budgets: Budgets) -> None:
+def _check_count(raw: bytes, value: object, budgets: Budgets) -> None:
     """413 for more values than the event loop should have to process."""
     # Every value but the first follows one of these characters, so if they are few nothing needs to be counted.
     if sum(map(raw.count, (b",", b"[", b"{", b":"))) < budgets.body_values_max:

@@ -20,7 +20,7 @@ from penstock.gateway.web.parameters import Parameter
 from penstock.gateway.web.quotas import caller_of
 
 JSON_TYPE = "application/json"
-NO_CONTENT: Mapping[int, Any] = {204: None}
+NO_CONTENT: Mapping[int, object] = {204: None}
 
 
 def _is_integer(_checker: object, value: object) -> bool:
@@ -86,7 +86,7 @@ class Operation(Generic[Services]):
     tag: str
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
-    answers: Mapping[int, Any] = field(default_factory=dict)
+    answers: Mapping[int, object] = field(default_factory=dict)
     answer_type: str = JSON_TYPE
     # Served even when the limit of concurrent requests is reached.
     always_served: bool = False
@@ -126,7 +126,7 @@ class Routes(list[Operation[Services]]):
         summary: str,
         *parameters: Parameter,
         body: Body | None = None,
-        answers: Mapping[int, Any] | None = None,
+        answers: Mapping[int, object] | None = None,
         answer_type: str | None = None,
         always_served: bool = False,
     ) -> Callable[[Handler[Services]], Handler[Services]]:
@@ -162,13 +162,13 @@ def _checked(handler: Handler[Services], check: Check[Services]) -> Handler[Serv
     return handle
 
 
-def json_object(required: Sequence[str] = (), /, **properties: Any) -> dict[str, Any]:
+def json_object(required: Sequence[str] = (), /, **properties: object) -> dict[str, object]:
     """The JSON Schema of an object: the fields that it must have, and the schemas of fields."""
     needed = {"required": list(required)} if required else {}
     known = {"properties": properties} if properties else {}
     return {"type": "object", **needed, **known}
 
 
-def closed_object(required: Sequence[str] = (), /, **properties: Any) -> dict[str, Any]:
+def closed_object(required: Sequence[str] = (), /, **properties: object) -> dict[str, Any]:
     """The same for an object that has no other fields."""
     return {**json_object(required, **properties), "additionalProperties": False}

@@ -92,6 +92,6 @@ def number(name: str, description: str, minimum: int | None = 0, **schema: Any) 
     return Parameter(name, "query", description, {"type": "integer", **limits, **schema})
 
 
-def header(name: str, description: str, **schema: Any) -> Parameter:
+def header(name: str, description: str, **schema: object) -> Parameter:
     """A header parameter."""
     return Parameter(name, "header", description, {"type": "string", **schema})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 
 class Problem(Exception):
@@ -20,9 +19,9 @@ class Problem(Exception):
         self.fix = fix
         self.headers = dict(headers or {})
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The body of the response; the message contains the fix too, for clients that show nothing else."""
-        body: dict[str, Any] = {"error_code": self.code, "message": self.message}
+        body: dict[str, object] = {"error_code": self.code, "message": self.message}
         if self.fix:
             body["message"] = f"{self.message}; {self.fix}"
             body["fix"] = self.fix

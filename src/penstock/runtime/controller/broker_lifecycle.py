@@ -20,6 +20,7 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.keep_running import keep_running
+from penstock.wire.apis import Request
 from penstock.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from penstock.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
@@ -27,7 +28,7 @@ REGISTRATION_RETRY_MS = 100
 # Heartbeats are more frequent while a state change is expected.
 EAGER_HEARTBEAT_MS = 20
 
-Ask = Callable[[Any, int], Awaitable[Any]]
+Ask = Callable[[Request[object], int], Awaitable[Any]]
 
 logger = logging.getLogger("penstock.runtime")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from penstock.config.properties import ConfigError
 from penstock.config.topic import TopicSettings, check_topic_overrides
@@ -412,7 +411,7 @@ class Controller:
 
         return self._raft.decide(decision)
 
-    def record(self, records: Callable[[Image], Sequence[Any]]) -> Future[None]:
+    def record(self, records: Callable[[Image], Sequence[object]]) -> Future[None]:
         """Commit records that only depend on the image."""
         return self._raft.decide(lambda image: Result(records(image), None))
 

@@ -36,7 +36,7 @@ class DecisionLog(Protocol):
     def refusal(self) -> ApiError | None:
         """Why this node cannot decide; None if it is the active controller."""
 
-    def append(self, records: Sequence[Any]) -> asyncio.Future[None]:
+    def append(self, records: Sequence[object]) -> asyncio.Future[None]:
         """Append records; done when they are committed and in the image."""
 
 
@@ -146,7 +146,7 @@ class Decisions:
             )
 
     def _decided(
-        self, committed: asyncio.Future[None], pending: Pending, records: Sequence[Any], response: Any
+        self, committed: asyncio.Future[None], pending: Pending, records: Sequence[object], response: object
     ) -> None:
         self._is_deciding = False
         error = committed.exception()

@@ -57,7 +57,7 @@ class ControllerSettings:
     unclean_leader_election_interval_ms: int = 300_000
     token_expiry_check_interval_ms: int = 3_600_000
     # What the cluster was formatted with; written to a new log.
-    first_records: tuple[Any, ...] = ()
+    first_records: tuple[object, ...] = ()
 
 
 class DecisionQueue(Protocol):
@@ -279,7 +279,7 @@ class Duties:
                 some = leaderless[start : start + RECORDS_PER_DECISION]
                 await self._persistently(partial(self._decide, partial(self._leaders_for, some)))
 
-    def _leaders_for(self, partitions: Sequence[PartitionKey], image: Image) -> Iterable[Any]:
+    def _leaders_for(self, partitions: Sequence[PartitionKey], image: Image) -> Iterable[object]:
         return leader_and_isr_updates(image, partitions, self._rules())
 
     async def _begin(self) -> None:
@@ -307,7 +307,7 @@ class Duties:
             while moved >= elections.ELECTIONS_PER_ROUND_MAX:
                 moved = await self._decide(partial(self._preferred_leaders, topics))
 
-    def _preferred_leaders(self, topics: Sequence[Topic], image: Image) -> Iterable[Any]:
+    def _preferred_leaders(self, topics: Sequence[Topic], image: Image) -> Iterable[object]:
         present = [topic for topic in topics if topic.topic_id in image.topics_by_id]
         return elections.balance_leaders(image, present, self._rules())
 
@@ -318,7 +318,7 @@ class Duties:
             if elected < elections.ELECTIONS_PER_ROUND_MAX:
                 return
 
-    async def _decide(self, records: Callable[[Image], Iterable[Any]]) -> int:
+    async def _decide(self, records: Callable[[Image], Iterable[object]]) -> int:
         def decision(image: Image) -> Result[int]:
             made = list(records(image))
             return Result(made, len(made))
@@ -341,12 +341,12 @@ class Duties:
             else:
                 return
 
-    async def _every(self, interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _every(self, interval_ms: int, work: Callable[[], Coroutine[object, object, None]]) -> None:
         while True:
             await asyncio.sleep(interval_ms / 1000)
             await self._quietly(work())
 
-    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _quietly(self, work: Coroutine[Any, object, None]) -> None:
         """Run work that the next active controller would also do: losing leadership ends it silently."""
         try:
             await work
@@ -354,7 +354,7 @@ class Duties:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 logger.error("a duty of the controller failed: %s", error.message)
 
-    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    def _spawn(self, work: Callable[[], Coroutine[object, object, None]], name: str) -> None:
         async def run() -> None:
             await self._quietly(work())
             if self._tasks.get(name) is asyncio.current_task():

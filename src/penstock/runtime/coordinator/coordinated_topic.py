@@ -59,7 +59,7 @@ class CoordinatedTopic(Generic[ShardT]):
         With `gather` that may take a little longer, so that more is written in one batch.
         """
         host = self._host(key)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         host.perform(question(host.shard, answer, self._env.now_ms()), gather=gather)
         return answer
 

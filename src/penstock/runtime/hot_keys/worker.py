@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.core.hot_keys.tally import HotKey, Report, Tally
 from penstock.wire.record_types import BatchError, CorruptBatch
@@ -119,7 +119,7 @@ def decode_job(line: bytes) -> Job:
 
 def encode_outcome(outcome: Outcome) -> bytes:
     """The outcome of a job as one line."""
-    rows: list[Any] = []
+    rows: list[object] = []
     for report, problem in outcome.counted:
         keys = [[one.key.hex(), *one[1:]] for one in report.keys]
         rows.append([[*report[:-1], keys], problem])

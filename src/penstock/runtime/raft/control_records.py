@@ -24,7 +24,7 @@ from penstock.wire.records import ControlType, Record, build_batch, control_key,
 
 BATCH_BYTES_MAX = 64 * 1024 * 1024
 
-_CLASSES: dict[ControlType, type[Any]] = {
+_CLASSES: dict[ControlType, type[object]] = {
     ControlType.LEADER_CHANGE: LeaderChangeMessage,
     ControlType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
     ControlType.SNAPSHOT_FOOTER: SnapshotFooterRecord,

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from penstock.core.metadata.image import Image
 from penstock.core.raft.deadlines import NEVER_MS
@@ -368,7 +367,7 @@ class RaftDriver:
         else:
             logger.info("node %d leads the metadata quorum in epoch %d", change.leader_id, change.epoch)
 
-    def append(self, records: Sequence[Any]) -> asyncio.Future[None]:
+    def append(self, records: Sequence[object]) -> asyncio.Future[None]:
         """Append metadata records as the active controller; completes when they are committed and in the image.
 
         Fails with NOT_CONTROLLER if this node loses leadership before that.

@@ -140,7 +140,7 @@ class Follower:
         if self._retry is None and not self._closed:
             self._retry = asyncio.get_running_loop().call_later(delay_ms / 1_000, self.again)
 
-    def _answered(self, number: int, peer_id: int, request: FetchRequest, answer: asyncio.Future[Any]) -> None:
+    def _answered(self, number: int, peer_id: int, request: FetchRequest, answer: asyncio.Future[object]) -> None:
         if answer.cancelled() or number != self._number:
             return
         self._in_flight = None

@@ -101,7 +101,7 @@ def write_election(
     filesystem: Filesystem, directory: Path, election: Election, voters: Iterable[int], kraft_version: int = 0
 ) -> None:
     """Persist epoch and vote, durably, before any other node learns of them."""
-    known: dict[str, Any] = {
+    known: dict[str, object] = {
         "leaderId": election.leader_id,
         "leaderEpoch": election.epoch,
         "votedId": election.voted_id,
@@ -131,7 +131,7 @@ def _named(names: Iterable[str]) -> list[SnapshotId]:
 
 
 def encode_records(
-    records: Iterable[Any], base_offset: int, epoch: int, now_ms: int, record_bytes_max: int | None = None
+    records: Iterable[object], base_offset: int, epoch: int, now_ms: int, record_bytes_max: int | None = None
 ) -> bytes:
     """One batch of metadata records; raises ApiError if one of them is larger than `record_bytes_max`."""
     framed = [
@@ -190,7 +190,7 @@ def write_snapshot(
     filesystem: Filesystem,
     directory: Path,
     snapshot: SnapshotId,
-    records: Iterable[Any],
+    records: Iterable[object],
     now_ms: int,
     *,
     kraft_version: int = 0,
@@ -210,7 +210,7 @@ def write_snapshot(
     put_in_place(filesystem, file, path)
 
 
-def write_bootstrap(filesystem: Filesystem, directory: Path, records: Iterable[Any], now_ms: int) -> None:
+def write_bootstrap(filesystem: Filesystem, directory: Path, records: Iterable[object], now_ms: int) -> None:
     """Write a new cluster's first records to Kafka's file for them; the first controller appends them to the log."""
     listed = list(records)
     data = control_batch(snapshot_header(now_ms, 0, None), 0, 0, now_ms)
@@ -219,7 +219,7 @@ def write_bootstrap(filesystem: Filesystem, directory: Path, records: Iterable[A
     filesystem.replace_file(directory / BOOTSTRAP_FILE, data)
 
 
-def read_bootstrap(filesystem: Filesystem, directory: Path) -> list[Any]:
+def read_bootstrap(filesystem: Filesystem, directory: Path) -> list[object]:
     """A new cluster's first records; raises DamagedMetadata."""
     try:
         data = check_snapshot(filesystem, directory / BOOTSTRAP_FILE)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from penstock.core.lifecycle.retention import RetentionSettings, plan_retention
 from penstock.core.raft.events import Election
@@ -176,7 +175,7 @@ class MetadataLog:
             known = entry.epoch
         return LogEnd(self.log.end_offset, known)
 
-    def append_records(self, records: Sequence[Any], epoch: int) -> None:
+    def append_records(self, records: Sequence[object], epoch: int) -> None:
         """Append one batch of metadata records; raises ApiError, and appends nothing, if one of them is too large."""
         now_ms = self._env.now_ms()
         self._append(encode_records(records, self.log.end_offset, epoch, now_ms, RECORD_BYTES_MAX))
@@ -248,7 +247,7 @@ class MetadataLog:
             if batch.next_offset > offset:
                 yield batch
 
-    def records_after(self, offset: int) -> Iterator[Any]:
+    def records_after(self, offset: int) -> Iterator[object]:
         """All records from `offset` on, committed or not."""
         end_offset = self.log.end_offset
         while offset < end_offset:

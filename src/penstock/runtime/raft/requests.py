@@ -173,7 +173,7 @@ class RaftRequests:
     def _learn(self, leader_id: int, endpoints: Any) -> None:
         self._addresses.announced(leader_id, (VoterEndpoint(one.name, one.host, one.port) for one in endpoints))
 
-    def _leader_endpoint(self, make: Callable[[int, str, int], Any], listener_name: str) -> list[Any]:
+    def _leader_endpoint(self, make: Callable[[int, str, int], object], listener_name: str) -> list[Any]:
         """The leader's address for a client of a listener: that of its listener of the same name, as in Kafka."""
         leader_id = self._quorum.leader_id
         address = self._addresses.named(leader_id, listener_name) if leader_id >= 0 else None

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from penstock.core.metadata.image import Image
 from penstock.core.raft.voters import VoterSet
@@ -48,7 +47,7 @@ class SnapshotPlan:
     voters: VoterSet | None
     now_ms: int
     # The records of the snapshot themselves, where the base cannot be read.
-    records: tuple[Any, ...] | None = None
+    records: tuple[object, ...] | None = None
 
     def write(self, filesystem: Filesystem) -> None:
         """Write the snapshot; blocking."""
@@ -62,7 +61,7 @@ class SnapshotPlan:
             voters=self.voters,
         )
 
-    def _replayed(self, filesystem: Filesystem) -> Iterator[Any]:
+    def _replayed(self, filesystem: Filesystem) -> Iterator[object]:
         image = Image()
         if self.base is not None:
             replay_all(image, read_snapshot(filesystem, self.directory, self.base))

@@ -23,6 +23,7 @@ from penstock.core.raft.messages import (
 from penstock.core.raft.voters import VoterEndpoint, VoterSet
 from penstock.model.errors import ErrorCode, error_name
 from penstock.model.ids import METADATA_TOPIC_ID, ZERO_UUID, Uuid
+from penstock.wire.apis import Request
 from penstock.wire.messages import begin_quorum_epoch as begin
 from penstock.wire.messages import end_quorum_epoch as end
 from penstock.wire.messages import fetch, vote
@@ -61,7 +62,7 @@ def to_wire(
     voter_id: int,
     high_watermark: int = -1,
     max_wait_ms: int = 0,
-) -> Any:
+) -> Request[object]:
     """The request for one of the core's messages, to one voter."""
     voter_directory_id = _directory(voters, voter_id)
     match message:

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
@@ -394,7 +393,7 @@ class ReplicaFetcher:
         )
         self._env.spawn(work, f"truncate {followed.partition.name}")
 
-    async def _carry_out(self, followed: Followed, work: Coroutine[Any, Any, None]) -> None:
+    async def _carry_out(self, followed: Followed, work: Coroutine[object, object, None]) -> None:
         try:
             await work
         except ApiError as error:

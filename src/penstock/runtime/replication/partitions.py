@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from penstock.config.topic import TopicSettings, running_settings
 from penstock.core.metadata.image import Image, PartitionState, ResourceType, Topic
@@ -422,7 +421,7 @@ class Partitions(PartitionEvents):
         steps: Iterator[int],
         completion: Callable[[], None] | None = None,
         start_offset: int = 0,
-    ) -> Coroutine[Any, Any, None]:
+    ) -> Coroutine[object, object, None]:
         """Carry out the steps of a truncation (`Log.truncation`), each durable before the next, checkpoints included.
 
         From this call on, not only from when the result is awaited, until all is durable nothing may be appended, and
@@ -495,7 +494,7 @@ class Partitions(PartitionEvents):
             # The disk is full; what was removed makes room.
             await asyncio.sleep(RETRY_S)
 
-    def follow(self, records: Sequence[Any]) -> None:
+    def follow(self, records: Sequence[object]) -> None:
         """Apply committed records to this broker's partitions."""
         configured: dict[str, None] = {}
         changed: dict[tuple[Uuid, int], None] = {}

@@ -14,7 +14,6 @@ import json
 import ssl
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Any
 
 from penstock.config.node import NodeSettings
 from penstock.core.fairness import FairCache, FairQueue
@@ -186,7 +185,7 @@ class _NotReached(Exception):
     """The connection to an address failed."""
 
 
-async def _get(addresses: Sequence[_Address], path: str) -> Any:
+async def _get(addresses: Sequence[_Address], path: str) -> object:
     """The JSON at a path, None for 404; the addresses are tried in turn."""
     reasons = []
     for address in addresses:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.core.metadata.image import Image
 from penstock.core.security.authorizer import AccessEntry, Authorizer
@@ -57,7 +57,7 @@ class AccessControl:
         if self._authorizer is not None:
             self._authorizer.replace_all((entry.id, entry_of(entry)) for entry in image.security.entries.values())
 
-    def committed(self, records: Sequence[Any]) -> None:
+    def committed(self, records: Sequence[object]) -> None:
         """Apply the metadata log: a revoked right is gone with the next request."""
         if self._authorizer is None:
             return

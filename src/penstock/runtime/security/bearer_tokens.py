@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
@@ -127,7 +127,7 @@ def validate(token: str, keys: KeySet, rules: TokenRules, now_ms: Callable[[], i
     return Identity(USER_PREFIX + subject, expires_ms=expires)
 
 
-def _verified(token: str, key: jwt.PyJWK) -> dict[str, Any]:
+def _verified(token: str, key: jwt.PyJWK) -> dict[str, object]:
     # Times and audiences are checked by the caller, by its own clock.
     options: Options = {
         "verify_exp": False,
@@ -145,7 +145,7 @@ def _verified(token: str, key: jwt.PyJWK) -> dict[str, Any]:
         raise InvalidToken(f"its key cannot be used for it: {error}") from None
 
 
-def _time(claims: Mapping[str, Any], name: str) -> int | None:
+def _time(claims: Mapping[str, object], name: str) -> int | None:
     value = claims.get(name)
     if value is None:
         return None

@@ -45,7 +45,7 @@ class ClientQuotas:
                 self.table.set(key, entity, value)
         self.are_set = not self.table.is_empty
 
-    def committed(self, records: Sequence[Any]) -> None:
+    def committed(self, records: Sequence[object]) -> None:
         """Apply the metadata log."""
         changes = [record for record in records if isinstance(record, ClientQuotaRecord)]
         for record in changes:

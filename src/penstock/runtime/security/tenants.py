@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from penstock.core.metadata.tenants import LIMITS, TenantLimits, tenant_usage, tenants
 from penstock.core.security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
@@ -68,7 +67,7 @@ class Tenants:
         """Begin with the tenants of the image."""
         self._read()
 
-    def follow(self, records: Sequence[Any]) -> None:
+    def follow(self, records: Sequence[object]) -> None:
         """Apply the metadata log."""
         if any(isinstance(record, ClientQuotaRecord) and record.key in LIMITS for record in records):
             self._read()

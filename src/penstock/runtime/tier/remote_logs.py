@@ -109,7 +109,7 @@ class RemoteLogs:
             self._start_restored(partition)
         keep_running(self._env, self._repeat, "tiered storage")
 
-    def follow(self, records: Sequence[Any]) -> None:
+    def follow(self, records: Sequence[object]) -> None:
         """Note topics that were deleted."""
         self._removed.update(record.topic_id for record in records if isinstance(record, RemoveTopicRecord))
 
@@ -184,7 +184,7 @@ class RemoteLogs:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{partition.name}: its metadata is still being loaded")
         return remote
 
-    async def _within(self, work: Coroutine[Any, Any, T], wait_ms: int) -> T | None:
+    async def _within(self, work: Coroutine[object, object, T], wait_ms: int) -> T | None:
         """The result; None if it takes longer, or if too many others wait already."""
         if self._pending >= self._settings().remote_log_reader_max_pending_tasks:
             self.counters.rejected_fetches += 1
@@ -230,7 +230,7 @@ class RemoteLogs:
             start = partial(self._restored.start, partition, self._place(partition))
             self._begin(_key(partition), f"restore {partition.name}", start)
 
-    def _begin(self, key: TierKey, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _begin(self, key: TierKey, name: str, work: Callable[[], Coroutine[Any, object, None]]) -> None:
         """Start work on a partition, unless some is under way or it failed a moment ago."""
         failures, due_ms = self._resting.get(key, (0, 0))
         if key in self._busy or self._env.monotonic_ms() < due_ms:
@@ -395,7 +395,7 @@ def _key(partition: Partition) -> TierKey:
     return TierKey(partition.topic_id, partition.name.partition)
 
 
-async def _as_store_errors(work: Coroutine[Any, Any, T]) -> T:
+async def _as_store_errors(work: Coroutine[object, object, T]) -> T:
     try:
         return await work
     except DamagedIndexError as error:

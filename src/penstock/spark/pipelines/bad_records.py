@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
@@ -72,7 +72,7 @@ def is_unavailable(error: Exception) -> bool:
     return any(name in str(error) for name in UNAVAILABLE)
 
 
-def failed_ranges(query: Any) -> list[OffsetRange]:
+def failed_ranges(query: object) -> list[OffsetRange]:
     """The offsets of the micro-batch that a query failed on; raises NotFound if they are unknown."""
     failure = getattr(getattr(query, "_jsq", None), "exception", None)
     if failure is None:

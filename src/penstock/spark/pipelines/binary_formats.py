@@ -145,9 +145,9 @@ def protobuf_decoder(descriptors: bytes, message: str) -> Callable[[bytes], str]
     return decode
 
 
-def _message(message: Any) -> dict[str, Any]:
+def _message(message: Any) -> dict[str, object]:
     """A message's fields. Protobuf's own JSON writes 64-bit numbers as strings, which Spark cannot read as numbers."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.has_presence and not message.HasField(field.name):
@@ -162,7 +162,7 @@ def _message(message: Any) -> dict[str, Any]:
     return fields
 
 
-def _field(field: Any, value: Any) -> Any:
+def _field(field: Any, value: Any) -> object:
     if field.message_type is not None:
         return _message(value)
     if field.enum_type is not None:
@@ -175,7 +175,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, default=_plain, ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime.datetime | datetime.date):

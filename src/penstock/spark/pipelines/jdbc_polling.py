@@ -121,7 +121,7 @@ class _Files:
 
     def __init__(self, spark: SparkSession) -> None:
         self._java: Any = spark._jvm
-        self._conf: Any = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        self._conf: object = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
 
     def make(self, path: str) -> None:
         self._of(path).mkdirs(self._path(path))

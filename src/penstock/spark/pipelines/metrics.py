@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
 
 from penstock.core.metrics.sheet import TEXT_TYPE, Metric, Sheet
 from penstock.spark.pipelines.progress import PipelineStatus, QueryStatus
@@ -98,7 +97,7 @@ def serve_metrics(latest: Callable[[], PipelineStatus], host: str, port: int) ->
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, format: str, *arguments: Any) -> None:
+        def log_message(self, format: str, *arguments: object) -> None:
             """Scrapes are not logged."""
 
     try:

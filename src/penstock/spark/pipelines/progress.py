@@ -97,7 +97,7 @@ def lag_by_topic(source: dict[str, Any]) -> dict[str, int]:
     return dict(lags)
 
 
-def offsets_of(found: Any) -> dict[tuple[str, int], int]:
+def offsets_of(found: object) -> dict[tuple[str, int], int]:
     """The offsets in a report, by topic and partition; empty if the source is not a topic."""
     parsed = json.loads(found) if isinstance(found, str) else found
     if not isinstance(parsed, dict):

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.storage.tier.object_store import ObjectStore, RemoteStore
 
@@ -38,11 +38,11 @@ class BlockingStore:
         self._thread = threading.Thread(target=self._loop.run_forever, name="object-storage", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def submit(self, work: Coroutine[object, object, T]) -> Future[T]:
         """Start requests, without waiting for them."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, object, T]) -> T:
         """Run requests, and wait for their result."""
         return self.submit(work).result()
 

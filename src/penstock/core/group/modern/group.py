@@ -134,7 +134,7 @@ class ModernGroup(ABC, Generic[Member, Target]):
         """Each offset's retention counts from its commit."""
         return commit_timestamp_ms
 
-    def replay(self, key: Any, value: Any) -> None:
+    def replay(self, key: object, value: Any) -> None:
         """Apply one record of this group, except the tombstone of the group itself."""
         if isinstance(key, self.keys.group):
             self._replay_epoch(value)

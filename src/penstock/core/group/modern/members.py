@@ -50,9 +50,9 @@ class ModernMember(ABC):
         """This member after its current assignment was deleted: it owns nothing and is about to be removed."""
 
     @abstractmethod
-    def metadata_value(self) -> Any:
+    def metadata_value(self) -> object:
         """The metadata record of this member."""
 
     @abstractmethod
-    def assignment_value(self) -> Any:
+    def assignment_value(self) -> object:
         """The current-assignment record of this member."""

@@ -32,7 +32,7 @@ class RecordKeys(NamedTuple, Generic[Member]):
         """Everything about a member, in the order that replay requires: its assignment before the member itself."""
         return [Record(key(group_id, member_id), None) for key in (self.assignment, self.target, self.member)]
 
-    def group_tombstones(self, group_id: str, member_ids: Iterable[str], others: Iterable[Any] = ()) -> list[Record]:
+    def group_tombstones(self, group_id: str, member_ids: Iterable[str], others: Iterable[object] = ()) -> list[Record]:
         """Everything about a group with these members; `others` are its keys that no other kind of group has."""
         member_ids = list(member_ids)
         keys = [

@@ -80,7 +80,7 @@ class ShareGroup(ModernGroup[ShareMember, Partitions]):
     def _target_of(self, value: Any) -> Partitions:
         return partitions_of(value.topic_partitions)
 
-    def _replay_other(self, key: Any, value: records.ShareGroupStatePartitionMetadataValue | None) -> None:
+    def _replay_other(self, key: object, value: records.ShareGroupStatePartitionMetadataValue | None) -> None:
         assert isinstance(key, records.ShareGroupStatePartitionMetadataKey)
         self.assignment_is_current = False
         if value is None:

@@ -7,7 +7,6 @@ the outcome.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from typing import Any
 
 from penstock.core.group.assignors.contract import Partitions
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Reply, TimerKey, Token, Topics
@@ -122,7 +121,7 @@ class ShareGroups:
         try:
             is_new = request.group_id not in self._groups
             group = self._find_or_found(request.group_id, may_found=True)
-            result: Any = alter_offsets(group, request, self._topics, effects.records, now_ms, is_new=is_new)
+            result: object = alter_offsets(group, request, self._topics, effects.records, now_ms, is_new=is_new)
             if effects.records:
                 self._groups[request.group_id] = group
         except ApiError as error:
@@ -135,7 +134,7 @@ class ShareGroups:
         effects = Effects()
         try:
             group = self.find(request.group_id)
-            result: Any = begin_delete_offsets(group, request, self._topics, effects.records)
+            result: object = begin_delete_offsets(group, request, self._topics, effects.records)
         except ApiError as error:
             result = error
         effects.replies.append(Reply(token, result))
@@ -145,7 +144,7 @@ class ShareGroups:
         """Begin to delete a group, if it is a share group. The reply is a DeleteResult or an ApiError."""
         effects = Effects()
         group = self._groups.get(group_id)
-        result: Any = DeleteResult()
+        result: object = DeleteResult()
         if isinstance(group, ShareGroup):
             try:
                 result = begin_delete(group, self._topics, effects.records)

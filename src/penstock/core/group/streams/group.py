@@ -84,7 +84,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskSets]):
     def _target_of(self, value: Any) -> TaskSets:
         return TaskSets(*(tasks_of(rows) for rows in value))
 
-    def _replay_other(self, key: Any, value: records.StreamsGroupTopologyValue | None) -> None:
+    def _replay_other(self, key: object, value: records.StreamsGroupTopologyValue | None) -> None:
         assert isinstance(key, records.StreamsGroupTopologyKey)
         self.topology = None if value is None else topology_of(value)
 

@@ -86,7 +86,7 @@ def source_of(body: dict[str, Any]) -> Source:
     )
 
 
-def describe(schema: StoredSchema, text: str | None = None, *, deleted: bool = False) -> dict[str, Any]:
+def describe(schema: StoredSchema, text: str | None = None, *, deleted: bool = False) -> dict[str, object]:
     """A version in the API's form, with `text` in place of the stored text."""
     shown: dict[str, Any] = {
         "subject": schema.subject,

@@ -77,7 +77,7 @@ def _decimal_scale(schema: avro.schema.Schema) -> int | None:
     return scale if isinstance(scale, int) else 0
 
 
-def _load(text: str) -> Any:
+def _load(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

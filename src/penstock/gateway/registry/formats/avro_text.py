@@ -12,17 +12,17 @@ ATTRIBUTE_ORDER = ("type", "name", "namespace", "doc", "fields", "symbols", "ite
 FIELD_ORDER = ("name", "type", "doc", "default", "order", "aliases")
 
 
-def ordered(schema: Any) -> Any:
+def ordered(schema: Any) -> object:
     """The schema with its attributes in a fixed order and without redundant wrappers; properties stay as they are."""
     return _ordered(schema, sort_properties=False, namespace=None)
 
 
-def normalized_text(schema: Any) -> str:
+def normalized_text(schema: object) -> str:
     """Like `ordered`, as text, with sorted properties and fully qualified names."""
     return compact(_ordered(schema, sort_properties=True, namespace=""))
 
 
-def _ordered(schema: Any, *, sort_properties: bool, namespace: str | None) -> Any:
+def _ordered(schema: Any, *, sort_properties: bool, namespace: str | None) -> object:
     """`namespace` is the enclosing one if names are to be fully qualified, None if they stay as they are."""
     if isinstance(schema, str):
         return _full_name(schema, namespace) if schema not in PRIMITIVES else schema
@@ -51,7 +51,7 @@ def _ordered(schema: Any, *, sort_properties: bool, namespace: str | None) -> An
     return _sorted(values, ATTRIBUTE_ORDER, sort_properties)
 
 
-def _field(field: Any, sort_properties: bool, namespace: str | None) -> Any:
+def _field(field: object, sort_properties: bool, namespace: str | None) -> object:
     if not isinstance(field, dict):
         return field
     values = dict(field)
@@ -60,7 +60,7 @@ def _field(field: Any, sort_properties: bool, namespace: str | None) -> Any:
     return _sorted(values, FIELD_ORDER, sort_properties)
 
 
-def _sorted(values: dict[str, Any], order: tuple[str, ...], sort_properties: bool) -> dict[str, Any]:
+def _sorted(values: dict[str, Any], order: tuple[str, ...], sort_properties: bool) -> dict[str, object]:
     known = [key for key in order if key in values]
     others = [key for key in values if key not in order]
     return {key: values[key] for key in [*known, *(sorted(others) if sort_properties else others)]}

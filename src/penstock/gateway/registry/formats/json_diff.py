@@ -167,7 +167,7 @@ def distinct(nodes: list[JsonNode]) -> list[JsonNode]:
     return kept
 
 
-def _compare_enum(old: list[Any], new: list[Any]) -> list[Change]:
+def _compare_enum(old: list[Any], new: list[object]) -> list[Change]:
     gone = any(not any(_same(value, other) for other in new) for value in old)
     come = any(not any(_same(value, other) for other in old) for value in new)
     if gone and come:
@@ -177,6 +177,6 @@ def _compare_enum(old: list[Any], new: list[Any]) -> list[Change]:
     return []
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     """JSON's equality: true is not 1."""
     return one == other and isinstance(one, bool) is isinstance(other, bool)

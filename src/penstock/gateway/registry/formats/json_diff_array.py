@@ -56,7 +56,7 @@ def _single(raw: dict[str, Any]) -> bool:
     return isinstance(raw.get("items"), dict | bool)
 
 
-def _positions(node: JsonNode) -> list[Any]:
+def _positions(node: JsonNode) -> list[object]:
     items = node.raw.get("items")
     return items if isinstance(items, list) else []
 

@@ -31,12 +31,12 @@ def compare_object(comparison: Comparison, old: JsonNode, new: JsonNode) -> list
     return changes
 
 
-def _properties(raw: dict[str, Any]) -> dict[str, Any]:
+def _properties(raw: dict[str, Any]) -> dict[str, object]:
     found = raw.get("properties", {})
     return found if isinstance(found, dict) else {}
 
 
-def _required(raw: dict[str, Any]) -> list[Any]:
+def _required(raw: dict[str, object]) -> list[object]:
     found = raw.get("required", [])
     return found if isinstance(found, list) else []
 
@@ -45,7 +45,7 @@ def _has_default(schema: Any) -> bool:
     return isinstance(schema, dict) and "default" in schema
 
 
-def _compare_required(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
+def _compare_required(old: dict[str, object], new: dict[str, object]) -> list[Change]:
     changes = []
     for name, schema in _properties(new).items():
         if name not in _properties(old):
@@ -173,7 +173,7 @@ def _dependencies(raw: dict[str, Any], key: str, kind: type) -> dict[str, Any]:
     return {name: each for name, each in both.items() if isinstance(each, kind)}
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 

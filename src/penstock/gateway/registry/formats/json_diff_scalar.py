@@ -9,7 +9,7 @@ from penstock.gateway.registry.formats.json_changes import Change
 from penstock.gateway.registry.formats.json_nodes import JsonNode
 
 
-def compare_limit(old: dict[str, Any], new: dict[str, Any], key: str, name: str) -> list[Change]:
+def compare_limit(old: dict[str, object], new: dict[str, object], key: str, name: str) -> list[Change]:
     """How a numeric keyword changed: added, removed, increased or decreased."""
     before, after = _number(old.get(key)), _number(new.get(key))
     if before == after:
@@ -21,7 +21,7 @@ def compare_limit(old: dict[str, Any], new: dict[str, Any], key: str, name: str)
     return [(f"{name}_INCREASED" if before < after else f"{name}_DECREASED", f"/{key}")]
 
 
-def compare_string(old: dict[str, Any], new: dict[str, Any]) -> list[Change]:
+def compare_string(old: dict[str, object], new: dict[str, object]) -> list[Change]:
     """Lengths and pattern."""
     changes = compare_limit(old, new, "maxLength", "MAX_LENGTH") + compare_limit(old, new, "minLength", "MIN_LENGTH")
     before, after = old.get("pattern"), new.get("pattern")

@@ -43,7 +43,7 @@ class JsonSchema:
         return self.canonical
 
 
-def _load(text: str, what: str) -> Any:
+def _load(text: str, what: str) -> object:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -64,7 +64,7 @@ def _check(value: Any) -> None:
         raise SchemaUnusable("it is nested too deeply") from None
 
 
-def _visit(document: Document, schema: Any) -> None:
+def _visit(document: Document, schema: object) -> None:
     """Resolve every `$ref` of a document."""
     waiting = [schema]
     while waiting:

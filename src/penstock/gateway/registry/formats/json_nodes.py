@@ -72,7 +72,7 @@ class JsonNode:
     parts: list[Any] = field(default_factory=list)
     integer: bool = False
 
-    def sub(self, schema: Any) -> JsonNode:
+    def sub(self, schema: object) -> JsonNode:
         """The node of a subschema."""
         assert self.document is not None
         return self.document.node(schema)
@@ -86,12 +86,12 @@ NOTHING = JsonNode(Kind.NOTHING)
 class Document:
     """A schema document and those it refers to, by name."""
 
-    def __init__(self, root: Any, others: dict[str, Document]) -> None:
+    def __init__(self, root: object, others: dict[str, Document]) -> None:
         self.root = root
         self._others = others
         self._nodes: dict[int, JsonNode] = {}
         # Synthesized schemas (one type of a list of types) must live as long as the nodes found by their `id()`.
-        self._made: list[Any] = []
+        self._made: list[object] = []
         dialect = root.get("$schema", "") if isinstance(root, dict) else ""
         self._siblings = any(draft in str(dialect) for draft in SIBLING_DRAFTS)
         self._base = root.get("$id", root.get("id", "")) if isinstance(root, dict) else ""
@@ -149,7 +149,7 @@ class Document:
             parts += [JsonNode(kind, schema, self) for kind, words in KEYWORDS.items() if words & schema.keys()]
         return parts
 
-    def _typed(self, schema: dict[str, Any], name: Any) -> JsonNode:
+    def _typed(self, schema: dict[str, object], name: Any) -> JsonNode:
         if name not in TYPES:
             raise SchemaUnusable(f"{name!r} is not a JSON type")
         return JsonNode(TYPES[name], schema, self, integer=name == "integer")
@@ -166,7 +166,7 @@ class Document:
             target = schema["$ref"]
         raise SchemaUnusable(f"$ref {target!r} refers to itself")
 
-    def _locate(self, target: str) -> tuple[Document, Any]:
+    def _locate(self, target: str) -> tuple[Document, object]:
         address, fragment = urldefrag(target)
         document = self._document(address)
         if not fragment:
@@ -200,14 +200,14 @@ class Document:
         self._others[address] = document
         return document
 
-    def _anchored(self, name: str, target: str) -> Any:
+    def _anchored(self, name: str, target: str) -> object:
         for schema in _schemas_in(self.root):
             if name in (schema.get("$anchor"), schema.get("$dynamicAnchor")) or schema.get("$id") == f"#{name}":
                 return schema
         raise SchemaUnusable(f"$ref {target!r} points to nothing")
 
 
-def _schemas_in(root: Any) -> list[dict[str, Any]]:
+def _schemas_in(root: object) -> list[dict[str, object]]:
     """Every object in a document, outermost first."""
     found, waiting = [], [root]
     while waiting:
@@ -220,5 +220,5 @@ def _schemas_in(root: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _with_id(root: Any, name: str) -> dict[str, Any] | None:
+def _with_id(root: object, name: str) -> dict[str, object] | None:
     return next((schema for schema in _schemas_in(root) if schema.get("$id") == name and schema is not root), None)

@@ -75,7 +75,7 @@ async def listing(services: RestServices, call: Call) -> Response:
     return json_response({"events": found[:limit], "scanned": scanned, "is_kept": True})
 
 
-def newest_first(records: list[ReadRecord], wanted: Mapping[str, str], search: str) -> Iterator[dict[str, Any]]:
+def newest_first(records: list[ReadRecord], wanted: Mapping[str, str], search: str) -> Iterator[dict[str, object]]:
     """The requested events among these records; records that are not events are left out."""
     for record in reversed(records):
         value = record.value or b""
@@ -86,7 +86,7 @@ def newest_first(records: list[ReadRecord], wanted: Mapping[str, str], search: s
             yield {**event, "offset": record.offset}
 
 
-def event_of(value: bytes) -> dict[str, Any] | None:
+def event_of(value: bytes) -> dict[str, object] | None:
     """An event, checked field by field: in a cluster without ACLs any client can write to the topic."""
     try:
         document = json.loads(value)

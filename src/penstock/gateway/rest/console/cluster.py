@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
 
 from starlette.responses import Response
 
@@ -79,7 +78,7 @@ async def directories(services: RestServices, _: Call) -> Response:
     return json_response({"brokers": await read_directories(await services.snapshots.latest(), services.wire)})
 
 
-def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collection[int]) -> dict[str, Any]:
+def summary(snapshot: ClusterSnapshot, failure: Problem | None, silent: Collection[int]) -> dict[str, object]:
     """Counts, brokers with their share of partitions, links between leaders and followers, and problems."""
     share: dict[int, dict[str, int]] = {
         number: {"leaders": 0, "replicas": 0, "out_of_sync": 0} for number in snapshot.brokers
@@ -179,18 +178,18 @@ def _named(topics: list[str]) -> str:
     return ", ".join(names[:NAMED_MAX]) + more
 
 
-async def read_directories(snapshot: ClusterSnapshot, wire: BrokerWire) -> list[dict[str, Any]]:
+async def read_directories(snapshot: ClusterSnapshot, wire: BrokerWire) -> list[dict[str, object]]:
     """Log directories by broker; brokers that do not answer are left out."""
     node_ids = {broker.address: broker.node_id for broker in snapshot.alive()}
     answers = await asyncio.wait_for(wire.ask_each(node_ids, DescribeLogDirsRequest(None)), 10)
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     for address, number in node_ids.items():
         answer: DescribeLogDirsResponse | None = answers.get(address)
         found += [_directory(disk) for disk in disks_of(number, answer)] if answer is not None else []
     return found
 
 
-def _directory(disk: DiskView) -> dict[str, Any]:
+def _directory(disk: DiskView) -> dict[str, object]:
     return {
         "broker": disk.broker,
         "path": disk.path,

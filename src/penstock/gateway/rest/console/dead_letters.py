@@ -71,7 +71,7 @@ async def replay(services: RestServices, call: Call) -> Response:
             why = left_out(record)["unreadable"]
             raise Problem(42206, f"offset {record.offset} cannot be replayed: {why}", "use a Kafka client")
         by_target.setdefault(_target(record, body.get("to"), topic), []).append(await whole(services, record))
-    outcomes: list[dict[str, Any]] = []
+    outcomes: list[dict[str, object]] = []
     for target, group in by_target.items():
         delivered = await services.publisher.publish_all(target, [_again(record) for record in group])
         for record, outcome in zip(group, delivered, strict=True):

@@ -146,7 +146,7 @@ def _type(group: Group) -> str:
     return group.type or "unknown"
 
 
-def _show(group: Group) -> dict[str, Any]:
+def _show(group: Group) -> dict[str, object]:
     return {
         "name": group.group_id,
         "state": _state(group),

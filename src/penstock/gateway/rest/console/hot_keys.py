@@ -5,8 +5,6 @@ GET /api/v1/topics/{topic}/hot-keys?records=50000&keys=20
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from penstock.core.hot_keys.merged import MergedKey, merge
@@ -61,7 +59,7 @@ async def count(services: RestServices, call: Call) -> Response:
     )
 
 
-def shown(one: MergedKey) -> dict[str, Any]:
+def shown(one: MergedKey) -> dict[str, object]:
     """A key in a response."""
     return {
         "key": one.text,

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from penstock.client.operations.groups import Group
 from penstock.client.operations.offsets import EARLIEST, LATEST
@@ -104,6 +104,6 @@ class LagHistory:
         """Drop the history of a deleted group."""
         self._groups.pop(group, None)
 
-    def show(self, group: str) -> list[dict[str, Any]]:
+    def show(self, group: str) -> list[dict[str, object]]:
         """The points, oldest first."""
         return [{"at_ms": at_ms, "lags": lags} for at_ms, lags in self._groups.get(group, ())]

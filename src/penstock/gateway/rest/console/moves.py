@@ -124,7 +124,7 @@ async def transactions(services: RestServices, call: Call) -> Response:
     return json_response({"transactions": rows, "silent_brokers": sorted(silent)})
 
 
-async def _details(wire: BrokerWire, address: Address, ids: list[str]) -> dict[str, dict[str, Any]]:
+async def _details(wire: BrokerWire, address: Address, ids: list[str]) -> dict[str, dict[str, object]]:
     if not ids:
         return {}
     answers = await wire.ask_each([address], DescribeTransactionsRequest(ids))

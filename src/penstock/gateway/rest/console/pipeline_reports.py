@@ -32,7 +32,7 @@ class PipelineReports:
         self._next_offset = 0
         self._reading = asyncio.Lock()
 
-    async def latest(self) -> list[dict[str, Any]]:
+    async def latest(self) -> list[dict[str, object]]:
         """Reports by name; pipelines that stopped reporting are marked as silent."""
         async with self._reading:
             await self._catch_up()

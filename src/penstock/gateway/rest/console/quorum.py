@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.client.view import QUORUM_REQUEST, QuorumView, quorum_of
 from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.model.errors import ApiError
@@ -18,7 +16,7 @@ async def describe_quorum(wire: BrokerWire) -> QuorumView:
         raise
 
 
-async def read_quorum(wire: BrokerWire) -> dict[str, Any]:
+async def read_quorum(wire: BrokerWire) -> dict[str, object]:
     """The quorum for the brokers page; raises Problem if it cannot be described."""
     quorum = await describe_quorum(wire)
     return {

@@ -139,7 +139,7 @@ def require_limit(limits: Mapping[str, float | None]) -> None:
         raise Problem(40002, "a tenant needs a limit of topics, partitions or storage", "limit one of them")
 
 
-def shown(tenant: DescribedTenant) -> dict[str, Any]:
+def shown(tenant: DescribedTenant) -> dict[str, object]:
     """A tenant in a response."""
     limits = {row.key: row.value for row in tenant.limits}
     row: dict[str, Any] = {"name": tenant.name, "prefix": tenant_setup.prefix_of(tenant.name)}

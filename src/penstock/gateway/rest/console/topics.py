@@ -99,7 +99,7 @@ def matching(names: Any, search: str) -> list[str]:
     return [name for name in names if all(word in name.lower() for word in words)] if words else list(names)
 
 
-def page_of(names: list[str], call: Call) -> tuple[list[str], dict[str, Any]]:
+def page_of(names: list[str], call: Call) -> tuple[list[str], dict[str, object]]:
     """The entries of the requested page, or of the last page, and the number of pages."""
     size = call["page_size"]
     pages = max(1, -(-len(names) // size))

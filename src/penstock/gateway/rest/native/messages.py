@@ -251,7 +251,7 @@ async def has_gone(call: Call) -> bool:
 
 def show(record: ReadRecord) -> dict[str, Any]:
     """A message in the form that subscribers get."""
-    shown: dict[str, Any] = {"messageId": f"{record.partition}-{record.offset}"}
+    shown: dict[str, object] = {"messageId": f"{record.partition}-{record.offset}"}
     put_text(shown, "key", record.key)
     put_text(shown, "value", record.value)
     return {

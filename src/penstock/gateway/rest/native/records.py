@@ -8,7 +8,6 @@ POST /api/v1/consumer-groups/{group}/offsets               {"topic": …, "parti
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from starlette.responses import Response
 
@@ -123,9 +122,9 @@ async def commit(services: RestServices, call: Call) -> Response:
     return json_response({"committed": True})
 
 
-def show(record: ReadRecord) -> dict[str, Any]:
+def show(record: ReadRecord) -> dict[str, object]:
     """A record with its value in base64."""
-    shown: dict[str, Any] = {"offset": record.offset}
+    shown: dict[str, object] = {"offset": record.offset}
     put_text(shown, "key", record.key)
     shown["value"] = None if record.value is None else base64.b64encode(record.value).decode()
     shown["timestamp"] = record.timestamp_ms

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -116,9 +115,9 @@ async def _until_closed(socket: WebSocket) -> None:
         continue
 
 
-def show(record: ReadRecord) -> dict[str, Any]:
+def show(record: ReadRecord) -> dict[str, object]:
     """A record in the form that tails send."""
-    shown: dict[str, Any] = {
+    shown: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,

@@ -58,7 +58,7 @@ async def create(services: RestServices, call: Call) -> Response:
     configs = {**retention_configs(body.get("retentionPolicy")), **body.get("configs", {})}
     partitions = body.get("partitions", 1)
     await services.admin.create(body["name"], partitions, body.get("replicationFactor", -1), configs)
-    shown: dict[str, Any] = {"name": body["name"], "partitions": partitions, "configs": configs}
+    shown: dict[str, object] = {"name": body["name"], "partitions": partitions, "configs": configs}
     if "retentionPolicy" in body:
         shown["retentionPolicy"] = body["retentionPolicy"]
     return json_response(shown, 201, headers={"Location": f"/topics/{body['name']}"})

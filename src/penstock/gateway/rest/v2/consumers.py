@@ -87,7 +87,7 @@ async def create(services: RestServices, call: Call) -> Response:
         "auto_commit": body.get("auto.commit.enable") not in ("false", False),
         "timeout_ms": int(body.get("consumer.request.timeout.ms") or REQUEST_TIMEOUT_MS),
     }
-    properties: dict[str, Any] = {"auto.offset.reset": reset}
+    properties: dict[str, object] = {"auto.offset.reset": reset}
     if body.get("fetch.min.bytes") not in (None, "-1"):
         properties["fetch.min.bytes"] = max(1, int(body["fetch.min.bytes"]))
     services.instances.create(call["group"], name, options, properties, call.caller)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from starlette.responses import Response
 
@@ -118,7 +117,7 @@ async def produce(services: RestServices, call: Call) -> Response:
     failures = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
     if len(failures) == len(outcomes) and failures[0].status in (404, 429):
         raise failures[0]
-    offsets: list[dict[str, Any]] = [
+    offsets: list[dict[str, object]] = [
         {"partition": None, "offset": None, "error_code": outcome.code, "error": outcome.message}
         if isinstance(outcome, Problem)
         else {"partition": outcome.partition, "offset": outcome.offset, "error_code": None, "error": None}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from penstock.client.operations import configs
@@ -86,7 +84,7 @@ async def records(services: RestServices, call: Call) -> Response:
     return Response(await services.codec.v2(found, form), media_type=f"application/vnd.kafka.{form}.v2+json")
 
 
-def show_partition(partition: Partition) -> dict[str, Any]:
+def show_partition(partition: Partition) -> dict[str, object]:
     """A partition in v2's form."""
     return {
         "partition": partition.partition,

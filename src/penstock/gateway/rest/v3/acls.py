@@ -51,7 +51,7 @@ BATCH_BODY = json_object(["data"], data={"type": "array", "minItems": 1, "maxIte
 routes: Routes[RestServices] = v3_routes(TAG, "/acls")
 
 
-def show(services: RestServices, call: Call, entry: Entry) -> dict[str, Any]:
+def show(services: RestServices, call: Call, entry: Entry) -> dict[str, object]:
     return services.v3.resource(
         call,
         "KafkaAcl",

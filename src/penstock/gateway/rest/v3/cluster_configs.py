@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from penstock.client.operations.configs import ALL_BROKERS, BROKER, DescribedConfig, alter_configs, describe_configs
@@ -21,7 +19,7 @@ async def entries(services: RestServices) -> dict[str, DescribedConfig]:
     return await services.admin.brokers.run(describe_configs, BROKER, ALL_BROKERS)
 
 
-def show(services: RestServices, call: Call, entry: DescribedConfig) -> dict[str, Any]:
+def show(services: RestServices, call: Call, entry: DescribedConfig) -> dict[str, object]:
     return services.v3.resource(
         call, "KafkaClusterConfig", ("broker-configs", entry.name), config_type="BROKER", **shown(entry)
     )

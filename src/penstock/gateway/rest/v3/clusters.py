@@ -21,7 +21,7 @@ TAG = "REST Proxy v3: cluster"
 routes: Routes[RestServices] = v3_routes(TAG)
 
 
-def show_cluster(services: RestServices, call: Call, cluster: ClusterBrokers) -> dict[str, Any]:
+def show_cluster(services: RestServices, call: Call, cluster: ClusterBrokers) -> dict[str, object]:
     controller = cluster.controller
     return services.v3.resource(
         call,
@@ -37,7 +37,7 @@ def show_cluster(services: RestServices, call: Call, cluster: ClusterBrokers) ->
     )
 
 
-def show_broker(services: RestServices, call: Call, broker: BrokerView) -> dict[str, Any]:
+def show_broker(services: RestServices, call: Call, broker: BrokerView) -> dict[str, object]:
     return services.v3.resource(
         call,
         "KafkaBroker",

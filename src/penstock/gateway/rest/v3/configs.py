@@ -147,7 +147,7 @@ def changes_of(data: list[dict[str, Any]]) -> dict[str, str | None]:
     return changes
 
 
-def shown(entry: DescribedConfig) -> dict[str, Any]:
+def shown(entry: DescribedConfig) -> dict[str, object]:
     """The fields of a setting."""
     return {
         "name": entry.name,

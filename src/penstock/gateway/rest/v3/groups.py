@@ -29,7 +29,7 @@ async def _describe(services: RestServices, call: Call) -> Group:
     return group
 
 
-def show(services: RestServices, call: Call, group: Group) -> dict[str, Any]:
+def show(services: RestServices, call: Call, group: Group) -> dict[str, object]:
     words = ("consumer-groups", group.group_id)
     coordinator = group.coordinator.node_id if group.coordinator is not None else None
     return services.v3.resource(
@@ -64,7 +64,7 @@ async def one(services: RestServices, call: Call) -> Response:
     return json_response(show(services, call, await _describe(services, call)))
 
 
-def show_member(services: RestServices, call: Call, member: Member) -> dict[str, Any]:
+def show_member(services: RestServices, call: Call, member: Member) -> dict[str, object]:
     group = call["consumer_group_id"]
     words = ("consumer-groups", group, "consumers", member.member_id)
     return services.v3.resource(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from penstock.gateway.kafka.broker_requests import check
@@ -26,7 +24,7 @@ routes: Routes[RestServices] = v3_routes(TAG)
 
 async def _reassignments(
     services: RestServices, call: Call, topics: list[ListPartitionReassignmentsTopics] | None
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     request = ListPartitionReassignmentsRequest(topics=topics)
     response = await services.wire.ask(request)
     check(response.error_code, response.error_message, "cannot list the reassignments")

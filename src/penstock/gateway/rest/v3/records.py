@@ -77,7 +77,7 @@ RECORD = Validator(RECORD_SHAPE)
 # A record's `data` by `key` and `value`, as JSON text with every digit that was sent.
 Exact = dict[str, bytes]
 # A record, and the response's fields about its key and value.
-Outgoing = tuple[OutgoingRecord, dict[str, Any]]
+Outgoing = tuple[OutgoingRecord, dict[str, object]]
 EXAMPLE = {"value": {"type": "JSON", "data": {"order_id": "order_123"}}}
 
 
@@ -123,7 +123,7 @@ async def part(
     }
 
 
-def shown(services: RestServices, topic: str, parts: dict[str, Any], delivered: Delivered) -> dict[str, Any]:
+def shown(services: RestServices, topic: str, parts: dict[str, object], delivered: Delivered) -> dict[str, Any]:
     return {
         "error_code": 200,
         "cluster_id": services.v3.cluster_id,
@@ -137,7 +137,7 @@ def shown(services: RestServices, topic: str, parts: dict[str, Any], delivered: 
 
 async def produce_one(
     services: RestServices, topic: str, body: dict[str, Any], exact: Exact, key: str | None, raw: bytes
-) -> dict[str, Any]:
+) -> dict[str, object]:
     record, parts = await outgoing(services, topic, body, exact, services.codec.encode)
     delivered, _ = await services.keys.once(f"v3 {topic}", key, raw, lambda: services.publisher.publish(topic, record))
     return shown(services, topic, parts, delivered)
@@ -170,7 +170,9 @@ async def attempt(services: RestServices, topic: str, body: Any, exact: Exact, e
         return problem
 
 
-async def _many(services: RestServices, topic: str, bodies: list[tuple[Any, Exact]]) -> list[dict[str, Any] | Problem]:
+async def _many(
+    services: RestServices, topic: str, bodies: list[tuple[object, Exact]]
+) -> list[dict[str, object] | Problem]:
     records: list[Outgoing | Problem] = []
     for start in range(0, len(bodies), AT_ONCE_MAX):
         together = bodies[start : start + AT_ONCE_MAX]
@@ -216,7 +218,7 @@ def _plain(name: str, data: dict[str, Any]) -> bytes:
     return value.encode("utf-8", "replace") if data.get("type") == "STRING" else from_base64(value, f"$.{name}.data")
 
 
-async def _lines(answers: list[dict[str, Any]]) -> Any:
+async def _lines(answers: list[dict[str, object]]) -> Any:
     for answer in answers:
         yield json.dumps(answer, separators=(",", ":")) + "\r\n"
 

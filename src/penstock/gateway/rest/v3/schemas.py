@@ -106,7 +106,7 @@ def _named(data: dict[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in fields if data.get(name) is not None}
 
 
-def _check(kind: str | None, named: dict[str, Any]) -> None:
+def _check(kind: str | None, named: dict[str, object]) -> None:
     """Raises Problem if a caller's parameters contradict each other."""
     if "subject" in named and "subject_name_strategy" in named:
         raise _ambiguous("only one of subject and subject_name_strategy can be used")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from penstock.client.operations.topics import Partition, Topic, add_partitions
@@ -53,7 +51,7 @@ OPERATIONS = tuple(
 routes: Routes[RestServices] = v3_routes(TAG, "/topics")
 
 
-def show(services: RestServices, call: Call, topic: Topic | None, name: str) -> dict[str, Any]:
+def show(services: RestServices, call: Call, topic: Topic | None, name: str) -> dict[str, object]:
     return services.v3.resource(
         call,
         "KafkaTopic",
@@ -131,7 +129,7 @@ async def delete(services: RestServices, call: Call) -> Response:
 partition_routes: Routes[RestServices] = v3_routes(TAG, "/topics/{topic_name}/partitions")
 
 
-def show_partition(services: RestServices, call: Call, name: str, partition: Partition) -> dict[str, Any]:
+def show_partition(services: RestServices, call: Call, name: str, partition: Partition) -> dict[str, object]:
     words = ("topics", name, "partitions", partition.partition)
     return services.v3.resource(
         call,

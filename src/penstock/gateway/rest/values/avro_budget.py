@@ -27,7 +27,7 @@ class SizeCheck:
         self._data = b""
         self._position = 0
 
-    def check(self, schema: Any, data: bytes) -> int:
+    def check(self, schema: object, data: bytes) -> int:
         """How many bytes a value takes; raises OverBudget if it is too large or too deep.
 
         Invalid data passes as far as it is readable: decoding detects it.

@@ -34,7 +34,7 @@ LEAVES: dict[str, tuple[type, ...]] = {
 }
 
 
-def avro_text(schema: Any, named: Mapping[str, Any], value: Any) -> str:
+def avro_text(schema: object, named: Mapping[str, Any], value: Any) -> str:
     """The text of a value that fastavro read with this parsed schema and `return_named_type`."""
     return _Writer(named).text(schema, value)
 
@@ -60,7 +60,7 @@ class _Writer:
             return f"{{{', '.join(entries)}}}"
         return _leaf(schema, value)
 
-    def _union(self, branches: list[Any], value: Any) -> str:
+    def _union(self, branches: list[object], value: Any) -> str:
         if value is None:
             return "null"
         name, value = value if isinstance(value, tuple) else (None, value)
@@ -109,5 +109,5 @@ def _leaf(schema: Mapping[str, Any], value: Any) -> str:
     return _json(value)
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -53,12 +53,12 @@ def compact(text: str) -> bytes:
     return "".join(tokens).encode()
 
 
-def exact_value(raw: bytes, *_budgets: Any) -> bytes:
+def exact_value(raw: bytes, *_budgets: object) -> bytes:
     """The `value` of a body as compact JSON. The body must be a valid object with a value."""
     return compact(member(raw.decode(), "value"))
 
 
-def exact_parts(raw: bytes, *words: Any) -> list[dict[str, bytes]]:
+def exact_parts(raw: bytes, *words: object) -> list[dict[str, bytes]]:
     """For each record of a v3 body the `data` of its key and value as compact JSON, if its type is JSON.
 
     The body must be valid. The first name, if given, is the member of the body that holds the records.

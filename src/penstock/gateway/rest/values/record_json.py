@@ -71,12 +71,12 @@ def show_record(
     """One record for display. `given_up` is the reason why nothing expensive is attempted."""
     given_up = record.unreadable or given_up
 
-    def show(data: bytes | None, wanted: str) -> dict[str, Any]:
+    def show(data: bytes | None, wanted: str) -> dict[str, object]:
         if given_up:
             return {**_raw(data), "note": given_up}
         return _show_bytes(data, wanted, schemas, budgets)
 
-    shown: dict[str, Any] = {
+    shown: dict[str, object] = {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
@@ -139,7 +139,7 @@ def _may_be_json(text: str) -> bool:
     return bool(text) and text[0] in '{["-0123456789tfn'
 
 
-def _cut(text: str) -> dict[str, Any]:
+def _cut(text: str) -> dict[str, object]:
     return {"text": text[:TEXT_MAX], "truncated": len(text) > TEXT_MAX}
 
 

@@ -45,7 +45,7 @@ READABLE_MAX = 1_000
 
 TYPE_OF_FORMAT = {"avro": AVRO, "jsonschema": JSON, "protobuf": PROTOBUF}
 
-Encode = Callable[[StoredSchema, Any], Awaitable[bytes]]
+Encode = Callable[[StoredSchema, object], Awaitable[bytes]]
 Item = TypeVar("Item")
 Shown = TypeVar("Shown")
 
@@ -175,7 +175,7 @@ class SchemaCodec:
         self,
         convert: Callable[..., list[Shown]],
         records: Sequence[ReadRecord],
-        how: tuple[Any, ...],
+        how: tuple[object, ...],
         on_failure: Callable[[ReadRecord, str], Shown],
     ) -> list[Shown]:
         """The results of a function for each record, computed in a worker if it could take a while."""
@@ -224,7 +224,7 @@ class EncodingBatch:
         self._encoded: asyncio.Future[list[bytes | Problem]] | None = None
         self._turn = asyncio.Lock()
 
-    async def encode(self, schema: StoredSchema, value: Any) -> bytes:
+    async def encode(self, schema: StoredSchema, value: object) -> bytes:
         """One encoded value; raises Problem if it does not match the schema."""
         if self._encoded is None:
             self._encoded = asyncio.ensure_future(self._encode())

@@ -61,7 +61,7 @@ def mismatches() -> Iterator[None]:
         raise SchemaMismatch(f"it does not match its schema: {_message(error)}") from None
 
 
-def encode_values(schemas: list[SchemaText], values: list[tuple[int, Any]]) -> list[bytes | str]:
+def encode_values(schemas: list[SchemaText], values: list[tuple[int, object]]) -> list[bytes | str]:
     """The encoded values, each with the index of its schema in the list; for one that does not match, why not."""
     encoded: list[bytes | str] = []
     for index, value in values:
@@ -115,7 +115,7 @@ def _decode_avro(schema: SchemaText, payload: bytes, budgets: Budgets) -> Any:
 
 
 @lru_cache(PARSED_KEPT_MAX)
-def parsed_avro(schema: SchemaText) -> tuple[Any, dict[str, Any]]:
+def parsed_avro(schema: SchemaText) -> tuple[Any, dict[str, object]]:
     """The schema in fastavro's form, and its named types."""
     named: dict[str, Any] = {}
     for _, dependency in schema.dependencies:
@@ -134,7 +134,7 @@ def _message_class(schema: SchemaText, indexes: list[int]) -> Any:
     return message_factory.GetMessageClass(descriptor)
 
 
-def _decode_protobuf(schema: SchemaText, payload: bytes) -> Any:
+def _decode_protobuf(schema: SchemaText, payload: bytes) -> object:
     count, position = _varint(payload, 0)
     indexes = [] if count else [0]
     for _ in range(count):
