@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 from confluent_kafka import Producer
 
 from penstock.client.cluster import ClusterClient
+from penstock.client.failures import NoAnswer
+from penstock.client.operations.routing import TryAgain
 from penstock.client.settings import read_settings
 from penstock.model.ids import TopicPartition
 from penstock.runtime.controller.links import LinkAction
@@ -22,6 +25,23 @@ from support.wire_client import WireClient
 LINK = "eu"
 PATIENCE_S = 30.0
 QUICK = {"link.metadata.refresh.ms": "100"}
+
+
+class NotNow(Exception):
+    """A partition cannot be read at this moment."""
+
+
+class Served(Protocol):
+    """A cluster of any kind."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
+class Servers(NamedTuple):
+    """A cluster that another program runs."""
+
+    bootstrap_servers: str
 
 
 class Batch(NamedTuple):
@@ -49,7 +69,7 @@ def alter(
     return response
 
 
-def link(source: Cluster, destination: Cluster, *topics: str, **configs: str) -> None:
+def link(source: Served, destination: Cluster, *topics: str, **configs: str) -> None:
     """Make the link, which must succeed."""
     made = alter(
         destination,
@@ -81,7 +101,7 @@ def partitions(destination: Cluster, topic: str) -> dict[int, DescribedMirrorPar
     }
 
 
-def produce(cluster: Cluster, topic: str, values: Sequence[str], **settings: str) -> None:
+def produce(cluster: Served, topic: str, values: Sequence[str], **settings: str) -> None:
     """Write records with an idempotent producer, and wait for all of them."""
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, "log_level": 0, **settings}
@@ -91,7 +111,7 @@ def produce(cluster: Cluster, topic: str, values: Sequence[str], **settings: str
     assert producer.flush(20) == 0
 
 
-def batches(cluster: Cluster, topic: str, partition: int = 0) -> list[Batch]:
+def batches(cluster: Served, topic: str, partition: int = 0) -> list[Batch]:
     """Everything that consumers may read of a partition, batch by batch, transactions undecided or not."""
     name = TopicPartition(topic, partition)
     found: list[Batch] = []
@@ -101,7 +121,8 @@ def batches(cluster: Cluster, topic: str, partition: int = 0) -> list[Batch]:
             row = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=8 << 20)
             request = FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic, b"\0" * 16, [row])])
             answer = client.leader(name).call(request).responses[0].partitions[0]
-            assert answer.error_code == 0
+            if answer.error_code:
+                raise NotNow(f"{name}: error {answer.error_code}")
             data = memoryview(answer.records or b"")
             position = 0
             while position < len(data):
@@ -113,22 +134,24 @@ def batches(cluster: Cluster, topic: str, partition: int = 0) -> list[Batch]:
                 return found
 
 
-def end_of(cluster: Cluster, topic: str, partition: int = 0) -> int:
+def end_of(cluster: Served, topic: str, partition: int = 0) -> int:
     """The offset after the last committed record."""
     name = TopicPartition(topic, partition)
     with ClusterClient(read_settings({"bootstrap.servers": cluster.bootstrap_servers})) as client:
         return client.offsets({name: -1})[name]
 
 
-def wait_until_equal(source: Cluster, destination: Cluster, topic: str, partition: int = 0) -> None:
+def wait_until_equal(source: Served, destination: Served, topic: str, partition: int = 0) -> None:
     """Wait until the mirror has everything, and check that it is the same."""
     expected = batches(source, topic, partition)
     assert eventually(lambda: batches_or_none(destination, topic, partition) == expected, PATIENCE_S)
 
 
-def batches_or_none(cluster: Cluster, topic: str, partition: int) -> list[Batch] | None:
-    """As `batches`, or None while the topic is not there."""
+def batches_or_none(cluster: Served, topic: str, partition: int) -> list[Batch] | None:
+    """As `batches`, or None while the topic is not there, or its leader moves."""
     with ClusterClient(read_settings({"bootstrap.servers": cluster.bootstrap_servers})) as client:
         if topic not in client.topics():
             return None
-    return batches(cluster, topic, partition)
+    with suppress(NotNow, NoAnswer, TryAgain):
+        return batches(cluster, topic, partition)
+    return None

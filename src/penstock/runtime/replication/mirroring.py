@@ -107,6 +107,8 @@ def restarting_at(partition: Partition, offset: int, now_ms: int) -> Iterator[in
     for step in partition.log.restart(offset, now_ms):
         partition.log.advance_start_offset(offset)
         partition.log.assign_epoch(epoch, offset)
+        # There is nothing before it that a replica could lack.
+        partition.state.high_watermark = max(partition.state.high_watermark, offset)
         yield step
 
 
