@@ -28,6 +28,7 @@ from penstock.api.table import FORWARDED_KEYS
 from penstock.api.work_timer import WorkTimer
 from penstock.core.metrics.counters import FETCH_BY_CONSUMERS, FETCH_BY_FOLLOWERS, ApiCounters, RequestCounters
 from penstock.core.security.audited_requests import AUDITED, is_change
+from penstock.core.security.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE
 from penstock.model.access import ANONYMOUS
 from penstock.model.errors import ApiError, ProtocolError, Throttled
 from penstock.runtime.replication.fetch_rows import is_follower
@@ -62,6 +63,14 @@ BETWEEN_BROKERS: Collection[int] = frozenset(
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
     )
 )
+
+# Changes that count against a client's mutation quota (KIP-599), and since which version the controller refuses what is
+# over it. Earlier ones it carries out, and throttles the client afterwards.
+REFUSED_SINCE: Mapping[int, int] = {
+    ApiKey.CREATE_TOPICS: 6,
+    ApiKey.DELETE_TOPICS: 5,
+    ApiKey.CREATE_PARTITIONS: 3,
+}
 
 # What nodes send each other about all the partitions that they share.
 LARGE_BETWEEN_NODES: Collection[int] = frozenset(
@@ -237,6 +246,8 @@ class Dispatcher:
             context, position = _read_header(frame, route, client)
         if not client.has_waited:
             self._wait_for_quotas(route, context)
+        if route.forwarding is not None and self._quotas is not None and self._quotas.are_set:
+            self._wait_for_controller(self._quotas, route, context)
         if len(frame) > route.bytes_max:
             self._check_size(route, len(frame), client)
         # Like Kafka we ignore bytes after the message: librdkafka sends some after a Metadata request.
@@ -336,6 +347,25 @@ class Dispatcher:
         throttled_ms = self._quotas.throttled_ms(client, context.client_id or "")
         if throttled_ms:
             raise Throttled(throttled_ms)
+
+    @staticmethod
+    def _wait_for_controller(quotas: ClientQuotas, route: Route, context: RequestContext) -> None:
+        """Raises Throttled for a decision of a client that the active controller throttles.
+
+        It mutes the connection of the request that was too much; without this a client would send the next one by
+        another connection.
+        """
+        is_refused = context.api_version >= REFUSED_SINCE.get(route.api_key, 0)
+        keys = (REQUEST_PERCENTAGE,) if is_refused else (REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+        held_ms = quotas.held_ms(keys, context.client, context.client_id or "")
+        if held_ms:
+            raise Throttled(held_ms)
+
+    def _throttled_by_controller(self, route: Route, context: RequestContext, throttle_ms: int) -> None:
+        _mute(context.client, throttle_ms)
+        if throttle_ms > 0 and self._quotas is not None and self._quotas.are_set:
+            key = CONTROLLER_MUTATION_RATE if route.api_key in REFUSED_SINCE else REQUEST_PERCENTAGE
+            self._quotas.hold(key, context.client, context.client_id or "", throttle_ms)
 
     def _finish(
         self,
@@ -486,7 +516,7 @@ class Dispatcher:
             try:
                 answer = await forwarding.forward(frame, request, context.client)
                 route.counters.answered(self._clock() - started)
-                _mute(context.client, forwarded_throttle_ms(answer, route))
+                self._throttled_by_controller(route, context, forwarded_throttle_ms(answer, route))
                 if self._audit is not None and api_key in AUDITED and is_change(api_key, request):
                     told = await by_turns(decoded_in_steps(answer, api_key, route.version))
                     self._audit.changed(context.client, api_key, request, told)
@@ -494,9 +524,9 @@ class Dispatcher:
             except ApiError:
                 if response is None:
                     response = await settled(forwarding.unavailable[api_key](request, context))
+        self._throttled_by_controller(route, context, getattr(response, "throttle_time_ms", 0))
         if self._quotas is not None and self._quotas.are_set:
             response = self._charge(self._quotas, response, route, context, len(frame), timer.spent_s)
-        _mute(context.client, getattr(response, "throttle_time_ms", 0))
         if self._audit is not None and api_key in AUDITED:
             self._audit.changed(context.client, api_key, request, response)
         reply = self._finish(response, route, context, correlation_id, len(frame), started)

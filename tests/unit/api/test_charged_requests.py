@@ -10,14 +10,19 @@ from typing import Any
 import pytest
 
 from penstock.api.context import Client, RequestContext
-from penstock.api.dispatch import Dispatcher
-from penstock.core.security.quotas import REQUEST_PERCENTAGE, USER, Windows, entity
+from penstock.api.dispatch import REFUSED_SINCE, Dispatcher
+from penstock.api.forwarding import Forwarding
+from penstock.api.topics import create_partitions, create_topics, delete_topics
+from penstock.core.security.quotas import CONTROLLER_MUTATION_RATE, REQUEST_PERCENTAGE, USER, Windows, entity
 from penstock.model.errors import Throttled
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import ApiKey
 from penstock.wire.codec import decode, encode
-from penstock.wire.frame import RequestHeader, decode_response_header, encode_request
+from penstock.wire.frame import RequestHeader, decode_response_header, encode_request, encode_response
+from penstock.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from penstock.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from penstock.wire.primitives import Buffer
 
 VERSION = 2
 SIZE_BYTES = 4
@@ -145,5 +150,69 @@ def test_brokers_do_not_wait_for_what_clients_of_the_same_name_did() -> None:
         broker = Client(("broker", 1), "CLIENTS", principal="User:alice")
         broker.mute = lambda _: None
         assert await world.send(broker) == 0
+
+    asyncio.run(scenario())
+
+
+def test_the_versions_that_the_controller_refuses_are_those_of_the_apis() -> None:
+    assert REFUSED_SINCE == {
+        ApiKey.CREATE_TOPICS: create_topics.STRICT_QUOTA_SINCE,
+        ApiKey.DELETE_TOPICS: delete_topics.STRICT_QUOTA_SINCE,
+        ApiKey.CREATE_PARTITIONS: create_partitions.STRICT_QUOTA_SINCE,
+    }
+
+
+class AskedController:
+    """Carries out what is forwarded to it, and throttles its clients."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ask(self, envelope: EnvelopeRequest, _: int) -> EnvelopeResponse:
+        self.asked += 1
+        version = int.from_bytes(envelope.request_data[2:4], "big")
+        body: list[Buffer] = [encode(CreateTopicsResponse(throttle_time_ms=5_000), version)]
+        return EnvelopeResponse(b"".join(encode_response(1, 1 if version >= 5 else 0, body))[SIZE_BYTES:])
+
+
+def test_a_client_that_the_controller_throttles_is_throttled_by_every_connection() -> None:
+    now = 1_000.0
+    env: Any = SimpleNamespace(monotonic_ms=lambda: int(now * 1000))
+    quotas = ClientQuotas(env, Windows(11, 1000), Windows(11, 1000))
+    quotas.table.set(CONTROLLER_MUTATION_RATE, entity({USER: "alice"}), 1.0)
+    quotas.are_set = True
+    controller = AskedController()
+    dispatcher = Dispatcher(
+        {ApiKey.CREATE_TOPICS: lambda *_: None},
+        {ApiKey.CREATE_TOPICS: (2, 7)},
+        forwarding=Forwarding(controller, lambda: False, {}),  # type: ignore[arg-type]
+        clock=lambda: now,
+        quotas=quotas,
+    )
+    permissive, strict = REFUSED_SINCE[ApiKey.CREATE_TOPICS] - 1, REFUSED_SINCE[ApiKey.CREATE_TOPICS]
+
+    async def send(version: int, user: str = "alice", client_id: str = "one") -> None:
+        """By a connection of its own, which may have sent other requests before."""
+        client = Client(("127.0.0.1", 1), "CLIENTS", principal=f"User:{user}")
+        client.mute = lambda _: None
+        client.has_waited = True
+        header = RequestHeader(ApiKey.CREATE_TOPICS, version, 1, client_id)
+        frame = b"".join(encode_request(header, [encode(CreateTopicsRequest(), version)]))[SIZE_BYTES:]
+        await dispatcher.answer(bytearray(frame), client)  # type: ignore[misc]
+
+    async def scenario() -> None:
+        nonlocal now
+        await send(permissive)
+        for client_id in ("one", "two"):
+            with pytest.raises(Throttled) as throttled:
+                await send(permissive, client_id=client_id)
+            assert throttled.value.delay_ms == 5_000
+        # The controller refuses those that it may refuse.
+        await send(strict)
+        await send(permissive, "bob")
+        assert controller.asked == 3
+        now += 5
+        await send(permissive)
+        assert controller.asked == 4
 
     asyncio.run(scenario())

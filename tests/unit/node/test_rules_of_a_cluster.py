@@ -87,16 +87,18 @@ def test_changes_over_the_quota_are_refused_from_the_versions_that_know_it(node:
 
 
 def test_older_versions_are_throttled_and_not_refused(node: NodeThread) -> None:
-    limit_changes(node, "patient", 0.1)
-    with WireClient(node.address, "patient") as client:
+    # One client id each: a throttled client waits, by whatever connection it comes.
+    for client_id in ("patient-1", "patient-2", "patient-3"):
+        limit_changes(node, client_id, 0.1)
+    with WireClient(node.address, "patient-1") as client:
         response = create(client, 5, CreatableTopic("p1", 3, 1))
         assert codes(response.topics) == [0]
         assert response.throttle_time_ms > 10_000
-    with WireClient(node.address, "patient") as client:
-        grown = client.call(CreatePartitionsRequest([CreatePartitionsTopic("p1", 4, None)]), 2)
+    with WireClient(node.address, "patient-2") as client:
+        grown = client.call(CreatePartitionsRequest([CreatePartitionsTopic("p1", 6, None)]), 2)
         assert codes(grown.results) == [0]
         assert grown.throttle_time_ms > 10_000
-    with WireClient(node.address, "patient") as client:
+    with WireClient(node.address, "patient-3") as client:
         deleted = client.call(DeleteTopicsRequest(topic_names=["p1"]), 4)
         assert codes(deleted.responses) == [0]
         assert deleted.throttle_time_ms > 10_000

@@ -17,6 +17,8 @@ from hashlib import sha256
 from math import ceil
 from typing import NamedTuple
 
+from penstock.core.fairness import FairCache
+
 USER = "user"
 CLIENT_ID = "client-id"
 IP = "ip"
@@ -31,7 +33,7 @@ CLIENT_KEYS = (*RATE_KEYS, CONTROLLER_MUTATION_RATE)
 # The longest throttle time.
 THROTTLE_MS_MAX = 30_000
 
-# Measurements of former clients; the oldest are dropped.
+# Measurements of clients; those that were not used for longest are dropped.
 METERS_MAX = 50_000
 RESOLVED_MAX = 50_000
 # Longer names of clients are measured, and told apart, by a digest: what is kept must not grow with them.
@@ -225,8 +227,11 @@ class Quotas:
         self.table = table
         self._windows = windows
         self._mutation_windows = mutation_windows
-        self._meters: dict[tuple[str, tuple[str, str]], RateMeter] = {}
-        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+        # Of each user; one that has more than all others loses its own, which no client can use to forget another's.
+        self._meters: FairCache[str, tuple[str, tuple[str, str]], RateMeter] = FairCache(METERS_MAX)
+        self._buckets: FairCache[str, tuple[str, str], TokenBucket] = FairCache(METERS_MAX)
+        # Until when requests wait whose quota is measured by another node, which is the active controller.
+        self._held_until_ms: FairCache[str, tuple[str, tuple[str, str]], float] = FairCache(METERS_MAX)
 
     def record(self, key: str, user: str, client_id: str, amount: float, now_ms: float) -> int:
         """Count what a client did; returns its throttle time in milliseconds."""
@@ -235,9 +240,8 @@ class Quotas:
             return 0
         meter = self._meters.get((key, limit.shared_by))
         if meter is None:
-            if len(self._meters) >= METERS_MAX:
-                del self._meters[next(iter(self._meters))]
-            meter = self._meters[key, limit.shared_by] = RateMeter(self._windows)
+            meter = RateMeter(self._windows)
+            self._meters.put(_kept(user), (key, limit.shared_by), meter)
         meter.record(amount, now_ms)
         throttle_ms = min(meter.throttle_ms(limit.value, now_ms), THROTTLE_MS_MAX)
         if throttle_ms:
@@ -255,10 +259,24 @@ class Quotas:
                 throttled_ms = max(throttled_ms, left_ms)
         return throttled_ms
 
+    def hold(self, key: str, user: str, client_id: str, throttle_ms: float, now_ms: float) -> None:
+        """Another node, which measures this quota of a client, throttles it."""
+        limit = self.table.limit(key, user, client_id)
+        if limit is not None and throttle_ms > 0:
+            until_ms = now_ms + min(throttle_ms, THROTTLE_MS_MAX)
+            self._held_until_ms.put(_kept(user), (key, limit.shared_by), until_ms)
+
+    def held_ms(self, key: str, user: str, client_id: str, now_ms: float) -> int:
+        """For how long another node throttles a client, whichever connections its requests came by."""
+        limit = self.table.limit(key, user, client_id)
+        until_ms = None if limit is None else self._held_until_ms.get((key, limit.shared_by))
+        return 0 if until_ms is None else max(0, ceil(until_ms - now_ms))
+
     def forget_throttling(self) -> None:
         """Quotas were changed: what was decided by the old ones does not count any more."""
         for meter in self._meters.values():
             meter.throttled_until_ms = 0.0
+        self._held_until_ms = FairCache(METERS_MAX)
 
     def rate(self, key: str, user: str, now_ms: float) -> float:
         """The rate of all clients of a user that has a quota of its own; 0 where nothing is measured."""
@@ -270,21 +288,20 @@ class Quotas:
         limit = self.table.limit(CONTROLLER_MUTATION_RATE, user, client_id)
         if limit is None:
             return 0
-        return self._bucket(limit).throttle_ms(limit.value, now_ms)
+        return self._bucket(limit, user).throttle_ms(limit.value, now_ms)
 
     def mutated(self, user: str, client_id: str, amount: float, now_ms: float) -> int:
         """Count changes to the cluster; returns the client's throttle time in milliseconds."""
         limit = self.table.limit(CONTROLLER_MUTATION_RATE, user, client_id)
         if limit is None:
             return 0
-        bucket = self._bucket(limit)
+        bucket = self._bucket(limit, user)
         bucket.take(amount, limit.value, now_ms)
         return bucket.throttle_ms(limit.value, now_ms)
 
-    def _bucket(self, limit: Limit) -> TokenBucket:
+    def _bucket(self, limit: Limit, user: str) -> TokenBucket:
         bucket = self._buckets.get(limit.shared_by)
         if bucket is None:
-            if len(self._buckets) >= METERS_MAX:
-                del self._buckets[next(iter(self._buckets))]
-            bucket = self._buckets[limit.shared_by] = TokenBucket(self._mutation_windows)
+            bucket = TokenBucket(self._mutation_windows)
+            self._buckets.put(_kept(user), limit.shared_by, bucket)
         return bucket

@@ -75,6 +75,15 @@ class ClientQuotas:
         """For how long a client is still throttled for requests that it sent before, by whatever connection."""
         return self._quotas.throttled_ms(_user(asker), client_id, self._env.monotonic_ms())
 
+    def hold(self, key: str, asker: Asker, client_id: str, throttle_ms: int) -> None:
+        """The active controller, which measures this quota, throttles a client."""
+        self._quotas.hold(key, _user(asker), client_id, throttle_ms, self._env.monotonic_ms())
+
+    def held_ms(self, keys: Iterable[str], asker: Asker, client_id: str) -> int:
+        """For how long the active controller throttles a client by any of these quotas."""
+        now_ms = self._env.monotonic_ms()
+        return max(self._quotas.held_ms(key, _user(asker), client_id, now_ms) for key in keys)
+
     def rate(self, key: str, user: str) -> float:
         """What all clients of a user do per second, if it has such a quota of its own."""
         return self._quotas.rate(key, user, self._env.monotonic_ms())

@@ -141,3 +141,18 @@ def test_changes_without_a_quota_are_not_throttled() -> None:
     measured = quotas(({USER: "other"}, 100.0))
     assert measured.mutated("u", "c", 5_000, 0) == 0
     assert measured.mutation_throttle_ms("u", "c", 0) == 0
+
+
+def test_a_user_with_many_client_ids_displaces_no_measurement_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.core.security.quotas.METERS_MAX", 10)
+    table = QuotaTable()
+    for key in (PRODUCER_BYTE_RATE, CONTROLLER_MUTATION_RATE):
+        table.set(key, entity({USER: None, CLIENT_ID: None}), 1.0)
+    measured = Quotas(table, Windows(11, 1000), Windows(11, 1000))
+    assert measured.record(PRODUCER_BYTE_RATE, "u", "c", 100, 0) > 0
+    assert measured.mutated("u", "c", 100, 0) > 0
+    for number in range(100):
+        measured.record(PRODUCER_BYTE_RATE, "eve", str(number), 100, 0)
+        measured.mutated("eve", str(number), 100, 0)
+    assert measured.throttled_ms("u", "c", 0) > 0
+    assert measured.mutation_throttle_ms("u", "c", 0) > 0
