@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.core.metadata.image import Image
 from penstock.core.replica.producer_state import NO_OFFSET, EndMarker
 from penstock.core.transaction.contract import Markers
 from penstock.model.errors import ApiError, ErrorCode
@@ -448,6 +449,7 @@ def write_to_replicas(
         partitions = SimpleNamespace(
             lookup=lambda topic, _, index, **__: replicas[TopicPartition(topic, index)],
             home=lambda _: SimpleNamespace(check_writable=lambda: None),
+            image=Image(),
         )
 
         def end(_: int, __: object, marker: EndMarker) -> asyncio.Future[None]:
