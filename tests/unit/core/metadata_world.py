@@ -42,7 +42,7 @@ class ClusterWorld:
         self.image = Image()
         self.offset = 0
         self.now_ms = 0
-        self.heartbeats = Heartbeats(SESSION_MS, GRACE_MS)
+        self.heartbeats = Heartbeats(self.image, SESSION_MS, GRACE_MS)
         self.defaults = ElectionRules(min_insync_replicas)
         self.incarnations: dict[int, int] = {}
         self.apply(features.first_records(self.image, min_insync_replicas))
@@ -80,7 +80,7 @@ class ClusterWorld:
         valid = self.heartbeats.has_valid_session(broker_id, self.now_ms)
         result = brokers.register(self.image, request, CLUSTER_ID, self.offset, valid, self.defaults)
         epoch: int = self.carry_out(result)
-        self.heartbeats.register(broker_id, self.image.brokers[broker_id].fenced, self.now_ms)
+        self.heartbeats.register(broker_id, self.now_ms)
         return epoch
 
     def heartbeat(self, broker_id: int, **changes: Any) -> brokers.HeartbeatReply:
@@ -92,7 +92,7 @@ class ClusterWorld:
         result = brokers.heartbeat(self.image, self.heartbeats, request, self.defaults)
         reply: brokers.HeartbeatReply = self.carry_out(result)
         self.heartbeats.touch(broker_id, self.now_ms)
-        self.heartbeats.note(broker_id, reply.is_fenced, request.current_metadata_offset)
+        self.heartbeats.note(broker_id, request.current_metadata_offset)
         if request.want_shut_down and not reply.is_fenced and not self.heartbeats.shutting_down(broker_id):
             self.heartbeats.begin_controlled_shutdown(broker_id, self.offset - 1)
         return reply
@@ -101,20 +101,23 @@ class ClusterWorld:
         """A new process of the broker registers and is unfenced."""
         existing = self.image.brokers.get(broker_id)
         self.incarnations[broker_id] = self.incarnations.get(broker_id, 0) + 1
-        self.heartbeats.forget(broker_id)
+        self.lose(broker_id)
         self.register(broker_id, previous_broker_epoch=existing.epoch if existing and clean else -1)
         assert self.heartbeat(broker_id).is_fenced is False
+
+    def lose(self, broker_id: int) -> None:
+        """The process of a broker is gone, and its session is over."""
+        self.heartbeats.connection_lost(broker_id, self.now_ms - GRACE_MS - 1)
 
     def restart_with(self, broker_id: int, *log_dirs: bytes) -> None:
         """A new process of the broker registers after an unclean stop, and stays fenced."""
         self.incarnations[broker_id] += 1
-        self.heartbeats.forget(broker_id)
+        self.lose(broker_id)
         self.register(broker_id, log_dirs=log_dirs)
 
     def fence(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
             self.apply(brokers.fence(self.image, broker_id, self.defaults))
-            self.heartbeats.note(broker_id, True, -1)
 
     def unfence(self, broker_id: int) -> None:
         self.heartbeat(broker_id)

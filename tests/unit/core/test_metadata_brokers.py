@@ -29,7 +29,7 @@ def refusal(world: ClusterWorld, broker_id: int = NEWCOMER, **changes: Any) -> A
 def test_the_epoch_of_a_registration_is_its_offset() -> None:
     world = ClusterWorld(2)
     world.create("t", (1, 2))
-    world.heartbeats.forget(1)
+    world.lose(1)
     world.incarnations[1] += 1
     before = world.offset
     request = world.registration(1)
@@ -94,7 +94,7 @@ def test_a_late_registration_of_an_earlier_process_does_not_replace_a_living_one
         assert refused.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert (world.image.brokers[1].epoch, world.image.brokers[1].fenced) == (second, False)
     assert world.heartbeat(1).is_fenced is False
-    world.heartbeats.forget(1)
+    world.lose(1)
     assert world.register(1) > second, "no other broker is alive"
 
 
@@ -210,27 +210,28 @@ def test_producer_ids_go_to_registered_brokers_in_blocks() -> None:
 
 
 def test_sessions_end_in_the_order_of_silence() -> None:
-    sessions = Heartbeats(SESSION_MS, GRACE_MS)
+    world = ClusterWorld(4)
+    sessions = Heartbeats(world.image, SESSION_MS, GRACE_MS)
     for broker_id in (1, 2, 3):
-        sessions.register(broker_id, False, broker_id)
-    sessions.register(4, True, 0)
-    assert sessions.next_check_ms() == SESSION_MS + 2
+        sessions.register(broker_id, broker_id)
+    world.fence(4)
+    assert sessions.next_check_ms(0) == SESSION_MS + 2
     assert sessions.stale_brokers(SESSION_MS + 1) == []
     assert sessions.stale_brokers(SESSION_MS + 3) == [1, 2]
     sessions.touch(1, 10)
     assert sessions.stale_brokers(SESSION_MS + 9) == [2, 3]
     sessions.fencing(2, True)
     assert sessions.stale_brokers(SESSION_MS + 9) == [3]
-    sessions.note(3, True, -1)
-    assert sessions.next_check_ms() == SESSION_MS + 11
+    world.fence(3)
+    assert sessions.next_check_ms(0) == SESSION_MS + 11
     assert not sessions.has_valid_session(3, 0)
     assert sessions.has_valid_session(1, SESSION_MS + 10)
     assert not sessions.has_valid_session(1, SESSION_MS + 11)
 
 
 def test_a_lost_connection_leaves_a_short_grace_and_a_standstill_expires_no_session() -> None:
-    sessions = Heartbeats(SESSION_MS, GRACE_MS)
-    sessions.register(1, False, 0)
+    sessions = Heartbeats(ClusterWorld(1).image, SESSION_MS, GRACE_MS)
+    sessions.register(1, 0)
     sessions.connection_lost(1, 100)
     assert sessions.stale_brokers(100 + GRACE_MS) == []
     assert sessions.stale_brokers(101 + GRACE_MS) == [1]
@@ -239,3 +240,16 @@ def test_a_lost_connection_leaves_a_short_grace_and_a_standstill_expires_no_sess
     sessions.touch(1, 400)
     sessions.connection_lost(1, 400 + SESSION_MS - 1)
     assert sessions.stale_brokers(401 + SESSION_MS) == [1], "a session never gets longer by a lost connection"
+
+
+def test_a_broker_that_is_unfenced_in_the_image_has_a_session_whatever_became_of_its_request() -> None:
+    world = ClusterWorld(2)
+    sessions = Heartbeats(world.image, SESSION_MS, GRACE_MS)
+    assert sessions.next_check_ms(7) == 7 + SESSION_MS
+    assert sessions.stale_brokers(7) == []
+    assert sessions.has_valid_session(1, 7 + SESSION_MS)
+    assert sessions.stale_brokers(8 + SESSION_MS) == [1, 2]
+    sessions.begin_controlled_shutdown(2, 5)
+    world.start(2)
+    assert not sessions.shutting_down(2), "another incarnation has another session"
+    assert sessions.stale_brokers(8 + SESSION_MS) == [1]

@@ -119,7 +119,7 @@ def test_the_last_leader_is_not_elected_while_it_is_away() -> None:
     world.fence(2, 3)
     world.alter_isr([1])
     world.incarnations[1] += 1
-    world.heartbeats.forget(1)
+    world.lose(1)
     world.register(1)
     assert world.show() == "leader=-1@1 isr=- last=1"
     world.unfence(2)
@@ -390,7 +390,7 @@ def test_a_broker_that_comes_back_stays_eligible_in_the_directories_that_are_int
         world.fence(1)
     epoch = world.image.brokers[1].epoch
     world.incarnations[1] += 1
-    world.heartbeats.forget(1)
+    world.lose(1)
     world.register(1, log_dirs=[first, second], intact_broker_epoch=epoch, intact_log_dirs=[first])
     assert world.show("kept") == "leader=-1@1 isr=- elr=2,1 last=1"
     assert world.show("lost") == "leader=-1@1 isr=- elr=2 last=1"
@@ -405,7 +405,7 @@ def test_directories_that_an_earlier_incarnation_left_intact_are_not_trusted() -
     world.fence(1)
     assert world.show().endswith("isr=- elr=2,1 last=1")
     world.incarnations[1] += 1
-    world.heartbeats.forget(1)
+    world.lose(1)
     world.register(1, intact_broker_epoch=earlier, intact_log_dirs=[world.directory(1)])
     assert world.show().endswith("isr=- elr=2 last=1")
 

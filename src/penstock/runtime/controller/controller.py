@@ -156,7 +156,7 @@ class Controller:
             epoch = await self._raft.decide(lambda image: decision(image, ()))
         broker = self._raft.image.brokers.get(broker_id)
         if broker is not None and broker.epoch == epoch:
-            duties.heartbeats.register(broker_id, broker.fenced, self._env.monotonic_ms())
+            duties.heartbeats.register(broker_id, self._env.monotonic_ms())
             duties.watch()
         return epoch
 
@@ -196,7 +196,7 @@ class Controller:
         if broker is None or broker.epoch != request.broker_epoch or duties is not self._duties:
             return
         broker_id, heartbeats = request.broker_id, duties.heartbeats
-        heartbeats.note(broker_id, broker.fenced, request.current_metadata_offset)
+        heartbeats.note(broker_id, request.current_metadata_offset)
         if broker.in_controlled_shutdown and not broker.fenced:
             if not heartbeats.shutting_down(broker_id):
                 heartbeats.begin_controlled_shutdown(broker_id, end)

@@ -97,13 +97,13 @@ class Duties:
         self._sweep_again = False
         # Set once the cluster's first records are committed: before that its feature levels are unknown.
         self.begun = asyncio.Event()
-        self.heartbeats = Heartbeats(settings.session_timeout_ms, settings.lost_connection_grace_ms)
+        self.heartbeats = Heartbeats(quorum.image, settings.session_timeout_ms, settings.lost_connection_grace_ms)
 
     def start(self) -> None:
         """Give every broker a new session and begin."""
         now_ms = self._env.monotonic_ms()
         for broker in self._quorum.image.brokers.values():
-            self.heartbeats.inherit(broker.broker_id, broker.fenced, now_ms, self._settings.first_session_ms)
+            self.heartbeats.inherit(broker.broker_id, now_ms, self._settings.first_session_ms)
         self.watch()
         self._spawn(self._begin, "controller begins")
         settings = self._settings
@@ -129,11 +129,10 @@ class Duties:
 
     def watch(self) -> None:
         """Check the sessions when the next one can expire."""
-        next_check_ms = self.heartbeats.next_check_ms()
-        if next_check_ms is None or self._stopped:
+        if self._stopped:
             return
-        loop = asyncio.get_running_loop()
-        due = loop.time() + max(0, next_check_ms - self._env.monotonic_ms()) / 1000
+        loop, now_ms = asyncio.get_running_loop(), self._env.monotonic_ms()
+        due = loop.time() + max(0, self.heartbeats.next_check_ms(now_ms) - now_ms) / 1000
         if self._timer is not None:
             if self._timer_due <= due:
                 return
@@ -162,9 +161,7 @@ class Duties:
         broker = self._quorum.image.brokers.get(broker_id)
         if broker is None:
             self.heartbeats.forget(broker_id)
-        elif broker.fenced:
-            self.heartbeats.note(broker_id, True, -1)
-        elif (name := f"fence broker {broker_id}") not in self._tasks:
+        elif not broker.fenced and (name := f"fence broker {broker_id}") not in self._tasks:
             self.heartbeats.fencing(broker_id, True)
             self._spawn(partial(self._fence, broker_id, broker.epoch), name)
 
@@ -176,8 +173,7 @@ class Duties:
             return Result(brokers.fence(image, broker_id, self._rules(), found, self.heartbeats.going()), True)
 
         try:
-            if await self.depart(broker_id, False, decision):
-                self.heartbeats.note(broker_id, True, -1)
+            await self.depart(broker_id, False, decision)
         except ApiError:
             # Whatever blocks the log may pass; until then there is no point in retrying quickly.
             await asyncio.sleep(RETRY_MS / 1000)

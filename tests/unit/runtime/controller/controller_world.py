@@ -132,6 +132,14 @@ class ControllerWorld:
                 await self.beat(broker_id)
             await asyncio.sleep(0.02)
 
+    async def turns_until(self, condition: Callable[[], bool]) -> None:
+        """Wait no longer than until something is true, for what is committed before its request is answered."""
+        for _ in range(1000):
+            if condition():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("it never happened")
+
     async def until(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> float:
         """Wait for something to become true; returns how long it took."""
         loop = asyncio.get_running_loop()

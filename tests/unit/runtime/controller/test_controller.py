@@ -87,6 +87,23 @@ def test_a_silent_broker_is_fenced_and_its_partitions_move() -> None:
     play(scene)
 
 
+def test_a_broker_whose_requests_were_abandoned_is_fenced_when_it_falls_silent() -> None:
+    """Its connection broke just when it was registered, and again when it was unfenced."""
+
+    async def scene(world: ControllerWorld) -> None:
+        registering = asyncio.ensure_future(world.controller.register_broker(world.registration(1)))
+        await world.turns_until(lambda: 1 in world.image.brokers)
+        registering.cancel()
+        world.epochs[1] = world.image.brokers[1].epoch
+        beating = asyncio.ensure_future(world.beat(1))
+        await world.turns_until(lambda: not world.image.brokers[1].fenced)
+        beating.cancel()
+        await world.until(lambda: world.image.brokers[1].fenced)
+        assert not (await world.beat(1)).is_fenced
+
+    play(scene)
+
+
 def test_a_broken_connection_shortens_the_session_unless_there_is_another() -> None:
     async def scene(world: ControllerWorld) -> None:
         await world.start(1, 2)
