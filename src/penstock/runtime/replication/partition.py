@@ -231,6 +231,10 @@ class Partition:
         self.announce(EVERYTHING)
         if self.leading.is_sole_replica and self.leading.has_followers:
             self.sync.request()
+        # It may have led before, and what waits since then may wait for replicas that are gone.
+        self.committed_more()
+        self.check_deleted()
+        self._fail_if_too_few()
         return True
 
     def make_follower(self, known: PartitionState) -> bool:
@@ -280,7 +284,12 @@ class Partition:
         if leading.is_sole_replica and not was_sole:
             # No other replica has what is acknowledged from here on.
             self.sync.request()
-        if self._waiters.waiting and not leading.has_enough_in_sync:
+        self._fail_if_too_few()
+
+    def _fail_if_too_few(self) -> None:
+        """Answer what waits to be committed if too few replicas are left for that."""
+        leading = self.leading
+        if self._waiters.waiting and leading is not None and not leading.has_enough_in_sync:
             self._waiters.fail(
                 ApiError(
                     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

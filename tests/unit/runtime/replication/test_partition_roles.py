@@ -37,6 +37,31 @@ def test_what_waits_for_a_partition_that_is_deleted_fails_at_once(tmp_path: Path
     in_cluster(tmp_path, story)
 
 
+@pytest.mark.parametrize("is_left_alone", [True, False])
+def test_what_waits_is_answered_when_the_leader_continues_in_a_new_epoch(tmp_path: Path, is_left_alone: bool) -> None:
+    """The replica that it waited for was removed; or it left the in-sync replicas, of which there are too few then."""
+
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2), min_in_sync=1 if is_left_alone else 2)
+        cluster.refuse_proposals = True
+        await until(lambda: two.partition.log.end_offset == 0)
+        two.fetchers.stop()
+        partition = one.partition
+        waiting = asyncio.ensure_future(one.send(b"x", timeout_ms=60_000))
+        await until(lambda: partition.log.end_offset == 1)
+        epoch = partition.leader_epoch
+        if is_left_alone:
+            cluster.change(leader=1, isr=[1], replicas=[1])
+        else:
+            cluster.change(leader=1, isr=[1])
+        assert partition.leader_epoch == epoch + 1
+        row = await asyncio.wait_for(waiting, 20)
+        assert row.error_code == (0 if is_left_alone else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    in_cluster(tmp_path, story)
+
+
 def test_a_follower_takes_no_notice_of_earlier_leader_epochs(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one = await cluster.start(1)
