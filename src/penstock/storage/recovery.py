@@ -364,10 +364,11 @@ class _Loader:
                 self._check_nothing_missing(checker.next_offset)
             return False
         self._check_nothing_missing(checker.next_offset)
+        # Before the segment seems whole to a start that is to remove the rest.
+        self._remove_after(number)
         if valid < size:
             segment.truncate(valid, checker.next_offset)
             self.report.bytes_truncated += size - valid
-        self._remove_after(number)
         return True
 
     @staticmethod
@@ -395,7 +396,8 @@ class _Loader:
         return segment.next_offset < following.base_offset and spans <= RELATIVE_OFFSET_MAX
 
     def _remove_after(self, number: int) -> None:
-        for later in self.segments[number + 1 :]:
+        """Remove the segments behind one that ends the log, the newest first: a crash in between leaves no gap."""
+        for later in reversed(self.segments[number + 1 :]):
             self.report.bytes_truncated += later.size
             self.report.segments_removed += 1
             self.aborted.forget(later.base_offset)

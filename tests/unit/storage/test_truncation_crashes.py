@@ -200,3 +200,34 @@ def test_segments_that_a_start_removed_do_not_return_behind_what_was_appended_si
         disk.lose_power(Random(seed))
         log = reopen(disk, SETTINGS, 0, lost_power=True)
         assert log.segment_count == 1
+
+
+@pytest.mark.parametrize("lost_power", [False, True])
+@pytest.mark.parametrize("loses_more", [False, True])
+def test_a_start_that_is_interrupted_while_it_cuts_the_log_leaves_no_gap(*, lost_power: bool, loses_more: bool) -> None:
+    """Segments were removed from the oldest on, and the torn one was cut before."""
+    cut_at = 0
+    for crash_at in range(200):
+        disk = SimDisk()
+        log = Log.open(SimFilesystem(disk, lambda: NOW_MS), PATH, SETTINGS, recovery_point=0, clean=True, now_ms=NOW_MS)
+        fill(log, 40)
+        log.flush()
+        torn = log._segments[1].file
+        torn.truncate(torn.size - 1)
+        torn.sync()
+        cut_at = log._segments[2].base_offset - 1
+        filesystem = SimFilesystem(disk, lambda: NOW_MS)
+        filesystem.crash_after = crash_at
+        try:
+            Log.open(filesystem, PATH, SETTINGS, recovery_point=0, clean=False, now_ms=NOW_MS, lost_power=lost_power)
+        except SimCrash:
+            pass
+        else:
+            assert crash_at > 20
+            return
+        if loses_more:
+            disk.lose_power(Random(crash_at))
+        # By now the marker may be of this boot, and nothing shows that power was lost before.
+        log = reopen(disk, SETTINGS, 0, lost_power=False)
+        assert offsets(log) == list(range(cut_at))
+    raise AssertionError("the start never ends")
