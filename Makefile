@@ -58,6 +58,7 @@ bench: dev           ## Penstock next to its peers, in one run; writes docs/benc
 
 docs: dev            ## write the generated pages and modules anew
 	@$(RUN) -m penstock.wire.generate
+	@$(RUN) -m scripts.async_clients
 	@$(RUN) -m penstock.config.document
 	@$(RUN) -m penstock.api.document
 	@$(RUN) -m penstock.gateway.metrics_document

@@ -18,7 +18,7 @@ import penstock.client
 import penstock.testing
 from penstock.client import MODULES as CLIENT_MODULES
 
-AIO = ("aio.admin", "aio.consumer", "aio.producer", "aio.share")
+AIO = ("aio.admin", "aio.consumer", "aio.producer", "aio.sending", "aio.share")
 MODULES = [f"penstock.client.application.{module}" for module in (*CLIENT_MODULES, *AIO)]
 MODULES += [f"penstock.app.{module}" for module in ("application", "context", "policy")]
 MODULES += ["penstock.testing.harness", "penstock.testing.cluster"]

@@ -1,27 +1,33 @@
-"""`Admin` for asyncio."""
+"""`Admin` for asyncio.
+
+Generated from penstock.client.application.admin by scripts/async_clients.py; edit that instead.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.client.application.access import AccessRule
 from penstock.client.application.admin import REQUEST_TIMEOUT_S, Partition
 from penstock.client.application.admin import Admin as SyncAdmin
+from penstock.client.application.aio.base import AsyncAdmin
 from penstock.client.application.connection import Connection
 from penstock.client.application.descriptions import ClusterDescription, GroupDescription, TopicDescription
-from penstock.client.closing import AsyncClosing
 
 
-class Admin(AsyncClosing):
-    """Changes and describes a cluster; see `penstock.Admin`.
+class Admin(AsyncAdmin):
+    """Changes and describes a cluster.
+
+    See `penstock.Admin`, whose options it takes.
 
     >>> async def main():
     ...     async with penstock.aio.Admin() as admin:
-    ...         return (await admin.describe_topic("orders")).name
+    ...         print(await admin.create_topic("async-payments", partitions=3, replication_factor=1))
+    ...         print((await admin.describe_topic("async-payments")).partition_count)
     >>> asyncio.run(main())
-    'orders'
+    True
+    3
     """
 
     def __init__(
@@ -31,18 +37,18 @@ class Admin(AsyncClosing):
         timeout_s: float = REQUEST_TIMEOUT_S,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        self._sync = SyncAdmin(connection, timeout_s=timeout_s, properties=properties)
+        self._sync: SyncAdmin = SyncAdmin(connection, timeout_s=timeout_s, properties=properties)
+        super().__init__(self._sync)
         self.connection = self._sync.connection
 
     async def close(self) -> None:
-        """Close the connections.
+        """Close the connections; they are closed with the object too.
 
         >>> async def main():
-        ...     async with penstock.aio.Admin() as admin:
-        ...         pass  # it is closed at the end
+        ...     await penstock.aio.Admin().close()
         >>> asyncio.run(main())
         """
-        await asyncio.to_thread(self._sync.close)
+        await self._close()
 
     async def create_topic(
         self,
@@ -57,24 +63,24 @@ class Admin(AsyncClosing):
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return await admin.create_topic("async-events", partitions=2)
+        ...         print(await admin.create_topic("async-events", partitions=2, config={"retention.ms": "86400000"}))
+        ...         print(await admin.create_topic("async-events", partitions=2, exist_ok=True))
         >>> asyncio.run(main())
         True
+        False
         """
-        return await asyncio.to_thread(
-            self._sync.create_topic, name, partitions, replication_factor, config, exist_ok=exist_ok
-        )
+        return await self._run(self._sync.create_topic, name, partitions, replication_factor, config, exist_ok=exist_ok)
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """A topic's partitions, their leaders and replicas, and its settings. Raises UnknownTopic.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return (await admin.describe_topic("orders")).partition_count
+        ...         return (await admin.describe_topic("orders")).partitions[0].leader
         >>> asyncio.run(main())
-        3
+        1
         """
-        return await asyncio.to_thread(self._sync.describe_topic, name)
+        return await self._run(self._sync.describe_topic, name)
 
     async def list_topics(self) -> list[str]:
         """The names of all topics but internal ones.
@@ -85,29 +91,32 @@ class Admin(AsyncClosing):
         >>> asyncio.run(main())
         True
         """
-        return await asyncio.to_thread(self._sync.list_topics)
+        return await self._run(self._sync.list_topics)
 
     async def delete_topic(self, name: str, *, missing_ok: bool = False) -> bool:
         """Delete a topic. Raises UnknownTopic, or returns False with `missing_ok`.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return await admin.delete_topic("nowhere", missing_ok=True)
+        ...         print(await admin.create_topic("async-short-lived"))
+        ...         print(await admin.delete_topic("async-short-lived"))
         >>> asyncio.run(main())
-        False
+        True
+        True
         """
-        return await asyncio.to_thread(self._sync.delete_topic, name, missing_ok=missing_ok)
+        return await self._run(self._sync.delete_topic, name, missing_ok=missing_ok)
 
     async def add_partitions(self, name: str, total: int) -> None:
         """Let a topic have `total` partitions, more than it has.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         await admin.create_topic("async-growing", partitions=1)
+        ...         print(await admin.create_topic("async-growing", partitions=1))
         ...         await admin.add_partitions("async-growing", 4)
         >>> asyncio.run(main())
+        True
         """
-        await asyncio.to_thread(self._sync.add_partitions, name, total)
+        await self._run(self._sync.add_partitions, name, total)
 
     async def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         """Change some of a topic's settings; None takes the default again.
@@ -117,7 +126,7 @@ class Admin(AsyncClosing):
         ...         await admin.alter_topic("orders", {"retention.ms": "3600000"})
         >>> asyncio.run(main())
         """
-        await asyncio.to_thread(self._sync.alter_topic, name, config)
+        await self._run(self._sync.alter_topic, name, config)
 
     async def alter_group(self, group: str, config: Mapping[str, str | None]) -> None:
         """Change some of a group's settings, such as those of a share group.
@@ -127,7 +136,7 @@ class Admin(AsyncClosing):
         ...         await admin.alter_group("packers", {"share.auto.offset.reset": "earliest"})
         >>> asyncio.run(main())
         """
-        await asyncio.to_thread(self._sync.alter_group, group, config)
+        await self._run(self._sync.alter_group, group, config)
 
     async def group_config(self, group: str) -> dict[str, str | None]:
         """A group's settings, its own and those it takes from the cluster.
@@ -138,28 +147,30 @@ class Admin(AsyncClosing):
         >>> asyncio.run(main())
         'latest'
         """
-        return await asyncio.to_thread(self._sync.group_config, group)
+        return await self._run(self._sync.group_config, group)
 
     async def offsets(self, topic: str, at: int | str = "latest") -> dict[Partition, int]:
         """Each partition's offset "earliest", "latest" (its end), or of the first record at or after a time in ms.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return (await admin.offsets("orders", "earliest"))[("orders", 0)]
+        ...         return (await admin.offsets("orders", "earliest"))["orders", 0]
         >>> asyncio.run(main())
         0
         """
-        return await asyncio.to_thread(self._sync.offsets, topic, at)
+        return await self._run(self._sync.offsets, topic, at)
 
     async def trim(self, topic: str, offsets: Mapping[int, int]) -> None:
         """Delete the records before these offsets, by partition.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         await admin.trim("orders", {0: 0})
+        ...         print(await admin.create_topic("async-long-log", partitions=1))
+        ...         await admin.trim("async-long-log", {0: 0})
         >>> asyncio.run(main())
+        True
         """
-        await asyncio.to_thread(self._sync.trim, topic, offsets)
+        await self._run(self._sync.trim, topic, offsets)
 
     async def list_groups(self) -> dict[str, str]:
         """The groups and their states.
@@ -170,7 +181,7 @@ class Admin(AsyncClosing):
         >>> asyncio.run(main())
         True
         """
-        return await asyncio.to_thread(self._sync.list_groups)
+        return await self._run(self._sync.list_groups)
 
     async def describe_group(self, group: str) -> GroupDescription:
         """A group's state, and its members with their partitions.
@@ -181,7 +192,7 @@ class Admin(AsyncClosing):
         >>> asyncio.run(main())
         ()
         """
-        return await asyncio.to_thread(self._sync.describe_group, group)
+        return await self._run(self._sync.describe_group, group)
 
     async def group_offsets(self, group: str) -> dict[Partition, int]:
         """The offsets that a group has committed.
@@ -192,39 +203,39 @@ class Admin(AsyncClosing):
         >>> asyncio.run(main())
         {}
         """
-        return await asyncio.to_thread(self._sync.group_offsets, group)
+        return await self._run(self._sync.group_offsets, group)
 
     async def group_lag(self, group: str, topics: Iterable[str] = ()) -> dict[Partition, int]:
-        """How many records the group has not committed.
+        """How many records the group has not committed, of partitions where it committed and of all of `topics`.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return (await admin.group_lag("absent", ["orders"]))[("orders", 0)] > 0
+        ...         return (await admin.group_lag("absent", ["orders"]))["orders", 0] > 0
         >>> asyncio.run(main())
         True
         """
-        return await asyncio.to_thread(self._sync.group_lag, group, topics)
+        return await self._run(self._sync.group_lag, group, topics)
 
     async def set_group_offsets(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Let a group without members continue at these offsets.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         await admin.set_group_offsets("replay-2", {("orders", 0): 0})
+        ...         await admin.set_group_offsets("replay", {("orders", 0): 0})
         >>> asyncio.run(main())
         """
-        await asyncio.to_thread(self._sync.set_group_offsets, group, offsets)
+        await self._run(self._sync.set_group_offsets, group, offsets)
 
     async def delete_group(self, group: str) -> None:
         """Delete a group without members, and its offsets.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         await admin.set_group_offsets("old-2", {("orders", 0): 0})
-        ...         await admin.delete_group("old-2")
+        ...         await admin.set_group_offsets("old", {("orders", 0): 0})
+        ...         await admin.delete_group("old")
         >>> asyncio.run(main())
         """
-        await asyncio.to_thread(self._sync.delete_group, group)
+        await self._run(self._sync.delete_group, group)
 
     async def describe_cluster(self) -> ClusterDescription:
         """The cluster's id, controller and brokers.
@@ -235,7 +246,7 @@ class Admin(AsyncClosing):
         >>> asyncio.run(main())
         1
         """
-        return await asyncio.to_thread(self._sync.describe_cluster)
+        return await self._run(self._sync.describe_cluster)
 
     async def allow(self, *rules: AccessRule) -> None:
         """Add access rules; those that forbid something (`is_denied`) too.
@@ -245,29 +256,32 @@ class Admin(AsyncClosing):
         ...         await admin.allow(AccessRule("User:ship", "read", "topic", "orders"))
         >>> asyncio.run(main())
         """
-        await asyncio.to_thread(self._sync.allow, *rules)
+        await self._run(self._sync.allow, *rules)
 
     async def access_rules(self, principal: str | None = None) -> list[AccessRule]:
         """The access rules that there are, or those of a principal.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return await admin.access_rules("User:absent")
+        ...         await admin.allow(AccessRule("User:pack", "write", "topic", "packed.", is_prefix=True))
+        ...         return (await admin.access_rules("User:pack"))[0].name
         >>> asyncio.run(main())
-        []
+        'packed.'
         """
-        return await asyncio.to_thread(self._sync.access_rules, principal)
+        return await self._run(self._sync.access_rules, principal)
 
     async def revoke(self, *rules: AccessRule) -> int:
         """Remove access rules; returns how many there were.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return await admin.revoke(AccessRule("User:absent", "all", "cluster"))
+        ...         rule = AccessRule("User:left", "all", "cluster")
+        ...         await admin.allow(rule)
+        ...         return await admin.revoke(rule)
         >>> asyncio.run(main())
-        0
+        1
         """
-        return await asyncio.to_thread(self._sync.revoke, *rules)
+        return await self._run(self._sync.revoke, *rules)
 
     async def set_password(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
         """Let a user sign in with a password, who is created if there is none of that name.
@@ -277,7 +291,7 @@ class Admin(AsyncClosing):
         ...         await admin.set_password("ship", "secret")
         >>> asyncio.run(main())
         """
-        await asyncio.to_thread(self._sync.set_password, user, password, mechanism)
+        await self._run(self._sync.set_password, user, password, mechanism)
 
     async def delete_user(self, user: str, mechanism: str = "SCRAM-SHA-512") -> None:
         """Let a user sign in no more.
@@ -288,15 +302,16 @@ class Admin(AsyncClosing):
         ...         await admin.delete_user("gone")
         >>> asyncio.run(main())
         """
-        await asyncio.to_thread(self._sync.delete_user, user, mechanism)
+        await self._run(self._sync.delete_user, user, mechanism)
 
     async def list_users(self) -> dict[str, list[str]]:
         """The users with passwords, and the mechanisms that they sign in with.
 
         >>> async def main():
         ...     async with penstock.aio.Admin() as admin:
-        ...         return isinstance(await admin.list_users(), dict)
+        ...         await admin.set_password("pack", "secret", "SCRAM-SHA-256")
+        ...         return (await admin.list_users())["pack"]
         >>> asyncio.run(main())
-        True
+        ['SCRAM-SHA-256']
         """
-        return await asyncio.to_thread(self._sync.list_users)
+        return await self._run(self._sync.list_users)

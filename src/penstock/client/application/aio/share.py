@@ -1,30 +1,35 @@
-"""`ShareConsumer` for asyncio."""
+"""`ShareConsumer` for asyncio.
+
+Generated from penstock.client.application.share by scripts/async_clients.py; edit that instead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Generic, TypeVar, Unpack, overload
 
-from penstock.client.application.aio.worker import Worker
+from penstock.client.application.aio.base import Polling
 from penstock.client.application.connection import Connection
 from penstock.client.application.records import Record
 from penstock.client.application.serdes import Serde
 from penstock.client.application.share import COMMIT_TIMEOUT_S, Outcome, ShareOptions
 from penstock.client.application.share import ShareConsumer as SyncShareConsumer
-from penstock.client.closing import AsyncClosing
 
 V = TypeVar("V")
 
 
-class ShareConsumer(AsyncClosing, Generic[V]):
-    """Takes records of topics together with other workers; see `penstock.ShareConsumer`, whose options it takes.
+class ShareConsumer(Polling, Generic[V]):
+    """Takes records of topics together with any number of other workers, more than there are partitions.
+
+    See `penstock.ShareConsumer`, whose options it takes.
 
     >>> async def main():
     ...     async with penstock.aio.ShareConsumer(group="packers", value=str) as consumer:
     ...         await consumer.subscribe(["orders"])
-    ...         for record in await consumer.poll_many(10, timeout_s=0.1):
+    ...         record = await consumer.poll(0.1)
+    ...         if record is not None:
     ...             consumer.acknowledge(record)
-    ...         await consumer.commit_offsets()
+    ...             await consumer.commit_offsets()
     >>> asyncio.run(main())
     """
 
@@ -32,19 +37,17 @@ class ShareConsumer(AsyncClosing, Generic[V]):
     def __init__(
         self: ShareConsumer[bytes], connection: Connection | str | None = None, **options: Unpack[ShareOptions]
     ) -> None: ...
+
     @overload
     def __init__(
-        self,
-        connection: Connection | str | None = None,
-        *,
-        value: type[V] | Serde[V],
-        **options: Unpack[ShareOptions],
+        self, connection: Connection | str | None = None, *, value: type[V] | Serde[V], **options: Unpack[ShareOptions]
     ) -> None: ...
+
     def __init__(self, connection: Connection | str | None = None, **options: Any) -> None:
         self._sync: SyncShareConsumer[V] = SyncShareConsumer(connection, **options)
+        super().__init__(self._sync)
         self.connection = self._sync.connection
         self.group = self._sync.group
-        self._worker = Worker("penstock-share-consumer")
 
     async def __aiter__(self) -> AsyncIterator[Record[V]]:
         """All records, for ever."""
@@ -61,10 +64,10 @@ class ShareConsumer(AsyncClosing, Generic[V]):
         ...         await consumer.subscribe(["orders"])
         >>> asyncio.run(main())
         """
-        await self._worker.run(self._sync.subscribe, topics)
+        await self._run(self._sync.subscribe, topics)
 
     async def poll(self, timeout_s: float = 1.0) -> Record[V] | None:
-        """The next record; None if there is none within the time.
+        """The next record; None if there is none within the time. Those before it must be acknowledged.
 
         >>> async def main():
         ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
@@ -99,7 +102,7 @@ class ShareConsumer(AsyncClosing, Generic[V]):
         """
         return self._sync.has_buffered
 
-    def acknowledge(self, record: Record[Any], outcome: Outcome = "accept") -> None:
+    def acknowledge(self, record: Record[object], outcome: Outcome = "accept") -> None:
         """Say what became of a record; it counts with the next `poll` or `commit_offsets`.
 
         >>> async def main():
@@ -119,19 +122,14 @@ class ShareConsumer(AsyncClosing, Generic[V]):
         ...         await consumer.commit_offsets()
         >>> asyncio.run(main())
         """
-        await self._worker.run(self._sync.commit_offsets, timeout_s)
+        await self._run(self._sync.commit_offsets, timeout_s)
 
     async def close(self) -> None:
         """Leave the group; records that are not acknowledged go to others.
 
         >>> async def main():
-        ...     async with penstock.aio.ShareConsumer(group="packers") as consumer:
-        ...         pass  # it is closed at the end
+        ...     consumer = penstock.aio.ShareConsumer(group="packers")
+        ...     await consumer.close()
         >>> asyncio.run(main())
         """
-        await self._worker.close(self._sync.close)
-
-    async def _fill(self, timeout_s: float) -> None:
-        # The records of a call that is canceled stay for the next one.
-        if not (self._sync.has_buffered and self._worker.is_idle):
-            await self._worker.run(self._sync._fill, timeout_s)
+        await self._close()
