@@ -41,6 +41,7 @@ class FairQueue(Generic[O, T]):
         if not self._items:
             raise IndexError("the queue is empty")
         owner, items = self._items.popitem(last=False)
+        assert items, "an owner without items has no turn"
         item = items.popleft()
         self._length -= 1
         if items:
@@ -55,6 +56,7 @@ class FairQueue(Generic[O, T]):
             return False
         items.remove(item)
         self._length -= 1
+        assert self._length >= 0
         if not items:
             del self._items[owner]
         return True
@@ -117,6 +119,7 @@ class FairCache(Generic[O, K, T]):
 
     def put(self, owner: O, key: K, value: T, size: int = 1) -> list[T]:
         """Keep a value in place of an earlier one; returns what was evicted for it, or the value if it is too large."""
+        assert size >= 0
         self.pop(key)
         if self._bytes.limit is not None and size > self._bytes.limit:
             return [value]
@@ -134,6 +137,9 @@ class FairCache(Generic[O, K, T]):
                 evicted.append(self._entries[oldest].value)
                 self.pop(oldest)
         assert self._counts.total == len(self._entries)
+        assert not self._counts.is_exceeded
+        assert not self._bytes.is_exceeded
+        assert key in self._entries, "the newest entry is kept"
         return evicted
 
     def pop(self, key: K) -> T | None:
@@ -149,6 +155,8 @@ class FairCache(Generic[O, K, T]):
         self._bytes.add(entry.owner, -entry.size)
         assert self._counts.total == len(self._entries)
         assert self._bytes.total >= 0
+        assert len(self._by_owner) <= len(self._entries), "an owner has an entry"
+        assert bool(self._entries) or self._bytes.total == 0
         return entry.value
 
 
@@ -174,10 +182,12 @@ class _Share(Generic[O]):
     def add(self, owner: O, amount: int) -> None:
         """An owner has more, or less."""
         self.total += amount
+        assert self.total >= 0
         left = self._amounts.get(owner, 0) + amount
         if left <= 0:
             self._amounts.pop(owner, None)
             return
+        assert left <= self.total, "an owner has no more than all"
         self._amounts[owner] = left
         if self.limit is None:
             return

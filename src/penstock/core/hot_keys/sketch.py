@@ -44,6 +44,8 @@ class HeavyKeys:
             else:
                 del known[key]
         self.error += least
+        assert least > 0, "a key weighs something"
+        assert len(known) <= self._counters
         assert self.error * (self._counters + 1) <= self.total
 
     def weight(self, key: bytes) -> int:

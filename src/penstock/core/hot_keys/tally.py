@@ -94,6 +94,7 @@ class Tally:
                 key = key[:KEY_BYTES_MAX] + blake2b(key, digest_size=16).digest()
             records[key] = records.get(key, 0) + 1
             sizes[key] = sizes.get(key, 0) + end - start
+        assert records.keys() == sizes.keys()
         self.by_records.add(records)
         self.by_bytes.add(sizes)
 

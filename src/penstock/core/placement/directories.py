@@ -36,4 +36,5 @@ def choose_directory(candidates: Sequence[Candidate]) -> int:
         room = (one.free_bytes // step) / (1 + one.new_replicas)
         return one.is_cordoned, one.is_full, -room, one.replicas, index
 
+    assert step > 0
     return min(range(len(candidates)), key=rank)

@@ -70,4 +70,9 @@ def settle(found: Sequence[FoundLog], assigned: Uuid) -> Settled:
         current = futures.pop(0)
     kept = next((log for log in futures if current is not None and log.directory_id != current.directory_id), None)
     gone = tuple(log for log in found if log is not current and log is not kept)
+    assert len(gone) + (current is not None) + (kept is not None) == len(found), "each log has one fate"
+    assert current is not None or kept is None, "a log is only filled from a current one"
+    assert kept is None or kept.is_future
+    assert current is None or kept is None or current.directory_id != kept.directory_id
+    assert current is None or not current.is_future or not complete, "a complete log counts for more than a future one"
     return Settled(current, kept, gone)

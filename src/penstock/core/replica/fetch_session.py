@@ -81,6 +81,7 @@ class FetchSession:
         for key in forgotten:
             if self.partitions.pop(key, None) is not None:
                 self.size_bytes -= _size_of(key)
+                assert self.size_bytes >= SESSION_BYTES, "partitions take no less than nothing"
 
     def must_include(self, key: Key, high_watermark: int, log_start_offset: int, size_bytes: int, error: int) -> bool:
         """Whether the response must include this partition; remembers what it includes.
@@ -113,6 +114,8 @@ class FetchContext(NamedTuple):
     @property
     def session_id(self) -> int:
         """The id to answer with; 0 means that there is no session."""
+        assert self.error is ErrorCode.NONE or self.session is None, "an error comes without a session"
+        assert not self.incremental or self.session is not None, "only sessions have increments"
         return self.session.session_id if self.session is not None else 0
 
 
@@ -187,6 +190,8 @@ class SessionCache:
                 self.close(session_id)
                 return FetchContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        assert 0 < session.epoch <= EPOCH_MAX, "epochs of a session skip 0 and -1"
+        assert session.session_id == session_id
         return FetchContext(session=session, incremental=True)
 
     def _create(
@@ -199,6 +204,8 @@ class SessionCache:
         session.update(wanted, ())
         if not session.partitions:
             return FetchContext()
+        assert 0 < session_id < 2**31, "0 is no session"
+        assert session.epoch == 1, "the first fetch had epoch 0"
         self._sessions[session_id] = session
         if not is_privileged:
             self._charge(owner, 1, session.size_bytes)
@@ -214,6 +221,7 @@ class SessionCache:
             return
         if not session.is_privileged:
             self._charge(session.owner, -1, -session.size_bytes)
+        assert session.session_id == session_id
         if self.on_closed is not None:
             self.on_closed(session)
 
@@ -224,7 +232,9 @@ class SessionCache:
         self._size_bytes += size_bytes
         assert holding.sessions >= 0
         assert holding.size_bytes >= 0
+        assert self._size_bytes >= holding.size_bytes, "an owner has no more than all"
         if not holding.sessions:
+            assert holding.size_bytes == 0, "memory is only held by sessions"
             del self._holdings[owner]
 
     def _make_room(self, session: FetchSession, now_ms: int) -> bool:
@@ -235,6 +245,8 @@ class SessionCache:
                 # Followers are few, and without a session each of their fetches names every partition.
                 return session.is_privileged
             self.close(evicted.session_id)
+        assert len(self._sessions) <= self._slots
+        assert self._size_bytes <= self._bytes_max
         return True
 
     def _evicted_for(self, session: FetchSession, now_ms: int) -> FetchSession | None:
@@ -251,6 +263,7 @@ class SessionCache:
         def share(owner: Hashable) -> int:
             return self._holdings[owner].sessions if is_by_count else self._holdings[owner].size_bytes
 
+        assert session.is_privileged or session.owner in self._holdings, "it is counted already"
         largest = max(self._holdings, key=share)
         if not session.is_privileged and share(largest) <= share(session.owner):
             return None

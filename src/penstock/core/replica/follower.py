@@ -33,6 +33,7 @@ class FollowerState:
         reached = min(leader_high_watermark, log_end_offset)
         if reached <= self.high_watermark:
             return False
+        assert self.high_watermark < reached <= log_end_offset, "a follower commits no more than it has"
         self.high_watermark = reached
         return True
 

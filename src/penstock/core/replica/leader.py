@@ -89,6 +89,9 @@ class LeaderState:
         # No follower has lagged yet in this epoch, and none has fetched either.
         self._followers = {replica: self._newcomer(replica, now_ms) for replica in replicas if replica != local_id}
         self._proposed: frozenset[int] | None = None
+        assert high_watermark <= log_end_offset, "nothing is committed that the leader lacks"
+        assert local_id not in self._followers
+        assert self._end_offset == self.epoch_start_offset
         self._advance()
 
     @property
@@ -137,6 +140,8 @@ class LeaderState:
     @property
     def acknowledged_offset(self) -> int:
         """An upper bound of what was acknowledged in this log, by this leader or by an earlier one."""
+        assert self.epoch_start_offset <= self._end_offset, "a leader truncates nothing"
+        assert self.high_watermark <= self._end_offset
         return max(self.high_watermark, self.epoch_start_offset)
 
     @property
@@ -152,6 +157,7 @@ class LeaderState:
     def appended(self, log_end_offset: int) -> bool:
         """The local log grew; returns whether the high watermark moved."""
         assert log_end_offset >= self._end_offset
+        assert self.high_watermark <= self._end_offset
         self._end_offset = log_end_offset
         if not self._followers:
             assert log_end_offset >= self.high_watermark
@@ -174,6 +180,7 @@ class LeaderState:
         `is_eligible` is whether the controller would accept this incarnation of the follower.
         """
         follower = self._followers[replica]
+        assert replica != self._local_id, "a leader does not fetch from itself"
         if follower.broker_epoch != broker_epoch and follower.broker_epoch != NO_BROKER_EPOCH:
             # It may have lost records since: that its former incarnation had caught up shows nothing.
             follower = self._followers[replica] = self._newcomer(replica, now_ms)
@@ -224,6 +231,8 @@ class LeaderState:
                     wanted.discard(replica)
             elif now_ms - follower.fetched_at_ms <= self._lag_ms_max and self.may_join(replica):
                 wanted.add(replica)
+        assert self._local_id in wanted, "a leader never proposes to leave"
+        assert wanted <= {*self.in_sync_replicas, *self._followers}, "only replicas may join"
         if self.stays_alone:
             wanted = {self._local_id}
         return frozenset(wanted) if wanted != self.in_sync_replicas or self.must_confirm else None
@@ -259,6 +268,7 @@ class LeaderState:
         ):
             # Its next fetch shows how far it is.
             return False
+        assert replica != self._local_id
         follower.fetched_at_ms = follower.caught_up_at_ms = now_ms
         follower.is_joining = True
         return self.may_join(replica)
@@ -293,7 +303,9 @@ class LeaderState:
         self._proposed = None
         for replica in self.in_sync_replicas:
             if replica in self._followers:
+                assert replica != self._local_id
                 self._followers[replica].is_joining = False
+        assert not any(one.is_joining for replica, one in self._followers.items() if replica in self.in_sync_replicas)
         return self.assigned(replicas, now_ms) if replicas is not None else self._advance()
 
     def assigned(self, replicas: Iterable[int], now_ms: int) -> bool:
@@ -325,6 +337,7 @@ class LeaderState:
         return follower.end_offset != self._end_offset and now_ms - follower.caught_up_at_ms > self._lag_ms_max
 
     def _advance(self) -> bool:
+        assert self.high_watermark <= self._end_offset
         in_sync = self.in_sync_replicas
         if self.eligible_replicas or (len(in_sync) < self._min_in_sync and len(in_sync) < self.min_in_sync):
             return False
@@ -338,5 +351,6 @@ class LeaderState:
         if lowest <= self.high_watermark:
             return False
         assert lowest <= self._end_offset
+        assert lowest > self.high_watermark, "the high watermark never moves back"
         self.high_watermark = lowest
         return True

@@ -77,8 +77,11 @@ class PostponedBatches:
         self._batches[key] = Postponed(
             header.producer_epoch, sequence, last, error.code, error.message, now_ms + PATIENCE_MS
         )
+        assert header.producer_id >= 0, "only batches of idempotent producers have an order"
+        assert not _is_later(sequence, last), "the first batch is not after the last one"
         if len(self._batches) > BATCHES_MAX:
             del self._batches[next(iter(self._batches))]
+            assert len(self._batches) == BATCHES_MAX
 
     def refusal(
         self, place: RequestedPartition, header: BatchHeader, producers: ProducerState, now_ms: int

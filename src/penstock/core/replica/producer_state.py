@@ -210,6 +210,7 @@ class ProducerState:
         if known is not None and known.producer_epoch == producer_epoch:
             known.lowest_sequence = min(known.lowest_sequence, sequence)
             return known
+        assert known is None or known.producer_epoch != producer_epoch
         begun = Verification(producer_epoch, sequence, now_ms, bumps_epoch)
         # A fenced producer gets a token that is never accepted.
         if known is None or known.producer_epoch < producer_epoch:
@@ -217,6 +218,8 @@ class ProducerState:
             self._verifications[producer_id] = begun
             if len(self._verifications) > VERIFICATIONS_MAX:
                 del self._verifications[next(iter(self._verifications))]
+                assert len(self._verifications) == VERIFICATIONS_MAX
+                assert producer_id in self._verifications, "the newest token is kept"
         return begun
 
     def _is_open(self, producer_id: int, producer_epoch: int) -> bool:
@@ -348,6 +351,7 @@ class ProducerState:
         batch = AppendedBatch(first_sequence, last_sequence, base_offset, last_offset, timestamp)
         entry.batches = (*entry.batches[1 - BATCHES_KEPT :], batch)
         entry.last_timestamp = timestamp if appended_ms is None else appended_ms
+        assert len(entry.batches) <= BATCHES_KEPT
         if attributes & _TRANSACTIONAL and entry.transaction_first_offset == NO_OFFSET:
             entry.transaction_first_offset = self._transactions[producer_id] = base_offset
             self._verifications.pop(producer_id, None)
@@ -371,6 +375,8 @@ class ProducerState:
         first_offset = self._transactions.pop(producer_id, None)
         if first_offset is None:
             return None
+        assert producer_id not in self._transactions
+        assert entry.transaction_first_offset == NO_OFFSET
         self._ended.append((header.base_offset, first_offset))
         return CompletedTransaction(producer_id, first_offset, header.base_offset, marker.aborted)
 
@@ -378,6 +384,7 @@ class ProducerState:
         """Remove producers that have been idle this long, except with an open transaction; returns how many."""
         expired = [entry.producer_id for entry in self._entries.values() if _is_expired(entry, now_ms, expiration_ms)]
         for producer_id in expired:
+            assert producer_id not in self._transactions, "an open transaction keeps its producer"
             del self._entries[producer_id]
         for producer_id, verification in [*self._verifications.items()]:
             if now_ms - verification.began_ms >= expiration_ms:
@@ -389,6 +396,7 @@ class ProducerState:
         entry = self._entries.get(header.producer_id)
         if entry is None or not entry.batches or header.producer_epoch != entry.producer_epoch:
             return False
+        assert header.producer_id == entry.producer_id
         return (entry.last_sequence - header.base_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int, now_ms: int, expiration_ms: int) -> None:
@@ -401,6 +409,9 @@ class ProducerState:
         undecided = [entry for entry in self._entries.values() if entry.transaction_first_offset != NO_OFFSET]
         undecided.sort(key=lambda entry: entry.transaction_first_offset)
         self._transactions.update((entry.producer_id, entry.transaction_first_offset) for entry in undecided)
+        assert self._transactions.keys() <= self._entries.keys()
+        assert not self._ended, "a snapshot has no markers that may be lost"
+        assert not self._verifications
 
     def clear(self, end_offset: int) -> None:
         """Start again without any producers."""

@@ -13,9 +13,12 @@ def choose_replica(leading: LeaderState, racks: Mapping[int, str | None], rack: 
         return None
     chosen, chosen_end = None, -1
     for replica in sorted(leading.in_sync_replicas):
+        assert replica in leading.in_sync_replicas
         follower = leading.follower(replica)
         if follower is None or racks.get(replica) != rack:
             continue
         if follower.start_offset <= offset <= follower.end_offset and follower.end_offset > chosen_end:
             chosen, chosen_end = replica, follower.end_offset
+    assert chosen != leading.leader_id, "the leader is the answer where no follower is"
+    assert chosen is None or chosen_end >= offset, "a chosen follower has what is read"
     return chosen

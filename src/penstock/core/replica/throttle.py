@@ -32,6 +32,7 @@ class Throttle:
         else:
             self._level = min(float(rate), self._level + rate * (now_ms - self._updated_ms) / 1000)
         self._updated_ms = now_ms
+        assert self._level <= rate, "a bucket holds one second's worth"
         return self._level <= 0
 
     def wait_s(self, now_ms: int) -> float:
@@ -40,6 +41,7 @@ class Throttle:
 
     def spent(self, size_bytes: int) -> None:
         """Bytes of throttled replicas were sent or received."""
+        assert size_bytes >= 0
         if self._updated_ms is not None:
             self._level -= size_bytes
 

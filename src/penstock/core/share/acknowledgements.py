@@ -40,6 +40,8 @@ class Acknowledgement(NamedTuple):
 
     def pieces(self, start: int) -> Iterator[Piece]:
         """The pieces from `start` on."""
+        assert self.first <= self.last, "it was checked before"
+        assert len(self.types) in (1, self.last - self.first + 1), "one type for all, or one for each"
         if len(self.types) == 1:
             if self.last >= start:
                 yield Piece(max(self.first, start), self.last, AckType(self.types[0]))

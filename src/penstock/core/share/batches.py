@@ -67,6 +67,8 @@ def thinned(data: Buffer, header: BatchHeader, offsets: Container[int], size_max
         transactional=header.is_transactional,
         timestamp_type=header.timestamp_type,
     )
+    assert len(kept) <= header.records_count
+    assert header.base_offset <= kept[0].offset <= kept[-1].offset <= header.last_offset
     return batch, [record.offset for record in kept]
 
 

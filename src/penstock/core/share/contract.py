@@ -75,4 +75,6 @@ def ranges_told(runs: Sequence[Run], batch_size: int) -> list[Acquired]:
             told[-1] = Acquired(before.first, run.last, run.delivery_count)
         else:
             told.append(Acquired(run.first, run.last, run.delivery_count))
+    assert sum(one.last - one.first + 1 for one in told) == sum(run.size for run in runs), "nothing is left out"
+    assert len(told) <= len(runs)
     return told

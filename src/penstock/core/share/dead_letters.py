@@ -71,6 +71,7 @@ def identified(batches: Iterable[StateBatch], producer_id: int, sequence: int) -
             sequence += batch.last - batch.first + 1
         else:
             found.append(batch)
+    assert not any(is_unidentified(batch) for batch in found), "every dead letter has an identity"
     return tuple(found), sequence
 
 
@@ -79,6 +80,7 @@ def build_letter(
 ) -> bytes:
     """The batch of one dead letter. `record` is None if it is gone; `note` is added to the reason."""
     message = MESSAGES[letter.reason]
+    assert letter.producer_id != NO_PRODUCER_ID, "a dead letter is written under an identity"
     if copies and record is None and not note:
         note = GONE
     account: list[tuple[str, bytes | None]] = [

@@ -121,6 +121,7 @@ class DelayIndex:
     def add(self, one: Delayed) -> None:
         """A waiting record that was not seen before."""
         self.count += 1
+        assert 0 <= one.offset <= OFFSET_MAX
         block = one.offset >> BLOCK_BITS
         self._blocks[block] = self._blocks.get(block, 0) + 1
         packed = _packed(one)
@@ -160,6 +161,7 @@ class DelayIndex:
         now = Delayed(now_ms, OFFSET_MAX)
         is_known = self._bound < _packed(now)
         if is_known and (due_ms is None or due_ms > now_ms) and self.cursor < now:
+            assert now > self.cursor, "the cursor never moves back"
             self.cursor = now
 
     def begin_load(self) -> None:
@@ -174,6 +176,7 @@ class DelayIndex:
     def end_refill(self) -> None:
         """All waiting records were offered, or added since."""
         assert self._found is not None
+        assert self._found_bound >= _NEVER
         self._new += self._found
         self._bound, self._found = self._found_bound, None
         self._end_if_empty()
@@ -193,6 +196,8 @@ class DelayIndex:
         for block in gone:
             self.count -= self._blocks.pop(block)
         edge = first << BLOCK_BITS
+        assert edge <= offset
+        assert self.count == sum(self._blocks.values()), "every waiting record is in a block"
         self._next = [one for one in self._next if _unpacked(one).offset >= edge]
         self._new = [one for one in self._new if _unpacked(one).offset >= edge]
         if self._found is not None:
@@ -210,6 +215,7 @@ class DelayIndex:
         if not self._blocks[block]:
             del self._blocks[block]
         self.count -= 1
+        assert self.count >= 0, "no more records are admitted than have waited"
 
     def _sort(self) -> None:
         if len(self._new) > INSERTED_ONE_BY_ONE_MAX:
@@ -224,6 +230,8 @@ class DelayIndex:
         self._sort()
         self._bound = self._next[-self._size_max - 1]
         self._next = self._next[-self._size_max :]
+        assert len(self) == self._size_max, "the records that are due first are kept"
+        assert self._bound < self._next[0], "what was left out is due later"
 
 
 def _packed(one: Delayed) -> int:

@@ -171,6 +171,8 @@ class SharePartition:
         """
         room = self.settings.in_flight_max - self.in_flight
         offsets = self.delays.take(now_ms, (room + 1) // 2) if room > 0 else []
+        assert len(offsets) <= max(0, room), "records that are due get no more than the room there is"
+        assert all(offset < self.end for offset in offsets), "what is delayed was passed over"
         for offset in offsets:
             if offset < self.start:
                 self._runs.insert(Run(offset, offset, RecordState.AVAILABLE, 0, was_delayed=True, is_stored=False))
@@ -182,6 +184,7 @@ class SharePartition:
     def wait_for(self, one: Delayed) -> None:
         """A record before `end` is not due yet: it is passed over until then."""
         self.delays.add(one)
+        assert one.offset < self.end, "what was not looked at yet waits for nothing"
         if one.offset >= self.start:
             for run in self._runs.cut_out(one.offset, one.offset):
                 if run.is_free and not run.delivery_count:
@@ -221,6 +224,7 @@ class SharePartition:
                 continue
             self._archive_gap(position, batch_first - 1)
             first, last = max(batch_first, position), batch_last
+            assert first >= position >= wanted, "records are handed out in the order of their offsets"
             if last >= self.end and room <= 0:
                 last = self.end - 1
             if is_strict:
@@ -240,6 +244,8 @@ class SharePartition:
                 self._turn = run.last + 1 if run.was_delayed else self._turn
                 acquired.append(run)
                 taken += run.size
+                assert run.holder == member
+                assert not is_strict or taken <= records_max, "a strict limit is never exceeded"
                 if self._is_suspect(run):
                     return ranges_told(acquired, batch_size)
             position = last + 1
@@ -335,6 +341,7 @@ class SharePartition:
             )
         for run in archived:
             run.before, run.write = replace(run), self._writes + 1
+            assert run.letter is not None, "only dead letters are archived once they are written"
             run.state, run.letter = RecordState.ARCHIVED, None
         return self._written(archived)
 
@@ -362,6 +369,7 @@ class SharePartition:
     def _identify(self, batch: StateBatch, number: int) -> None:
         for run in self._runs.cut_out(batch.first, batch.last):
             if run.write == number and run.letter is not None:
+                assert batch.first <= run.first <= run.last <= batch.last
                 sequence = batch.sequence + run.first - batch.first
                 run.letter = run.letter._replace(producer_id=batch.producer_id, sequence=sequence)
 
@@ -380,10 +388,14 @@ class SharePartition:
             assert not run.is_being_stored, "one write is under way at a time"
             if not run.is_stored and not run.is_done and run.write not in numbers:
                 run.is_being_stored = True
+                assert run.write == SETTLED or run.before is not None
                 stored = run if run.before is None else run.before
                 batches.append(StateBatch(run.first, run.last, RecordState.AVAILABLE, stored.delivery_count))
         start, finished_count = self.start_after(numbers)
         lowest = min((run.first for run in self._runs if not run.is_done), default=start)
+        assert self.start <= start <= self.end
+        assert lowest <= self.end
+        assert 0 <= finished_count <= self.end - start, "only what is after the start is counted"
         waiting = self.delays.start
         floor = min(start, lowest, start if waiting is None else waiting)
         cursor = self.delays.cursor
@@ -417,11 +429,14 @@ class SharePartition:
             self._log_start = offset
         if offset <= self.start and offset <= self._runs.lowest(self.start):
             return
+
         self._runs.split(offset)
         self._runs.keep([run for run in self._runs if run.first >= offset])
         self.start = max(self.start, offset)
         self.end = max(self.end, offset)
         self.advance()
+        assert offset <= self.start, "nothing is left of what the log no longer has"
+        assert self._runs.lowest(offset) >= offset
 
     def _give_back(self, runs: list[Run], now_ms: int) -> Write | None:
         for run in runs:
@@ -429,6 +444,9 @@ class SharePartition:
         return self._written(runs)
 
     def _change(self, run: Run, state: RecordState, number: int, now_ms: int, *, is_rejected: bool = False) -> None:
+        assert run.write == SETTLED, "one write of a record is under way at a time"
+        assert run.state is RecordState.ACQUIRED, "only what is held is given back or acknowledged"
+        assert number == self._writes + 1
         run.before = replace(run)
         is_last_try = state is RecordState.AVAILABLE and run.delivery_count >= self.settings.delivery_count_max
         run.state = RecordState.ARCHIVED if is_last_try else state
@@ -443,9 +461,13 @@ class SharePartition:
         if not runs:
             return None
         self._writes += 1
+        assert all(run.write == self._writes for run in runs), "what was changed waits for this write"
+        assert all(run.before is not None for run in runs), "a write that fails is undone"
         return Write(self._writes, tuple(run.batch() for run in runs))
 
     def _take(self, run: Run, member: str, now_ms: int) -> None:
+        assert run.is_free, "a record has one holder at a time"
+        assert member != NO_HOLDER
         run.state = RecordState.ACQUIRED
         run.delivery_count += 1
         run.holder = member
@@ -468,6 +490,7 @@ class SharePartition:
                 return found
             if run.delivery_count >= careful_from:
                 # Half of the tries have failed: smaller portions find the record that fails the others.
+                assert bottom <= top
                 top = bottom + max(1, (top - bottom + 1) // 2) - 1
                 return found + self._runs.cut_out(bottom, top)
             found += self._runs.cut_out(bottom, top)
@@ -476,6 +499,7 @@ class SharePartition:
     def _held_within(self, first: int, last: int) -> int:
         """How many offsets of a range are in flight already, and don't count as new."""
         held = [run for run in self._runs.overlapping(first, last) if not run.is_free]
+        assert sum(run.size for run in held) <= self.end - min(self.start, self._runs.lowest(self.start))
         return sum(min(run.last, last) - max(run.first, first) + 1 for run in held)
 
     def _archive_gap(self, first: int, last: int) -> None:
@@ -485,6 +509,7 @@ class SharePartition:
             if run.is_free:
                 run.state = RecordState.ARCHIVED
         if last >= self.end:
+            assert first <= self.end, "there is no gap before the end"
             self._runs.append(Run(self.end, last, RecordState.ARCHIVED, 0))
             self.end = last + 1
 
@@ -514,3 +539,9 @@ class SharePartition:
         assert self.start <= self.end
         assert not kept or kept[-1].last < self.end
         self._runs.keep(kept)
+        expected = self.start
+        for run in self._runs.after(self.start):
+            assert run.first == expected, "runs cover each offset from the start on once"
+            expected = run.last + 1
+        assert expected == self.end, "runs reach up to the end"
+        assert all(run.was_delayed or not run.is_done for run in self._runs if run.first < self.start)

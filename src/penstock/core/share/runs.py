@@ -97,6 +97,7 @@ class Letter(NamedTuple):
 
     def after(self, count: int) -> Letter:
         """The letters without the first `count`."""
+        assert count >= 0
         return self if self.sequence == NO_SEQUENCE else self._replace(sequence=self.sequence + count)
 
 
@@ -151,6 +152,9 @@ class Run:
         assert (self.letter is not None) == (self.state is RecordState.ARCHIVING)
         assert (self.before is not None) == (self.write != SETTLED)
         assert not self.not_before_ms or self.state is RecordState.AVAILABLE
+        assert self.letter is None or self.letter.reason is not Reason.NONE, "a dead letter has a reason"
+        assert self.before is None or self.before.before is None, "what a write is undone to is settled"
+        assert not (self.is_stored and self.is_being_stored)
 
     def likeness(self) -> tuple[object, ...]:
         """Neighbours with the same likeness are one run."""
@@ -204,6 +208,7 @@ class Runs:
         """The runs that have any of these offsets."""
         begin = bisect_left(self._runs, first, key=_last_of)
         stop = bisect_right(self._runs, last, key=_first_of)
+        assert stop >= begin
         return self._runs[begin:stop]
 
     def after(self, offset: int) -> Iterator[Run]:
@@ -242,6 +247,8 @@ class Runs:
                 last.last = run.last
             else:
                 joined.append(run)
+        assert len(joined) <= len(kept)
+        assert sum(run.size for run in joined) >= len(joined), "no run is empty"
         self._runs = joined
 
 

@@ -81,12 +81,15 @@ class Places:
         """Count one more session of an owner."""
         self._taken[owner] += 1
         self._taken_total += 1
+        assert self._taken[owner] <= self._taken_total <= self.places_max
         self.resize(owner, size_bytes)
 
     def resize(self, owner: str | None, growth_bytes: int) -> None:
         """Count that the memory of an owner's sessions grows, or shrinks."""
+        assert self._bytes[owner] + growth_bytes >= 0
         self._bytes[owner] += growth_bytes
         self._bytes_total += growth_bytes
+        assert self._bytes_total >= self._bytes[owner], "an owner has no more than all"
 
     def free(self, owner: str | None, size_bytes: int) -> None:
         """Count one session less of an owner."""
@@ -94,6 +97,7 @@ class Places:
         self._taken_total -= 1
         self.resize(owner, -size_bytes)
         assert self._taken[owner] >= 0
+        assert self._taken_total >= self._taken[owner]
         if not self._taken[owner]:
             assert not self._bytes[owner]
             del self._taken[owner], self._bytes[owner]
@@ -142,6 +146,8 @@ class ShareSessions:
         self._places.take(owner, session.size_bytes)
         self._groups[group] += 1
         self._sessions[group, member] = session
+        assert session.epoch == _after(INITIAL_EPOCH)
+        assert len(self._sessions) >= len(self._groups), "a group is known by its sessions"
         return session
 
     def _update(
@@ -155,6 +161,7 @@ class ShareSessions:
         for place in forgotten:
             session.partitions.pop(place, None)
         growth_bytes = PARTITION_BYTES * (len(session.partitions) - before)
+        assert session.size_bytes + growth_bytes >= SESSION_BYTES
         session.size_bytes += growth_bytes
         self._places.resize(session.owner, growth_bytes)
 
@@ -171,6 +178,7 @@ class ShareSessions:
                     ErrorCode.INVALID_SHARE_SESSION_EPOCH, f"the session's epoch is {session.epoch}, not {epoch}"
                 )
             session.epoch = _after(epoch)
+            assert 0 < session.epoch <= EPOCH_MAX, "epochs of a session skip 0 and -1"
         return session
 
     def end(self, session: ShareSession) -> bool:
@@ -179,6 +187,7 @@ class ShareSessions:
         if self._sessions.get(key) is not session:
             return False
         del self._sessions[key]
+        assert self._groups[session.group] > 0
         self._groups[session.group] -= 1
         if not self._groups[session.group]:
             del self._groups[session.group]
@@ -221,6 +230,7 @@ class SessionlessMembers:
         else:
             self._groups[group] += 1
         self._places.take(owner, size_bytes)
+        assert self._groups[group] > 0
         self._seen[group, member] = owner, now_ms
 
     def forget(self, now_ms: int) -> None:
@@ -228,6 +238,7 @@ class SessionlessMembers:
         for key, (owner, seen_ms) in [*self._seen.items()]:
             if now_ms - seen_ms >= self.PRESENT_MS:
                 del self._seen[key]
+                assert self._groups[key[0]] > 0
                 self._groups[key[0]] -= 1
                 if not self._groups[key[0]]:
                     del self._groups[key[0]]

@@ -62,6 +62,8 @@ def initialize(
     if (is_current and transaction.is_exhausted) or transaction.producer_epoch == EPOCH_MAX:
         assert fresh_producer_id != NO_PRODUCER_ID
         return transaction.rotated(fresh_producer_id, timeout_ms, now_ms)
+    assert transaction.state.is_idle
+    assert transaction.producer_epoch < EPOCH_MAX, "the last epoch is for fencing alone"
     return transaction.initialized(timeout_ms, now_ms, again=not is_current)
 
 
@@ -83,6 +85,8 @@ def add_partitions(
     if transaction.state is TransactionState.ONGOING and all(one in transaction.partitions for one in partitions):
         return ErrorCode.NONE
     after = transaction.with_partitions(partitions, client_version, now_ms)
+    assert after.identity == producer, "adding partitions fences no producer"
+    assert after.partitions.keys() >= transaction.partitions.keys(), "a transaction only grows while it is open"
     return ErrorCode.UNKNOWN_SERVER_ERROR if after.partitions_bytes > PARTITIONS_BYTES_MAX else after
 
 
@@ -111,6 +115,7 @@ def end(transaction: Transaction | None, producer: ProducerIdentity, commit: boo
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if transaction.state is TransactionState.ONGOING:
         return transaction.decided(commit, 0, now_ms, NO_PRODUCER_ID)
+    assert transaction.identity == producer
     done = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
     return ErrorCode.NONE if transaction.state is done else ErrorCode.INVALID_TXN_STATE
 

@@ -208,6 +208,7 @@ class TransactionShard:
         for partition in partitions:
             unmarked.pop(partition, None)
         if not unmarked:
+            assert self._transactions[written.transactional_id].state.is_prepared
             self._complete(self._transactions[written.transactional_id], effects, now_ms)
         return effects
 
@@ -278,10 +279,12 @@ class TransactionShard:
         return Effects()
 
     def _prepare(self, decided: Transaction, effects: Effects, now_ms: int) -> None:
+        assert decided.state.is_prepared, "a decision is stored before its markers are sent"
         self._store(decided, effects)
         self._carry_out(decided, effects, now_ms)
 
     def _carry_out(self, decided: Transaction, effects: Effects, now_ms: int) -> None:
+        assert decided.state.is_prepared
         if not decided.partitions:
             self._complete(decided, effects, now_ms)
             return
@@ -295,10 +298,13 @@ class TransactionShard:
             tuple(decided.partitions),
             decided.client_version,
         )
+        assert markers.partitions, "a transaction without partitions is complete at once"
+        assert len(set(markers.partitions)) == len(markers.partitions), "each partition gets one marker"
         self._due[transactional_id] = (markers, dict(decided.partitions))
         effects.replies.append(Reply(self._marker_token(), markers))
 
     def _complete(self, decided: Transaction, effects: Effects, now_ms: int) -> None:
+        assert decided.state.is_prepared, "only a decided transaction can be completed"
         self._due.pop(decided.transactional_id, None)
         self._store(decided.completed(now_ms), effects)
 
@@ -310,6 +316,7 @@ class TransactionShard:
             effects.timers.append(_timeout(after, after.started_ms))
         elif was_ongoing and not is_ongoing:
             effects.timers.append(Timer((TIMEOUT_TIMER, after.transactional_id), None))
+        assert after.state not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE), "it is never written"
         effects.records.append(after.record(self._cluster_version()))
 
 

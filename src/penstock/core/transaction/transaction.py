@@ -91,6 +91,7 @@ class Transaction:
     def initialized(self, timeout_ms: int, now_ms: int, *, again: bool = False) -> Transaction:
         """For a producer that starts, in the next epoch; `again` for one that missed its response, in the same."""
         assert again or not self.is_exhausted
+        assert timeout_ms > 0
         return self._become(
             TransactionState.EMPTY,
             now_ms,
@@ -103,6 +104,7 @@ class Transaction:
     def rotated(self, producer_id: int, timeout_ms: int, now_ms: int) -> Transaction:
         """For a producer that starts after the last epoch: a new producer id, starting at epoch 0."""
         assert producer_id not in (NO_PRODUCER_ID, self.producer_id)
+        assert self.is_exhausted, "a producer id is used up to its last epoch"
         return self._become(
             TransactionState.EMPTY,
             now_ms,
@@ -126,6 +128,7 @@ class Transaction:
     def decided(self, commit: bool, client_version: int, now_ms: int, next_producer_id: int) -> Transaction:
         """The outcome is decided; from version 2 on that also bumps the epoch, if there is one left."""
         bump = 1 if client_version >= EPOCH_BUMPS and self.producer_epoch < EPOCH_MAX else 0
+        assert not commit or self.state is TransactionState.ONGOING, "only an open transaction is committed"
         assert self.producer_epoch + bump < EPOCH_MAX or next_producer_id != NO_PRODUCER_ID or not commit
         return self._become(
             TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
@@ -139,6 +142,7 @@ class Transaction:
     def fenced(self, cluster_version: int, now_ms: int) -> Transaction:
         """The coordinator aborts it, and fences the producer with a higher epoch, whatever its version."""
         raised = self if cluster_version >= EPOCH_BUMPS else replace(self, producer_epoch=self.producer_epoch + 1)
+        assert raised.producer_epoch >= self.producer_epoch
         return raised.decided(False, min(cluster_version, EPOCH_BUMPS), now_ms, NO_PRODUCER_ID)
 
     def completed(self, now_ms: int) -> Transaction:
