@@ -16,6 +16,7 @@ from penstock.core.group.contract import Record
 from penstock.core.group.group import GroupKind
 from penstock.core.group.modern.group import ModernGroup
 from penstock.core.group.subscription.topics import ResolvedRegex
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import Uuid
 from penstock.wire.messages import consumer_group_records as records
 
@@ -65,6 +66,15 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         if instance_id is not None:
             member_id = self.static_members.get(instance_id, member_id)
         return self.targets.get(member_id, NO_PARTITIONS)
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, api_version: int, *, transactional: bool
+    ) -> ErrorCode:
+        """As for every group; and not for a former member of an instance, which would only join again."""
+        holder = None if instance_id is None else self.static_members.get(instance_id)
+        if holder is not None and holder != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+        return super().check_offset_commit(member_id, instance_id, generation, api_version, transactional=transactional)
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic."""
