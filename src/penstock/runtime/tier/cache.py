@@ -3,8 +3,8 @@
 A piece goes to disk if it was loaded before, a while ago, or leaves memory before a reader has used it. What one reader
 goes through once, from the beginning to the end, is not written: that would cost more than loading it, and push out
 what others need. Without room in memory every piece goes to disk. Both have limits, and what was used longest ago
-makes room. The cache is emptied when the broker starts, and nothing depends on it: what cannot be written or read is
-loaded again.
+makes room. The cache is emptied when the broker starts, and nothing depends on it: what cannot be written or read, or
+is not what was written, is loaded again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
+
+from crc32c import crc32c
 
 from penstock.runtime.env import Env
 from penstock.storage.files import StorageError
@@ -25,6 +28,13 @@ logger = logging.getLogger("penstock.tier")
 DROPPED_KEPT_MAX = 20_000
 
 
+class _Stored(NamedTuple):
+    """A piece on disk."""
+
+    size: int
+    crc: int
+
+
 class DiskCache:
     """Named pieces of bytes, each loaded once however many readers request it."""
 
@@ -34,7 +44,7 @@ class DiskCache:
         self._env = env
         self._directory = directory
         self._size_max = size_max
-        self._sizes: OrderedDict[str, int] = OrderedDict()
+        self._stored: OrderedDict[str, _Stored] = OrderedDict()
         self._size = 0
         self._memory_max = memory_max
         self._memory: OrderedDict[str, Buffer] = OrderedDict()
@@ -66,13 +76,11 @@ class DiskCache:
     async def get(self, name: str, load: Callable[[], Awaitable[Buffer]]) -> Buffer:
         """A piece, loaded if it is not here. A caller that gives up does not stop the loading."""
         kept = self._memory.get(name)
-        if kept is None and name in self._sizes:
-            self._sizes.move_to_end(name)
-            try:
-                return await self._env.run_blocking(lambda: self._env.filesystem.read_file(self._directory / name))
-            except (StorageError, FileNotFoundError) as error:
-                logger.warning("%s is lost from the cache: %s", name, error)
-                self.forget(name)
+        if kept is None and name in self._stored:
+            self._stored.move_to_end(name)
+            kept = await self._read(name, self._stored[name])
+            if kept is not None:
+                return kept
         if kept is None:
             kept = await asyncio.shield(self._load_once(name, load))
         self._unused.discard(name)
@@ -80,18 +88,37 @@ class DiskCache:
             self._memory.move_to_end(name)
         return kept
 
+    async def _read(self, name: str, stored: _Stored) -> bytes | None:
+        """A piece as it was written; None, and it is dropped, if the disk does not return that."""
+
+        def read() -> tuple[bytes, int]:
+            data = self._env.filesystem.read_file(self._directory / name)
+            return data, crc32c(data)
+
+        try:
+            data, crc = await self._env.run_blocking(read)
+            if (len(data), crc) == stored:
+                return data
+            reason: object = "its checksum is not what it was"
+        except (StorageError, FileNotFoundError) as error:
+            reason = error
+        logger.warning("%s is lost from the cache: %s", name, reason)
+        if self._stored.get(name) is stored:
+            self.forget(name)
+        return None
+
     def load_ahead(self, name: str, load: Callable[[], Awaitable[Buffer]]) -> None:
         """Have a piece loaded that a reader will request; that reader gets the error if there is one."""
-        if name not in self._sizes and name not in self._memory:
+        if name not in self._stored and name not in self._memory:
             self._load_once(name, load)
 
     def forget(self, name: str) -> None:
         """Drop a piece, such as a damaged one."""
         self._memory_size -= len(self._memory.pop(name, b""))
         self._unused.discard(name)
-        size = self._sizes.pop(name, None)
-        if size is not None:
-            self._size -= size
+        stored = self._stored.pop(name, None)
+        if stored is not None:
+            self._size -= stored.size
             try:
                 self._env.filesystem.unlink(self._directory / name)
             except StorageError as error:
@@ -135,7 +162,7 @@ class DiskCache:
             if oldest in self._unused:
                 self._unused.discard(oldest)
                 self._move_to_disk(oldest, other)
-            elif oldest not in self._sizes:
+            elif oldest not in self._stored:
                 self._dropped[oldest] = None
                 if len(self._dropped) > DROPPED_KEPT_MAX:
                     self._dropped.popitem(last=False)
@@ -160,19 +187,24 @@ class DiskCache:
         self._env.spawn(move(), f"cache {name}")
 
     async def _store(self, name: str, data: Buffer) -> None:
-        if len(data) > self._size_max() or name in self._sizes:
+        if len(data) > self._size_max() or name in self._stored:
             return
-        while self._sizes and self._size + len(data) > self._size_max():
-            self.forget(next(iter(self._sizes)))
+        while self._stored and self._size + len(data) > self._size_max():
+            self.forget(next(iter(self._stored)))
         if self._size + len(data) > self._size_max():
             # What is being written takes up all the room, and will be there sooner.
             return
         # Others that are written meanwhile find less room.
         self._size += len(data)
+
+        def write() -> int:
+            self._env.filesystem.write_file(self._directory / name, data)
+            return crc32c(data)
+
         try:
-            await self._env.run_blocking(lambda: self._env.filesystem.write_file(self._directory / name, data))
+            crc = await self._env.run_blocking(write)
         except (StorageError, FileNotFoundError) as error:
             self._size -= len(data)
             logger.warning("%s cannot be cached: %s", name, error)
             return
-        self._sizes[name] = len(data)
+        self._stored[name] = _Stored(len(data), crc)

@@ -377,6 +377,32 @@ def test_aborted_transactions_of_a_range_are_complete_once_everything_in_it_was_
     run(tmp_path, work)
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-1] + b"?", lambda data: data[:-1], lambda data: data + b"?"])
+def test_a_piece_that_the_disk_has_damaged_is_loaded_again(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    """A rotten index was believed, and aborted transactions in it were not found."""
+
+    async def work(world: World) -> None:
+        loads: list[bytes] = []
+
+        async def load() -> bytes:
+            loads.append(b"12345678")
+            return loads[-1]
+
+        async def read() -> bytes:
+            found = bytes(await world.indexes.get("piece", load))
+            await world.written()
+            return found
+
+        assert [await read(), await read()] == [b"12345678"] * 2
+        assert len(loads) == 1
+        path = tmp_path / "indexes" / "piece"
+        path.write_bytes(damage(path.read_bytes()))
+        assert [await read(), await read()] == [b"12345678"] * 2
+        assert (len(loads), world.indexes.size_bytes) == (2, 8)
+
+    run(tmp_path, work)
+
+
 def test_a_piece_that_is_being_moved_to_disk_is_not_loaded_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         writes: list[asyncio.Future[None]] = []
