@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from penstock.core.tier.segments import EpochStart, RemotePartition, RemoteSegment, SegmentState
+from penstock.core.tier.segments import GONE_KEPT_MAX, EpochStart, RemotePartition, RemoteSegment, SegmentState
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState
 
@@ -84,6 +85,18 @@ def test_what_was_deleted_does_not_come_back() -> None:
     assert not partition.begin(copy)
     assert len(partition) == 0
     assert partition.find(lineage((0, 0)), 5) is None
+
+
+def test_no_more_ids_of_deleted_segments_are_kept_than_are_of_use() -> None:
+    partition = RemotePartition()
+    for number in range(GONE_KEPT_MAX + 1):
+        copy = replace(segment(1, 0, 9), segment_id=number.to_bytes(16, "big"))
+        assert partition.begin(copy)
+        for state in (FINISHED, DELETING, DELETED):
+            assert partition.update(copy.segment_id, state, 1, 1)
+    assert len(partition._gone) == GONE_KEPT_MAX
+    assert not partition.begin(copy)
+    assert partition.has_deleted
 
 
 def test_each_offset_is_found_in_the_epoch_that_wrote_it() -> None:

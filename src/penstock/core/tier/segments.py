@@ -7,7 +7,8 @@ A segment is known by an id of its own, since leaders may copy the same offsets 
 
 and only a finished one is read. Updates that don't follow the arrows are ignored: they come from a broker that no
 longer leads the partition. Giving up a copy is recorded: if the copy was finished before that record, it stays,
-since replicas rely on it by then. What is deleted is forgotten but for its id, so that nothing brings it back.
+since replicas rely on it by then. What is deleted is forgotten but for its id, so that a late repetition of its first
+record does not bring it back; of the ids the last thousand are kept.
 
 A segment lists the leader epochs of its records. After an unclean election two segments may hold different records
 under the same offsets, so one is always looked up by offset and epoch, along the epochs of the leader's log.
@@ -26,6 +27,8 @@ from penstock.model.ids import Uuid
 
 NOTHING_COPIED = -1
 _AFTER_ALL = 2**63 - 1
+# A record is repeated within seconds.
+GONE_KEPT_MAX = 1_000
 
 
 class SegmentState(IntEnum):
@@ -98,23 +101,20 @@ class RemoteSegment:
 class RemotePartition:
     """The segments of one partition, by id and by epoch."""
 
-    __slots__ = ("_by_epoch", "_by_id", "_gone", "deletion", "topic")
+    __slots__ = ("_by_epoch", "_by_id", "_gone", "deletion", "has_deleted", "topic")
 
     def __init__(self, topic: str = "") -> None:
         self.topic = topic
         self.deletion: PartitionDeleteState | None = None
         self._by_id: dict[Uuid, RemoteSegment] = {}
-        self._gone: set[Uuid] = set()
+        # Whether segments were deleted, and the ids of the last ones.
+        self.has_deleted = False
+        self._gone: dict[Uuid, None] = {}
         # By epoch, the first offset of each readable segment in that epoch, its last, and its id; in order.
         self._by_epoch: dict[int, list[tuple[int, int, Uuid]]] = {}
 
     def __len__(self) -> int:
         return len(self._by_id)
-
-    @property
-    def has_deleted(self) -> bool:
-        """Whether segments were deleted."""
-        return bool(self._gone)
 
     def get(self, segment_id: Uuid) -> RemoteSegment | None:
         """A segment that is not deleted."""
@@ -152,7 +152,10 @@ class RemotePartition:
             return False
         self._take_out(known)
         if state is SegmentState.DELETE_SEGMENT_FINISHED:
-            self._gone.add(segment_id)
+            self.has_deleted = True
+            self._gone[segment_id] = None
+            if len(self._gone) > GONE_KEPT_MAX:
+                del self._gone[next(iter(self._gone))]
         else:
             self._put(replace(known, state=state, broker_id=broker_id, event_timestamp_ms=timestamp_ms))
         return True
