@@ -152,7 +152,7 @@ class Cleaner:
                 earliest_dirty_timestamp_ms=log.earliest_timestamp(first_dirty) if has_deadline else None,
                 tombstones_expired=horizon_ms is not None and horizon_ms <= now_ms,
             )
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             self._give_up(partition, CompactionError.of(error))
             return None
 
@@ -214,7 +214,7 @@ class Cleaner:
         log, topic, node = partition.log, partition.settings, self._settings()
         try:
             facts = log.segment_facts()
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             raise CompactionError.of(error) from error
         return CompactionJob(
             directory=str(log.directory),

@@ -84,7 +84,7 @@ class Housekeeping:
             if self._can_work_on(partition):
                 try:
                     job(partition)
-                except StorageError as error:
+                except (StorageError, FileNotFoundError) as error:
                     # The others still get their turn; on a full disk they make room.
                     self._failed(partition, error)
             if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
@@ -96,10 +96,11 @@ class Housekeeping:
     def _can_work_on(self, partition: Partition) -> bool:
         return self._is_here(partition) and not partition.log.is_failed and not partition.is_truncating
 
-    def _failed(self, partition: Partition, error: StorageError) -> None:
-        """A full disk and a damaged segment are seen to at the next interval, a broken disk at once."""
+    def _failed(self, partition: Partition, error: StorageError | FileNotFoundError) -> None:
+        """A full disk, a damaged segment or a lost file is seen to at the next interval, a broken disk at once."""
         logger.error("%s: %s", partition.name, error)
-        self._partitions.check_disk(error)
+        if isinstance(error, StorageError):
+            self._partitions.check_disk(error)
 
     async def retain_all(self) -> None:
         """Apply retention everywhere, and roll segments that have reached their maximum age."""
@@ -133,7 +134,7 @@ class Housekeeping:
                 freed = log.delete_segments(plan, now_ms)
                 logger.info("%s: retention freed %d bytes up to offset %d", partition.name, freed, log.start_offset)
             log.reap(now_ms)
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             self._failed(partition, error)
 
     def _trim(self, partition: Partition, now_ms: int, *, is_urgent: bool = False) -> None:
@@ -169,7 +170,7 @@ class Housekeeping:
                     # What is left of the plan can go once the start is durable.
                     self._partitions.note_progress(partition).write()
             log.reap(now_ms)
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             self._failed(partition, error)
 
     async def flush_due(self) -> None:

@@ -59,8 +59,11 @@ class CompactionError(Exception):
         self.is_damage = is_damage
 
     @classmethod
-    def of(cls, error: StorageError) -> CompactionError:
+    def of(cls, error: StorageError | FileNotFoundError) -> CompactionError:
         """What an error of the disk means to a cleaning."""
+        if isinstance(error, FileNotFoundError):
+            # Retention was faster, or the topic was deleted.
+            return cls(f"{error.filename} is gone", is_passing=True)
         return cls(
             error.message,
             is_passing=error.is_passing,
@@ -124,10 +127,7 @@ class Compaction:
         """
         try:
             yield from self._run()
-        except FileNotFoundError as error:
-            # Retention was faster, or the topic was deleted.
-            raise CompactionError(f"{error.filename} is gone", is_passing=True) from error
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             raise CompactionError.of(error) from error
         except DamagedIndexError as error:
             raise CompactionError(f"an index of aborted transactions is damaged: {error}") from error

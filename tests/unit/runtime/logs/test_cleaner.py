@@ -448,6 +448,28 @@ def test_a_topic_of_the_same_name_starts_dirty(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_thread")
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_log_that_lacks_a_file_does_not_end_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    async def test(world: World) -> None:
+        partition = world.partitions.add("orders")
+        world.fill(partition, 40)
+        facts, calls = Log.segment_facts, iter(range(100))
+
+        def segment_facts(log: Log) -> Any:
+            if next(calls) + 1 == failing:
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", "00000000000000000000.log")
+            return facts(log)
+
+        monkeypatch.setattr(Log, "segment_facts", segment_facts)
+        assert not await world.cleaner.clean_dirtiest()
+        assert await world.cleaner.clean_dirtiest()
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.usefixtures("in_thread")
 def test_what_is_no_longer_recorded_as_clean_is_cleaned_again(tmp_path: Path) -> None:
     """The cleaner had a copy of its own, which went another way."""
 

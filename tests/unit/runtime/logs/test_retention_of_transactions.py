@@ -71,6 +71,31 @@ def test_a_log_that_cannot_roll_does_not_keep_retention_from_making_room(
     play(tmp_path, story)
 
 
+def test_a_log_that_lacks_a_file_does_not_keep_others_from_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job ended with it, for all partitions and until the next start."""
+
+    async def story(shell: TransactionShell) -> None:
+        housekeeping = Housekeeping(shell.env, shell.partitions, shell.settings)
+        first, *others = list(shell.partitions)
+        met: list[Partition] = []
+
+        def job(partition: Partition) -> None:
+            met.append(partition)
+            if partition is first:
+                raise FileNotFoundError(2, "No such file or directory", "00000000000000000000.log")
+
+        await housekeeping._each(job)
+        assert met == [first, *others]
+        monkeypatch.setattr(Log, "segment_facts", lambda _: job(first))
+        partition = fill(shell)
+        housekeeping.retain(partition)
+        assert partition.log.start_offset == 0
+
+    play(tmp_path, story)
+
+
 def test_readers_of_committed_records_continue_where_an_open_transaction_was_deleted(tmp_path: Path) -> None:
     async def story(shell: TransactionShell) -> None:
         partition = fill(shell)
