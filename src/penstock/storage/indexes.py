@@ -99,9 +99,13 @@ class TimeIndex:
         self.timestamps.append(timestamp)
         self.offsets.append(relative_offset)
 
+    def search(self, timestamp: int) -> int:
+        """How many entries have a timestamp before this one."""
+        return bisect_left(self.timestamps, timestamp)
+
     def lower_bound(self, timestamp: int) -> int:
         """A relative offset before which every record is older than `timestamp`."""
-        slot = bisect_left(self.timestamps, timestamp)
+        slot = self.search(timestamp)
         return self.offsets[slot - 1] + 1 if slot else 0
 
     def truncate(self, relative_offset: int) -> None:

@@ -34,9 +34,7 @@ def first_at_or_after(segments: Sequence[Segment], timestamp: int, start_offset:
 def _first_in(segment: Segment, timestamp: int, start_offset: int) -> TimestampOffset | None:
     if segment.max_timestamp < timestamp:
         return None
-    # Before this batch every record of the segment is older.
-    older = segment.position_of(segment.base_offset + segment.time_index().lower_bound(timestamp))
-    start = max(older, segment.position_of(start_offset))
+    start = max(_position_before(segment, timestamp), segment.position_of(start_offset))
     for place in walk(segment.file, start, segment.size):
         if place.max_timestamp < timestamp:
             continue
@@ -45,6 +43,19 @@ def _first_in(segment: Segment, timestamp: int, start_offset: int) -> TimestampO
             if record.timestamp >= timestamp and record.offset >= start_offset:
                 return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
     return None
+
+
+def _position_before(segment: Segment, timestamp: int) -> int:
+    """Where a batch starts that is at most a few before the first one that is not older than `timestamp`.
+
+    The time index grows with the offset index, and only if the largest timestamp has. So the first such batch lies
+    between the same two entries of the offset index as the one that has the next larger timestamp of the time index.
+    """
+    times, index = segment.time_index(), segment.offset_index()
+    slot = times.search(timestamp)
+    youngest = times.offsets[slot] if slot < len(times) else segment.max_timestamp_offset - segment.base_offset
+    entry = index.search(youngest)
+    return index.positions[entry - 1] if entry else 0
 
 
 def largest(segments: Sequence[Segment]) -> TimestampOffset | None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
 import pytest
 from log_support import NOW_MS, LogMaker, append, headers_of
 
+from penstock.storage import timestamps
+from penstock.storage.scan import BatchPlace, walk
 from penstock.wire.records import Compression, Record, TimestampType, build_batch
 
 
@@ -34,6 +41,50 @@ def test_timestamps_out_of_order(logs: LogMaker) -> None:
         found = log.offset_for_timestamp(NOW_MS + wanted)
         assert (found.offset if found else None) == first
     assert log.max_timestamp() == (NOW_MS + 90, 5, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_time_is_found_whatever_the_order_of_times_and_what_was_cut(logs: LogMaker, seed: int) -> None:
+    random = Random(seed)
+    log, times = logs.open(), list[int]()
+    for _ in range(6):
+        for _ in range(random.randrange(1, 25)):
+            times.append(random.choice((times[-1] if times else 0, random.randrange(100), 50)))
+            append(log, b"x" * random.randrange(150), timestamp=NOW_MS + times[-1])
+        how = random.choice(("cut", "crash", "restart", "go on"))
+        if how == "cut":
+            del times[random.randrange(len(times)) + 1 :]
+            log.truncate_to(len(times), NOW_MS)
+        elif how != "go on":
+            log = logs.crash(log) if how == "crash" else logs.restart(log)
+        for wanted in range(-1, 101, 3):
+            first = next((offset for offset, time in enumerate(times) if time >= wanted), None)
+            found = log.offset_for_timestamp(NOW_MS + wanted)
+            assert (found.offset if found else None) == first
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2])
+def test_few_batches_are_looked_at_for_a_time(logs: LogMaker, wanted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two times all batches of the same time were read, on the event loop."""
+    logs.settings = replace(logs.settings, segment_bytes=1 << 20)
+    log = logs.open()
+    for time in (0, 1):
+        for _ in range(300):
+            append(log, b"x" * 20, timestamp=NOW_MS + time)
+    append(log, b"x", timestamp=NOW_MS + 2)
+    log.max_timestamp()
+    looked_at: list[int] = []
+
+    def counted(*args: Any) -> Iterator[BatchPlace]:
+        for place in walk(*args):
+            looked_at.append(place.position)
+            yield place
+
+    monkeypatch.setattr(timestamps, "walk", counted)
+    found = log.offset_for_timestamp(NOW_MS + wanted)
+    assert found is not None
+    assert found.offset == 300 * wanted
+    assert len(looked_at) < 10
 
 
 def test_deleted_records_are_not_found(logs: LogMaker) -> None:
