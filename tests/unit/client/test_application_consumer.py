@@ -176,7 +176,7 @@ def test_a_record_that_a_canceled_poll_fetched_is_handed_out_by_the_next_one(man
     async def work() -> None:
         consumer = penstock.aio.Consumer(NOWHERE, group="billing")
         await consumer.subscribe(["orders"])
-        raw: Any = consumer.sync._raw
+        raw: Any = consumer._sync._raw
         await check_canceled_poll(consumer, raw, many=many)
         await consumer.commit_offsets()
         assert raw.commits == [[(0, 6)]]
