@@ -1,0 +1,187 @@
+"""A link survives whatever is recorded of it and whatever its source does; the reason is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.core.metadata.image import Image
+from penstock.core.metadata.link_decisions import config_rows
+from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.env import SystemEnv
+from penstock.runtime.link.links import Links
+from penstock.runtime.link.probe import probe
+from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from penstock.wire.messages.metadata_records import LinkRecord, RemoveLinkRecord
+from penstock.wire.messages.table import ApiKey
+from penstock.wire.messages.update_mirrors import UpdateMirrorsResponse
+from support.scripted_broker import ScriptedBroker
+
+LINK = LinkRecord(link_id=b"l" * 16, name="eu", source_cluster_id="theirs", topics=["*"])
+
+
+class World:
+    """The links of one broker, without any partitions."""
+
+    def __init__(self) -> None:
+        self.env = SystemEnv()
+        self.image = Image()
+        self.asked: list[Any] = []
+        partitions: Any = SimpleNamespace(get=lambda *_: None)
+        self.links = Links(self.env, 1, self.image, partitions, self._ask, lambda: 1)
+        self.links.start()
+
+    async def _ask(self, request: Any) -> UpdateMirrorsResponse:
+        self.asked.append(request)
+        return UpdateMirrorsResponse(error_message=None)
+
+    def commit(self, *records: Any) -> None:
+        for record in records:
+            self.image.replay(record)
+        self.links.follow(records)
+
+    def record(self, **configs: str) -> None:
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        self.commit(LINK._replace(configs=config_rows(named)))
+
+    @property
+    def problem(self) -> str:
+        return self.links.runners[LINK.link_id].problem
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+def run(story: Callable[[World], Awaitable[None]]) -> None:
+    async def told() -> None:
+        world = World()
+        try:
+            await story(world)
+        finally:
+            world.links.close()
+            await world.env.close()
+
+    asyncio.run(told())
+
+
+def metadata(broker: ScriptedBroker, cluster_id: str = "theirs") -> Callable[[Any], MetadataResponse]:
+    return lambda _: MetadataResponse(
+        brokers=[MetadataResponseBroker(1, "127.0.0.1", broker.port)], cluster_id=cluster_id
+    )
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [
+        {},
+        {"bootstrap_servers": "no address:x:y"},
+        {"bootstrap_servers": "127.0.0.1:1", "request_timeout_ms": "soon"},
+        {"bootstrap_servers": "127.0.0.1:1", "link_fetch_max_bytes": "-1"},
+        {"bootstrap_servers": "127.0.0.1:1", "ssl_ca_location": "/etc/passwd"},
+        {"bootstrap_servers": "127.0.0.1:1", "security_protocol": "SSL", "ssl_ca_pem": "no certificate"},
+        {"bootstrap_servers": "127.0.0.1:1", "security_protocol": "SASL_SSL"},
+        {"bootstrap_servers": "127.0.0.1:1"},
+        {"bootstrap_servers": f"{'x' * 300}.invalid:1"},
+    ],
+)
+def test_bad_recorded_settings_fail_the_link_until_they_are_altered(configs: dict[str, str]) -> None:
+    async def story(world: World) -> None:
+        with ScriptedBroker() as source:
+            source.answers[ApiKey.METADATA] = metadata(source)
+            world.record(**configs)
+            await world.until(lambda: bool(world.problem))
+            (described,) = world.links.describe(None)
+            assert described.problem
+            world.record(bootstrap_servers=source.address)
+            await world.until(lambda: not world.problem)
+
+    run(story)
+
+
+def test_another_cluster_at_the_same_address_is_not_mirrored() -> None:
+    async def story(world: World) -> None:
+        with ScriptedBroker() as source:
+            source.answers[ApiKey.METADATA] = metadata(source, "somebody else")
+            world.record(bootstrap_servers=source.address)
+            await world.until(lambda: "somebody else" in world.problem)
+            source.answers[ApiKey.METADATA] = metadata(source)
+            await world.until(lambda: not world.problem)
+            world.commit(RemoveLinkRecord(link_id=LINK.link_id))
+            assert world.links.runners == {}
+
+    run(story)
+
+
+def test_connections_to_brokers_that_left_the_source_are_closed() -> None:
+    async def story(world: World) -> None:
+        with ScriptedBroker() as first:
+            both = [MetadataResponseBroker(1, "127.0.0.1", first.port), MetadataResponseBroker(2, "127.0.0.1", 1)]
+            first.answers[ApiKey.METADATA] = lambda _: MetadataResponse(brokers=both, cluster_id="theirs")
+            world.record(bootstrap_servers=first.address, link_metadata_refresh_ms="100")
+            runner = world.links.runners[LINK.link_id]
+            await world.until(lambda: runner._source is not None and 2 in runner._source.brokers)
+            source = runner._source
+            assert source is not None
+            with pytest.raises(ConnectionError):
+                await source.ask_at(source.brokers[2], MetadataRequest(None), 100)
+            assert len(source._peers) == 2
+            only = [MetadataResponseBroker(1, "127.0.0.1", first.port)]
+            first.answers[ApiKey.METADATA] = lambda _: MetadataResponse(brokers=only, cluster_id="theirs")
+            await world.until(lambda: len(source._peers) == 1)
+
+    run(story)
+
+
+def test_a_source_that_announces_a_huge_answer_or_sends_garbage_is_refused() -> None:
+    for sent in (struct.pack(">i", 2**31 - 1), struct.pack(">i", 4) + b"\0\0\0\7", b"HTTP/1.1 400 Bad Request\r\n\r\n"):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def serve(sent: bytes = sent, server: socket.socket = server) -> None:
+                for _ in range(2):
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(1000)
+                        connection.sendall(sent)
+
+            threading.Thread(target=serve, daemon=True).start()
+
+            async def story(port: int = server.getsockname()[1]) -> None:
+                env = SystemEnv()
+                try:
+                    await probe(env, {"bootstrap.servers": f"127.0.0.1:{port}", "request.timeout.ms": "2000"})
+                finally:
+                    await env.close()
+
+            with pytest.raises(ApiError) as refused:
+                asyncio.run(story())
+            assert refused.value.code == ErrorCode.NETWORK_EXCEPTION
+
+
+def test_a_wrong_password_is_refused_with_advice() -> None:
+    async def story(world: World) -> None:
+        with ScriptedBroker(mechanism="SCRAM-SHA-256", password="right") as source:
+            source.answers[ApiKey.METADATA] = metadata(source)
+            configs = {
+                "bootstrap.servers": source.address,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-256",
+                "sasl.username": "ann",
+                "sasl.password": "not-the-one",
+            }
+            with pytest.raises(ApiError) as refused:
+                await probe(world.env, configs)
+            assert refused.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert "not-the-one" not in refused.value.message
+            found = await probe(world.env, {**configs, "sasl.password": "right"})
+            assert (found.cluster_id, found.origins, found.topics) == ("theirs", [], [])
+
+    run(story)
