@@ -15,6 +15,8 @@ FETCH_MAX_BYTES = "link.fetch.max.bytes"
 REFRESH_MS = "link.metadata.refresh.ms"
 TOPIC_CONFIGS = "link.topic.configs"
 REPLICATION_FACTOR = "link.replication.factor"
+GROUPS = "link.groups"
+GROUPS_SYNC_MS = "link.groups.sync.ms"
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
 
 VALUE_LENGTH_MAX = 64 * 1024
@@ -25,6 +27,7 @@ INT_MAX = 2**31 - 1
 NUMBERS: Mapping[str, tuple[int, int, int]] = {
     FETCH_MAX_BYTES: (64 * 1024, 64 * 1024 * 1024, 8 * 1024 * 1024),
     REFRESH_MS: (100, 3_600_000, 5_000),
+    GROUPS_SYNC_MS: (100, 3_600_000, 5_000),
     REPLICATION_FACTOR: (-1, 32_767, -1),
     "request.timeout.ms": (100, 600_000, 30_000),
     "socket.connection.setup.timeout.ms": (100, 600_000, 10_000),
@@ -54,6 +57,7 @@ ALLOWED = (
     | SECRETS
     | REDIRECTING
     | {
+        GROUPS,
         TOPIC_CONFIGS,
         "client.id",
         "sasl.username",
@@ -97,6 +101,11 @@ def number(configs: Mapping[str, str], name: str) -> int:
 def copied_configs(configs: Mapping[str, str]) -> frozenset[str]:
     """The settings of a source's topics that mirrors are created with."""
     return frozenset(configs.get(TOPIC_CONFIGS, COPIED_CONFIGS).replace(" ", "").split(",")) - {""}
+
+
+def group_patterns(configs: Mapping[str, str]) -> list[str]:
+    """The groups whose offsets come along; none without the setting."""
+    return [pattern for pattern in configs.get(GROUPS, "").replace(" ", "").split(",") if pattern]
 
 
 def altered(old: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -56,6 +56,7 @@ from penstock.runtime.coordinator.transaction_verifier import TransactionVerifie
 from penstock.runtime.coordinator.transactions import TRANSACTION_TOPIC, Transactions
 from penstock.runtime.env import Env
 from penstock.runtime.hot_keys.counting import HotKeys
+from penstock.runtime.link.groups import GroupSync
 from penstock.runtime.link.links import Links
 from penstock.runtime.live_settings import LiveSettings
 from penstock.runtime.logs.cleaner import Cleaner
@@ -200,7 +201,13 @@ class BrokerRole:
         self._tenants.start()
         raft.on_commit(self._tenants.follow)
         self._links = Links(
-            env, settings.node_id, raft.image, self.partitions, self._link_reports.ask, self._broker_epoch
+            env,
+            settings.node_id,
+            raft.image,
+            self.partitions,
+            self._link_reports.ask,
+            self._broker_epoch,
+            GroupSync(raft.image, self._groups, self._brokers(), EndOffsets(self._brokers(), self._leader_of)),
         )
         raft.on_commit(self._links.follow)
         self._telemetry = Telemetry(env, raft.image, settings)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from penstock.api.access import check_cluster
 from penstock.api.context import RequestContext
 from penstock.api.declaration import BrokerServices, broker_api
-from penstock.config.link import NUMBERS, TOPIC_CONFIGS, altered
+from penstock.config.link import GROUPS, NUMBERS, TOPIC_CONFIGS, altered
 from penstock.core.metadata.link_decisions import find_link
 from penstock.core.metadata.links import configs_of
 from penstock.model.access import Operation
@@ -22,7 +22,7 @@ from penstock.wire.messages.change_link import ChangeableLinkConfig, ChangeLinkR
 
 NOT_PROBED = Probed("", [], [])
 # Settings that change nothing about the connection.
-TUNING = frozenset(NUMBERS) | {TOPIC_CONFIGS}
+TUNING = frozenset(NUMBERS) | {GROUPS, TOPIC_CONFIGS}
 
 
 @broker_api(

@@ -45,6 +45,16 @@ class TopicSelection(NamedTuple):
         )
 
 
+class GroupSelection(NamedTuple):
+    """The patterns of the groups whose offsets come along."""
+
+    groups: Sequence[str]
+
+    def matches(self, group: str) -> bool:
+        """Whether a group's offsets are committed here."""
+        return any(_covers(one, group) for one in self.groups)
+
+
 def _matches(pattern: str, topic: str) -> bool:
     if topic.startswith("_") and not pattern.startswith("_"):
         return False

@@ -14,6 +14,7 @@ from penstock.core.metadata.links import MirrorState, configs_of
 from penstock.model.errors import ApiError, error_code
 from penstock.model.ids import Uuid
 from penstock.runtime.env import Env
+from penstock.runtime.link.groups import GroupSync
 from penstock.runtime.link.runner import AskController, LinkRunner
 from penstock.runtime.replication.mirroring import abort_transaction, mirrored_end, open_transactions
 from penstock.runtime.replication.partition import Partition
@@ -49,6 +50,7 @@ class Links:
         partitions: Partitions,
         ask_controller: AskController,
         broker_epoch: Callable[[], int],
+        groups: GroupSync | None = None,
     ) -> None:
         self._env = env
         self._node_id = node_id
@@ -56,6 +58,7 @@ class Links:
         self._partitions = partitions
         self._ask_controller = ask_controller
         self._broker_epoch = broker_epoch
+        self._groups = groups
         self.runners: dict[Uuid, LinkRunner] = {}
         # The leader epoch in which nothing was left to do for a promoted partition.
         self._settled: dict[tuple[Uuid, int], int] = {}
@@ -92,6 +95,7 @@ class Links:
                 self._ask_controller,
                 self._broker_epoch,
                 link_id,
+                self._groups,
             )
         for runner in self.runners.values():
             runner.wake()
@@ -158,6 +162,10 @@ class Links:
         if runner is None:
             return ""
         refused = [f"topic {name} is not mirrored: {why}" for name, why in sorted(runner.refused.items())[:10]]
+        refused += [
+            f"offsets of group {name}: {why}" if name else f"offsets of groups: {why}"
+            for name, why in sorted(runner.refused_groups.items())[:10]
+        ]
         return "; ".join([*([runner.problem] if runner.problem else ()), *refused])
 
     def _describe_topic(self, link: LinkRecord, mirror: MirrorTopicRecord) -> DescribedMirrorTopic:

@@ -16,15 +16,25 @@ from typing import Any
 from zlib import crc32
 
 from penstock.client.failures import NoAnswer
-from penstock.config.link import FETCH_MAX_BYTES, REFRESH_MS, check_link_configs, copied_configs, number
+from penstock.client.operations.routing import TryAgain
+from penstock.config.link import (
+    FETCH_MAX_BYTES,
+    GROUPS_SYNC_MS,
+    REFRESH_MS,
+    check_link_configs,
+    copied_configs,
+    group_patterns,
+    number,
+)
 from penstock.core.link.mirror import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
-from penstock.core.link.selection import TopicSelection
+from penstock.core.link.selection import GroupSelection, TopicSelection
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.links import MirrorState, configs_of
 from penstock.model.errors import ApiError
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.link.fetcher import LinkCounters, Mirror, SourceFetcher
+from penstock.runtime.link.groups import GroupSync
 from penstock.runtime.link.source import LATEST, Source, check
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.metadata_records import LinkRecord, MirrorTopicRecord
@@ -43,6 +53,8 @@ CLAIM_EVERY_MS = 1_000
 # No more often than this is the source's metadata read again because a leader has moved.
 REFRESH_PAUSE_MS = 200
 ENDS_AT_ONCE = 50
+# A promotion waits no longer than this for the offsets of groups.
+GROUPS_S = 15.0
 TOPICS_PER_UPDATE = 200
 
 logger = logging.getLogger("penstock.links")
@@ -63,6 +75,7 @@ class LinkRunner:
         ask_controller: AskController,
         broker_epoch: Callable[[], int],
         link_id: Uuid,
+        groups: GroupSync | None = None,
     ) -> None:
         self._env = env
         self._node_id = node_id
@@ -71,6 +84,10 @@ class LinkRunner:
         self._ask_controller = ask_controller
         self._broker_epoch = broker_epoch
         self.link_id = link_id
+        self._groups = groups
+        self._groups_synced_ms = -1
+        # Why offsets of groups do not come along: by group, or for all under no name.
+        self.refused_groups: dict[str, str] = {}
         self.counters = LinkCounters()
         # Why the link as a whole does not work; empty while it does.
         self.problem = ""
@@ -157,6 +174,8 @@ class LinkRunner:
                 await self._discover(link, source, configs)
         self._assign(source, self._led(mirrors, source), configs)
         await self._report_producer_ids()
+        if self._is_coordinator():
+            await self._sync_groups(source, mirrors, configs)
         if is_promoting:
             await self._promote(source, mirrors)
         return PROMOTING_TICK_S if is_promoting else TICK_S
@@ -279,6 +298,28 @@ class LinkRunner:
                     self.refused[row.name] = row.error_message or ""
         if new:
             self._wake.set()
+
+    async def _sync_groups(
+        self, source: Source, mirrors: Iterable[MirrorTopicRecord], configs: Mapping[str, str]
+    ) -> None:
+        """Bring the offsets of groups along, if that is due. What goes wrong with it stops no mirror."""
+        patterns = group_patterns(configs)
+        now_ms = self._env.monotonic_ms()
+        is_due = self._groups_synced_ms < 0 or now_ms - self._groups_synced_ms >= number(configs, GROUPS_SYNC_MS)
+        if not patterns or self._groups is None or not is_due:
+            return
+        self._groups_synced_ms = now_ms
+        topics = {
+            topic.name
+            for mirror in mirrors
+            if mirror.state != MirrorState.STOPPED
+            and (topic := self._image.topics_by_id.get(mirror.topic_id)) is not None
+        }
+        try:
+            async with asyncio.timeout(GROUPS_S):
+                self.refused_groups = await self._groups.sync(source, GroupSelection(patterns), topics)
+        except (NoAnswer, ApiError, TryAgain, TimeoutError) as error:
+            self.refused_groups = {"": str(error) or "the offsets of groups take too long to read"}
 
     async def _update(self, **fields: Any) -> UpdateMirrorsResponse:
         request = UpdateMirrorsRequest(self._node_id, self._broker_epoch(), self.link_id, **fields)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from penstock.client.address import Address
 from penstock.client.failures import NoAnswer, NotServed, all_failed
+from penstock.client.operations.routing import Cluster, Operation, Pause, Step, ToAny, ToBroker
 from penstock.client.peer import Peer
 from penstock.client.settings import ConnectionSettings, read_settings
 from penstock.client.tls import tls_context
@@ -20,6 +21,7 @@ from penstock.config.link import FETCH_MAX_BYTES, number
 from penstock.model.errors import ApiError, ErrorCode, error_name
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
+from penstock.wire.apis import ApiKey
 from penstock.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -29,9 +31,14 @@ BATCH_BYTES_MAX = 128 * 1024 * 1024
 # Answers about topics and settings.
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 LATEST, EARLIEST = -1, -2
+# Later versions have ids of topics, which groups' offsets are not asked for by.
+VERSIONS_MAX: Mapping[int, int] = {ApiKey.OFFSET_FETCH: 9}
 TOPIC_RESOURCE = 2
 DYNAMIC_TOPIC_CONFIG = 1
 DESCRIBED_AT_ONCE = 100
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class SourceTopicState(NamedTuple):
@@ -85,6 +92,43 @@ class Source:
         if peer is None:
             peer = self._peers[address, lane] = self._peer(address)
         return await peer.send(request, timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms)
+
+    async def run(
+        self, operation: Callable[Concatenate[Cluster, P], Operation[T]], /, *arguments: P.args, **named: P.kwargs
+    ) -> T:
+        """Perform an operation once: where it would be retried its problem is raised, as TryAgain or NoAnswer."""
+        cluster = Cluster()
+        cluster.brokers = dict(self.brokers)
+        steps = operation(cluster, *arguments, **named)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    result = await self._perform(cluster, step)
+                except NoAnswer as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(result)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+    async def _perform(self, cluster: Cluster, step: Step) -> Any:
+        if isinstance(step, Pause):
+            raise NoAnswer(str(step.problem))
+        if isinstance(step, ToAny):
+            response = await self.ask(step.request)
+            cluster.learn(response)
+            return response
+        if isinstance(step, ToBroker):
+            return await self.ask_at(step.address, step.request)
+        return {address: await self._answer_of(address, request) for address, request in step.requests.items()}
+
+    async def _answer_of(self, address: Address, request: Any) -> Any:
+        try:
+            return await self.ask_at(address, request)
+        except NoAnswer as error:
+            return error
 
     async def refresh(self) -> None:
         """Learn the brokers, the topics and their leaders anew."""
@@ -158,7 +202,7 @@ class Source:
             self._connect,
             self._env.spawn,
             self._settings.credentials,
-            {},
+            VERSIONS_MAX,
             self._frame_bytes_max,
         )
 
