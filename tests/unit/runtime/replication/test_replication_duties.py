@@ -51,7 +51,7 @@ async def pair(cluster: Cluster) -> tuple[Broker, Broker]:
 
 
 def services(broker: Broker, **others: Any) -> Any:
-    return SimpleNamespace(partitions=broker.partitions, access=OPEN, **others)
+    return SimpleNamespace(partitions=broker.partitions, image=broker.partitions.image, access=OPEN, **others)
 
 
 async def read(broker: Broker, offset: int, rack: str = "") -> PartitionData:
