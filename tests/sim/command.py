@@ -16,6 +16,7 @@ from sim.schedule import (
     draw,
     draw_failing,
     draw_moving,
+    draw_operated,
     draw_shared,
     draw_stalled,
     draw_tiered,
@@ -38,6 +39,7 @@ KINDS: dict[str, Callable[[int, int], Plan]] = {
     "shares": draw_shared,
     "tier": draw_tiered,
     "moves": draw_moving,
+    "operated": draw_operated,
     "disks": draw_failing,
     "stalls": draw_stalled,
     "storage": draw_storage,
@@ -65,6 +67,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--shares", action="store_true", help="with workers of a share group")
     parser.add_argument("--tier", action="store_true", help="with old segments in object storage")
     parser.add_argument("--moves", action="store_true", help="with two data directories a node, and moves between them")
+    parser.add_argument("--operated", action="store_true", help="with an operator who changes settings, replicas, ...")
     parser.add_argument("--disks", action="store_true", help="with a disk that fails and loses its last writes")
     parser.add_argument("--stalls", action="store_true", help="with a disk that stalls for longer than all timeouts")
     parser.add_argument("--storage", action="store_true", help="with errors of single operations, and damaged files")

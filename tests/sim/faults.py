@@ -19,6 +19,7 @@ from penstock.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest
+from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest
 from sim import damage
 from sim.disk import MORE_DATA, DiskErrors
 from sim.machine import DISK_DELAY_US_MAX, Machine
@@ -32,6 +33,8 @@ STRIKES = ("kill", "pause", "isolate", "stop", "power", "deafen", "reset")
 EVERY_STREAM = 1_000
 OPERATOR_TIMEOUT_MS = 3_000
 DEAD_S = 0.5
+# Between the request that unregisters a node and its next start.
+UNREGISTERED_S = 2.0
 # How long a replica is away that then leads.
 BEHIND_S = 1.0
 
@@ -159,6 +162,13 @@ class Faults:
         for machine in self._machines(fault):
             machine.kill()
             self._restart_later(machine, fault.duration_s)
+
+    def unregister(self, fault: Fault) -> None:
+        """An operator unregisters nodes that were killed, and starts them again some time later."""
+        for machine in self._machines(fault):
+            machine.kill()
+            self._later(fault.duration_s, self._world.operate, UnregisterBrokerRequest(machine.node_id))
+            self._restart_later(machine, fault.duration_s + UNREGISTERED_S)
 
     def crash_writing(self, fault: Fault) -> None:
         """Kill in the middle of disk work."""
@@ -503,6 +513,7 @@ KINDS: dict[str, Callable[[Faults, Fault], None]] = {
         "reset",
         "pause",
         "kill",
+        "unregister",
         "crash_writing",
         "power",
         "stop",

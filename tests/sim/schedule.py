@@ -18,6 +18,11 @@ HELD_BACK_PART = 0.06
 FAILING_DIRECTORY_PART = 0.5
 # Of the seeds with workers of a share group, the part in which most of them work through a gateway.
 GATEWAY_PART = 0.2
+# Of the seeds with an operator, the part in which replicas move between data directories, too.
+MOVED_TOO_PART = 0.4
+# Faults that may take what was written.
+LOSING = frozenset({"power", "fail_directory"})
+LOSING_STRIKES = {f"strike_{what}": (STRIKES.index("power"),) for what in ("controller", "leader", "coordinator")}
 STORM_TRANSACTION_TIMEOUTS_MS = (400, 700, 1_000)
 # Of a partition with one replica consumers get records before they are on disk, and a power cut may take them back.
 READ_BEFORE_SYNCED = frozenset(
@@ -120,6 +125,27 @@ def draw_moving(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
         faults.append(Fault(at_s, "fail_directory", (failing.randint(1, nodes),), duration_s, failing.randint(0, 1)))
         faults.sort(key=lambda fault: fault.at_s)
     return replace(plan, shape=replace(plan.shape, moves_pause_s=pause_s), faults=tuple(faults))
+
+
+def draw_operated(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
+    """The plan of a seed with an operator who changes settings, features, replicas and topics, and unregisters nodes.
+
+    Nodes are only unregistered, and eligible leader replicas switched off, where nothing loses what was written: an
+    operator who does that in spite of it gives up records that only such a replica had.
+    """
+    operated = Random(f"{seed} operated")
+    nodes += operated.randint(0, 1) if nodes > 1 else 0
+    plan = (draw_moving if operated.random() < MOVED_TOO_PART else draw)(seed, nodes, seconds)
+    faults = list(plan.faults)
+    pause_s = operated.choice((0.1, 0.3, 1.0))
+    keeps_all = not any(fault.kind in LOSING or fault.amount in LOSING_STRIKES.get(fault.kind, ()) for fault in faults)
+    if keeps_all and nodes > 1:
+        for _ in range(operated.randint(0, 2)):
+            node = operated.randint(1, nodes)
+            faults.append(Fault(when(operated, QUIET_S, seconds), "unregister", (node,), when(operated, 1.0, 3.0)))
+        faults.sort(key=lambda fault: fault.at_s)
+    shape = replace(plan.shape, operator_pause_s=pause_s, switches_eligible=keeps_all)
+    return replace(plan, shape=shape, faults=tuple(faults))
 
 
 def draw_failing(seed: int, nodes: int = 3) -> Plan:

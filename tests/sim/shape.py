@@ -114,6 +114,9 @@ class Shape:
     scrub_bytes_per_second: int = 0
     # Whether nodes have two data directories, and how long the pause is between two moves of replicas.
     moves_pause_s: float | None = None
+    # How long the pause is between two changes of an operator, and whether those include eligible leader replicas.
+    operator_pause_s: float | None = None
+    switches_eligible: bool = False
 
     @property
     def isolation_level(self) -> int:
@@ -133,6 +136,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "late": ("reset_part",),
     "security": ("guarded",),
     "moves": ("moves_pause_s",),
+    "operator": ("operator_pause_s",),
     "takers": ("takers",),
     "ages": ("record_age_ms", "producer_expiration_ms"),
 }

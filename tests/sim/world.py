@@ -25,6 +25,7 @@ from sim.guard import PAUSE_S, Guard
 from sim.machine import WALL_START_MS, Machine
 from sim.mover import Mover
 from sim.network import NetworkFaults, SimNetwork
+from sim.operator import Operator
 from sim.producer import Producer
 from sim.scheduler import SECOND_US, Scheduler, SimLoop
 from sim.shape import (
@@ -90,6 +91,7 @@ class World:
         self.replicas: dict[str, list[int]] = {}
         self.admin = Admin("admin", self._cluster("admin"), self.history, shape.replication_factor)
         self.mover: Mover | None = None
+        self.operator: Operator | None = None
         self.guard = Guard(self._cluster("guard"), self.history, self._controller_address) if shape.guarded else None
 
     def _make_machines(self) -> dict[int, Machine]:
@@ -228,6 +230,9 @@ class World:
         if shape.moves_pause_s is not None:
             self.mover = Mover(self._cluster("mover"), self.topics, shape.partitions)
             self.client_loop("mover").create_task(self.mover.run(shape.moves_pause_s))
+        if shape.operator_pause_s is not None:
+            self.operator = Operator(self._cluster("operator"), self.topics, shape)
+            self.client_loop("operator").create_task(self.operator.run(shape.operator_pause_s))
         if self.guard is not None:
             self.client_loop("guard").create_task(self.guard.run(PAUSE_S))
         settings = coordinator_topic_settings(shape)
@@ -388,6 +393,8 @@ class World:
             admin.stopping = True
         if self.mover is not None:
             self.mover.stopping = True
+        if self.operator is not None:
+            self.operator.stopping = True
 
     def members_stop(self) -> None:
         """Groups commit and end."""
