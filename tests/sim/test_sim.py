@@ -29,6 +29,7 @@ TRANSACTIONAL_SEEDS = 70
 SHARED_SEEDS = 25
 TIERED_SEEDS = 50
 MOVING_SEEDS = 25
+OPERATED_SEEDS = 20
 STORAGE_SEEDS = 32
 RECOVERY_SEEDS = 20
 
@@ -71,10 +72,11 @@ def test_a_single_node_keeps_its_promises_about_tiered_storage() -> None:
         ("--shares", "--seeds", str(SHARED_SEEDS)),
         ("--tier", "--seeds", str(TIERED_SEEDS)),
         ("--moves", "--seeds", str(MOVING_SEEDS)),
+        ("--operated", "--seeds", str(OPERATED_SEEDS)),
         ("--storage", "--seeds", str(STORAGE_SEEDS)),
         ("--recovery", "--seeds", str(RECOVERY_SEEDS)),
     ],
-    ids=["plain", "transactional", "shared", "tiered", "moving", "storage", "recovery"],
+    ids=["plain", "transactional", "shared", "tiered", "moving", "operated", "storage", "recovery"],
 )
 def test_clusters_keep_their_promises(options: tuple[str, ...]) -> None:
     """Clusters of three nodes, over all cores."""
