@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from log_support import NOW_MS, LogMaker, append
 
+from penstock.core.replica import producer_state
+from penstock.core.replica.producer_state import ProducerEntry
 from penstock.storage import scan
 from penstock.storage.log import Log
+from penstock.storage.producers import snapshot
 from penstock.storage.producers.replay import HEADERS_PER_TURN
 from penstock.storage.settings import LogSettings
 
@@ -63,3 +66,31 @@ def test_a_truncation_that_is_given_up_leaves_no_snapshot_of_half_the_producers(
     log = logs.open(clean=True, recovery_point=end_offset)
     (entry,) = log.producers.entries
     assert (log.end_offset, entry.last_sequence) == (end_offset, end_offset - 1)
+
+
+def test_a_truncation_loads_many_producers_in_turns(logs: LogMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot of all of them was loaded in one turn, which took seconds."""
+    monkeypatch.setattr(producer_state, "ENTRIES_PER_TURN", 100)
+    right, count = snapshot._entry, [0]
+
+    def entry(fields: tuple[int, ...]) -> ProducerEntry:
+        count[0] += 1
+        return right(fields)
+
+    monkeypatch.setattr(snapshot, "_entry", entry)
+    logs.settings = LogSettings(segment_bytes=1 << 20)
+    log = logs.open()
+    for producer_id in range(1_000):
+        append(log, b"x", producer_id=producer_id, producer_epoch=0, sequence=0)
+    log.roll(NOW_MS)
+    for number in range(10):
+        append(log, b"x", producer_id=0, producer_epoch=0, sequence=number + 1)
+    log.flush()
+    expected = {one.producer_id: one.last_sequence for one in log.producers.entries} | {0: 5}
+    before = most = 0
+    for _ in log.truncation(1_005, NOW_MS):
+        log.flush()
+        assert len(list(log.producers.entries)) == 1_000
+        most, before = max(most, count[0] - before), count[0]
+    assert (count[0], most) == (1_000, 100)
+    assert {one.producer_id: one.last_sequence for one in log.producers.entries} == expected

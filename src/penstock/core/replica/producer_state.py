@@ -16,7 +16,7 @@ never ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -34,6 +34,8 @@ EPOCH_BUMPS = 2
 SEQUENCE_MAX = 2**31 - 1
 # Tokens that are never used expire; beyond this many the oldest are dropped at once.
 VERIFICATIONS_MAX = 10_000
+# How many entries of a snapshot are loaded in a turn, a few milliseconds' worth.
+ENTRIES_PER_TURN = 2_000
 
 _TRANSACTIONAL = 0x10
 
@@ -401,11 +403,21 @@ class ProducerState:
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int, now_ms: int, expiration_ms: int) -> None:
         """Replace everything by a snapshot's content; what follows it in the log is added with `update`."""
+        for _ in self.load_in_turns(entries, end_offset, now_ms, expiration_ms):
+            pass
+
+    def load_in_turns(
+        self, entries: Iterable[ProducerEntry], end_offset: int, now_ms: int, expiration_ms: int
+    ) -> Iterator[None]:
+        """As `load`, some entries at a time; the state is as before until all are there."""
+        kept: dict[int, ProducerEntry] = {}
+        for number, entry in enumerate(entries, 1):
+            if number % ENTRIES_PER_TURN == 0:
+                yield
+            if not _is_expired(entry, now_ms, expiration_ms):
+                kept[entry.producer_id] = entry
         self.clear(end_offset)
-        for entry in entries:
-            if _is_expired(entry, now_ms, expiration_ms):
-                continue
-            self._entries[entry.producer_id] = entry
+        self._entries = kept
         undecided = [entry for entry in self._entries.values() if entry.transaction_first_offset != NO_OFFSET]
         undecided.sort(key=lambda entry: entry.transaction_first_offset)
         self._transactions.update((entry.producer_id, entry.transaction_first_offset) for entry in undecided)

@@ -13,9 +13,9 @@ from penstock.storage.producers.aborted_transactions import AbortedTransactions
 from penstock.storage.producers.replay import aborted_transaction, replay_in_turns
 from penstock.storage.producers.snapshot import (
     DamagedSnapshotError,
-    decode_snapshot,
     encode_snapshot,
     is_worth_its_size,
+    read_snapshot,
 )
 from penstock.storage.segment import Segment
 from penstock.wire.records import BatchHeader
@@ -120,7 +120,8 @@ class ProducerHistory:
             name = file_name(snapshot, SNAPSHOT_SUFFIX)
             try:
                 if snapshot <= end_offset:
-                    producers.load(decode_snapshot(self._home.read(name)), snapshot, now_ms, expiration_ms)
+                    entries = read_snapshot(self._home.read(name))
+                    yield from producers.load_in_turns(entries, snapshot, now_ms, expiration_ms)
                     break
             except (DamagedSnapshotError, FileNotFoundError):
                 pass

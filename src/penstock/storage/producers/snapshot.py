@@ -8,7 +8,7 @@ The CRC-32C covers everything after itself. An entry keeps only the producer's l
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from crc32c import crc32c
 
@@ -58,6 +58,11 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     """Read a snapshot file; raises DamagedSnapshotError if its checksum does not match."""
+    return list(read_snapshot(data))
+
+
+def read_snapshot(data: bytes) -> Iterator[ProducerEntry]:
+    """As `decode_snapshot`, each entry when it is taken; an error is raised at once."""
     if len(data) < _HEAD.size:
         raise DamagedSnapshotError(f"only {len(data)} bytes")
     version, crc, count = _HEAD.unpack_from(data)
@@ -67,7 +72,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         raise DamagedSnapshotError("its checksum does not match")
     if count * _ENTRY.size != len(data) - _HEAD.size:
         raise DamagedSnapshotError(f"{count} entries announced in {len(data)} bytes")
-    return [_entry(fields) for fields in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]
+    return map(_entry, _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :]))
 
 
 def _entry(fields: tuple[int, ...]) -> ProducerEntry:
