@@ -519,7 +519,10 @@ class Broker:
         ledger = self.ledgers[number]
         ledger.start_max = max(ledger.start_max, offset)
         services: Any = SimpleNamespace(
-            access=OPEN, partitions=self.partitions, settle_deletions=self.housekeeping.settle_deletions
+            access=OPEN,
+            image=self.image,
+            partitions=self.partitions,
+            settle_deletions=self.housekeeping.settle_deletions,
         )
         wanted = DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, [DeleteRecordsPartition(number, offset)])], 5_000)
         context = RequestContext(2, None, Client(("127.0.0.1", 0), "client"))
