@@ -78,3 +78,12 @@ def test_only_active_brokers_begin_in_sync() -> None:
     with pytest.raises(ApiError) as caught:
         add_partitions(world.image, "t", 3, [(1, 2, 2)], lambda *_: [])
     assert caught.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_brokers_of_each_partition_may_be_named_for_as_many_as_one_request_creates() -> None:
+    world = ClusterWorld(1)
+    few, many = (
+        NewTopic(name, assignments={index: [1] for index in range(count)})
+        for name, count in (("a", 6_000), ("b", 6_000))
+    )
+    assert [outcome.error for outcome in create(world, few, many)] == [ErrorCode.NONE, ErrorCode.POLICY_VIOLATION]

@@ -78,6 +78,7 @@ def plan_compaction(
     `max.compaction.lag.ms` needs it. `tombstones_expired` is set if the head holds some that may go.
     """
     cleanable = _count_cleanable(segments, settings, now_ms, first_dirty, last_stable_offset)
+    assert 0 <= cleanable < max(1, len(segments)), "the newest segment is never cleaned"
     end_offset = max(first_dirty, segments[cleanable - 1].end_offset if cleanable else first_dirty)
     clean_bytes = sum(segment.size_bytes for segment in segments[:cleanable] if segment.base_offset < first_dirty)
     dirty_bytes = sum(segment.size_bytes for segment in segments[:cleanable] if segment.end_offset > first_dirty)
@@ -86,6 +87,8 @@ def plan_compaction(
         and earliest_dirty_timestamp_ms is not None
         and earliest_dirty_timestamp_ms < now_ms - max(settings.max_compaction_lag_ms, 0)
     )
+    assert end_offset >= first_dirty
+    assert not cleanable or segments[cleanable - 1].end_offset <= last_stable_offset, "only what is decided is cleaned"
     is_forced = is_late or (tombstones_expired and clean_bytes > 0)
     total_bytes = clean_bytes + dirty_bytes
     is_dirty = dirty_bytes > settings.min_cleanable_dirty_ratio * total_bytes
@@ -135,4 +138,6 @@ def group_segments(
         else:
             groups.append([segment])
             size_bytes = segment.size_bytes
+    assert sum(map(len, groups)) == len(segments), "every segment is in one group"
+    assert all(len(group) <= segment_count_max for group in groups)
     return groups

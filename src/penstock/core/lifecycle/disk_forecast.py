@@ -40,6 +40,7 @@ class DiskForecast:
         if deletions < REGULAR_DELETIONS:
             steps = [step for step in steps if step[1] >= 0]
         elapsed_ms = sum(step[0] for step in steps)
+        assert elapsed_ms >= 0
         return max(0.0, 1000 * sum(step[1] for step in steps) / elapsed_ms) if elapsed_ms else None
 
     def full_in_ms(self, used_bytes: int, limit_bytes: float) -> int | None:

@@ -61,6 +61,8 @@ def plan_retention(
     if settings.delete:
         doomed = _count_over_size(segments, doomed, settings.retention_bytes, high_watermark)
         doomed = _count_expired(segments, doomed, settings.retention_ms, now_ms, high_watermark)
+    assert 0 <= doomed <= len(segments)
+    assert not doomed or segments[doomed - 1].end_offset <= high_watermark, "what is not replicated stays"
     gone = segments[:doomed]
     return RetentionPlan(
         frozenset(segment.base_offset for segment in gone),
@@ -93,6 +95,7 @@ def plan_local_retention(
         high_watermark=min(high_watermark, copied_offset + 1),
         log_start_offset=log_start_offset,
     )
+    assert passed.delete <= copied.delete or copied.delete <= passed.delete, "the oldest segments are deleted first"
     return replace(max(passed, copied, key=lambda plan: len(plan.delete)), copied_offset=copied_offset)
 
 
@@ -106,6 +109,7 @@ def _count_while(
         if is_empty_newest or segment.end_offset > high_watermark or not is_doomed(segment):
             break
         count += 1
+    assert first <= count <= len(segments)
     return count
 
 

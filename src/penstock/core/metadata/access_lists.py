@@ -81,7 +81,9 @@ def create_entries(
         answers.append(None)
         if entry not in known:
             known.add(entry)
+            assert entry.id == b"", "entries are compared without their ids"
             records.append(entry._replace(id=new_id()))
+    assert len(records) <= len(answers)
     return Result(records, answers)
 
 
@@ -101,6 +103,7 @@ def delete_entries(
         answers.append(found)
     if len(removed) > REMOVED_MAX:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {REMOVED_MAX} entries: remove them in several steps")
+    assert removed.keys() <= image.security.entries.keys(), "only what is there is removed"
     return Result([RemoveAccessControlEntryRecord(id=entry_id) for entry_id in removed], answers)
 
 

@@ -138,6 +138,7 @@ def register(
     records += departures(image, broker_id, named, defaults, unclean=not clean, intact=intact)
     # A broker's epoch is the offset of its registration record.
     broker_epoch = next_offset + len(records)
+    assert existing is None or broker_epoch > existing.epoch, "no earlier incarnation had this epoch"
     records.append(registration._replace(broker_epoch=broker_epoch, fenced=True))
     return Result(records, broker_epoch)
 
@@ -323,6 +324,8 @@ def heartbeat(
     if (fenced or go) and not broker.fenced:
         records += fence(image, broker_id, defaults)
         fenced = True
+    assert not go or fenced, "a broker that may stop is fenced first"
+    assert not go or not leads or broker.fenced, "a broker stops once it leads nothing"
     return Result(records, HeartbeatReply(caught_up, fenced, go))
 
 
@@ -354,6 +357,7 @@ def offline_directories(
         if topic.partitions[index].directory(broker_id) in failed
     )
     touched = list(islice(found, partitions_max))
+    assert len(set(touched)) == len(touched), "a partition changes once"
     records: list[Any] = departures(image, broker_id, touched, defaults, unclean=False)
     if next(found, None) is not None:
         return records, True

@@ -124,6 +124,7 @@ def leader_and_isr_updates(
                 replica for replica in state.in_sync_replicas if replica not in (removed, unclean)
             )
             pattern = memo[kind] = change.build(topic_id, key[1])
+        assert topic_id == topic.topic_id
         if pattern is not None:
             yield PartitionChangeRecord(key[1], topic_id, *pattern[2:])
 
@@ -154,6 +155,8 @@ def elect_leaders(
                 outcomes.append(PartitionResult(index, error, message))
         if outcomes or not everything:
             results.append(ReplicaElectionResult(row.topic, outcomes))
+    assert len(records) <= records_max
+    assert everything or len(results) == len(wanted), "every topic has an answer"
     return Result(records, results)
 
 
@@ -216,6 +219,7 @@ def elect_unclean_leaders(
         topic = image.topics_by_id[topic_id]
         if not rules_for(image, topic.name, defaults).unclean_leader_election:
             continue
+        assert topic.partitions[index].leader == NO_LEADER, "what is listed has no leader"
         record = _election(image, topic, index, topic.partitions[index], ElectionType.UNCLEAN, defaults)
         if record is not None:
             records.append(record)

@@ -122,6 +122,11 @@ class PartitionChange:
             # Without eligible leader replicas the last in-sync replica stays the one that may lead.
             in_sync = old.in_sync_replicas
         directories = self._target_directories()
+        assert len(set(self.replicas)) == len(self.replicas), "a broker has one replica of a partition"
+        assert not set(self.eligible_leader_replicas) & set(self.in_sync_replicas), "eligible ones are not in sync"
+        assert leader == NO_LEADER or leader in self.replicas, "only a replica leads"
+        assert leader == NO_LEADER or leader in in_sync, "a leader is always in sync"
+        assert len(directories) in (0, len(self.replicas)), "a replica has one directory"
         recovery = self.leader_recovery_state
         record = PartitionChangeRecord(
             partition,
@@ -150,6 +155,8 @@ class PartitionChange:
             if replicas[0] not in self.avoid:
                 self.avoid = {*self.avoid, *removing}
             return
+        assert set(in_sync) == set(replicas), "a target is complete once all of it is in sync"
+        assert not set(replicas) & set(removing)
         self.in_sync_replicas, self.replicas = in_sync, replicas
         self.adding_replicas = self.removing_replicas = ()
 
@@ -196,6 +203,7 @@ class PartitionChange:
         ]
         if able:
             return next((replica for replica in able if replica not in self.avoid), able[0]), False
+        assert self.emptied not in self.in_sync_replicas, "a replica that begins anew is not in sync"
         if not electable and len(old.last_known_leader_replicas) == 1:
             (last,) = old.last_known_leader_replicas
             if self._may_be_last(last) and can_lead(old, last):
@@ -227,6 +235,7 @@ class PartitionChange:
             # Without a leader it is the one that stayed in the ISR because it was the last.
             known = old.in_sync_replicas if old.leader == NO_LEADER else (old.leader,)
             last = known if len(known) == 1 else last
+        assert leader == NO_LEADER or not last, "who led last only matters without a leader"
         return _changed(tuple(filter(self._may_be_last, last)), old.last_known_leader_replicas)
 
     def _target_directories(self) -> Sequence[Uuid]:

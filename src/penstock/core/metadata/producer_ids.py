@@ -19,5 +19,6 @@ def allocate(image: Image, broker_id: int, broker_epoch: int) -> Result[range]:
     if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been allocated")
     after = first + PRODUCER_ID_BLOCK
+    assert 0 <= first < after <= PRODUCER_ID_MAX, "no id is allocated twice"
     record = ProducerIdsRecord(broker_id=broker_id, broker_epoch=broker_epoch, next_producer_id=after)
     return Result([record], range(first, after))

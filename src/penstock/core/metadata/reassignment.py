@@ -64,6 +64,9 @@ def alter_reassignments(
                 records.append(record)
             rows.append(ReassignablePartitionResponse(row.partition_index, code, message))
         responses.append(ReassignableTopicResponse(topic.name, rows))
+    assert len(records) <= records_max
+    assert len({(one.topic_id, one.partition_id) for one in records}) == len(records), "a partition changes once"
+    assert len(responses) == len(wanted), "every topic has an answer"
     return Result(records, responses)
 
 
@@ -95,6 +98,9 @@ def _head_for(change: PartitionChange, state: PartitionState, target: tuple[int,
     change.removing_replicas = tuple(sorted(set(state.replicas) - set(target)))
     change.replicas = target + change.removing_replicas
     change.adding_replicas = tuple(sorted(set(change.replicas) - set(original_replicas(state))))
+    assert set(change.replicas) >= set(state.replicas), "a replica is only removed once the target is in sync"
+    assert not set(target) & set(change.removing_replicas)
+    assert set(change.adding_replicas) <= set(change.replicas)
 
 
 def original_replicas(state: PartitionState) -> tuple[int, ...]:
@@ -122,6 +128,7 @@ def _cancel(topic: Topic, partition: int, state: PartitionState, rules: Election
         _head_for(change, state, change.replicas)
         return
     safe = state.in_sync_replicas or state.eligible_leader_replicas or state.last_known_leader_replicas
+    assert not set(change.replicas) & set(state.adding_replicas), "what was added is removed again"
     if safe and set(safe) <= set(state.adding_replicas):
         # Only added replicas have every record, so removing them would lose records.
         if not rules.unclean_leader_election:

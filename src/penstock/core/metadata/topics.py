@@ -106,10 +106,14 @@ def create_topics(
         except ApiError as error:
             outcomes.append(TopicOutcome(topic.name, error=error.code, message=error.message))
             continue
+        assert outcome.error is ErrorCode.NONE
+        assert outcome.partitions == len(replicas) > 0
+        assert topic.name not in image.topics
         records.extend(created)
         outcomes.append(outcome)
         added[folded(topic.name) or topic.name] = topic.name
         budget -= outcome.partitions
+        assert budget >= 0, "one request creates no more than one batch of the log holds"
     return Result(records, outcomes)
 
 
@@ -166,6 +170,7 @@ def _choose_replicas(
             )
         if sorted(topic.assignments) != list(range(len(topic.assignments))):
             raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+        _check_budget(len(topic.assignments), budget)
         chosen: Sequence[tuple[int, ...]] = [tuple(topic.assignments[index]) for index in range(len(topic.assignments))]
         _check_assignment(image, chosen, len(chosen[0]))
     else:
@@ -175,13 +180,17 @@ def _choose_replicas(
             raise ApiError(
                 ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions were asked for; at least 1 is needed"
             )
-        if partitions > budget:
-            raise ApiError(
-                ErrorCode.POLICY_VIOLATION,
-                f"one request may create {PARTITIONS_PER_REQUEST_MAX} partitions; split it, or add partitions later",
-            )
+        _check_budget(partitions, budget)
         chosen = place(partitions, factor)
     return chosen
+
+
+def _check_budget(partitions: int, budget: int) -> None:
+    if partitions > budget:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"one request may create {PARTITIONS_PER_REQUEST_MAX} partitions; split it, or add partitions later",
+        )
 
 
 def _check_assignment(image: Image, replicas: Sequence[tuple[int, ...]], replication_factor: int) -> None:
@@ -211,6 +220,8 @@ def new_partition_records(
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"every broker of partition {index} is fenced or shutting down"
             )
+        assert len(set(brokers)) == len(brokers), "a broker has one replica of a partition"
+        assert set(active) <= set(brokers)
         directories = tuple(image.default_directory(broker) for broker in brokers)
         state: PartitionState = new_partition(tuple(brokers), active, directories)
         records.append(partition_record(topic_id, index, state))
@@ -242,6 +253,7 @@ def add_partitions(
     if added > PARTITIONS_PER_REQUEST_MAX:
         raise ApiError(ErrorCode.POLICY_VIOLATION, f"one request may create {PARTITIONS_PER_REQUEST_MAX} partitions")
     TenantRoom(image).take(name, added, is_new=False)
+    assert 0 < added <= PARTITIONS_PER_REQUEST_MAX
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
         replicas = place(added, factor)
@@ -253,4 +265,6 @@ def add_partitions(
             )
         replicas = [tuple(brokers) for brokers in assignments]
         _check_assignment(image, replicas, factor)
+    assert len(replicas) == added
+    assert all(len(brokers) == factor for brokers in replicas), "all partitions have one replication factor"
     return new_partition_records(image, topic.topic_id, present, replicas)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 
 # Seconds, from a request that is answered from memory to a long poll.
 LATENCY_BOUNDS_S = (
@@ -21,6 +22,7 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float] = LATENCY_BOUNDS_S) -> None:
         self.bounds = tuple(bounds)
+        assert all(one < two for one, two in pairwise(self.bounds)), "buckets are in order"
         self.counts = [0] * (len(self.bounds) + 1)
         self.sum = 0.0
 
@@ -33,6 +35,7 @@ class Histogram:
         assert self.bounds == other.bounds
         both = Histogram(self.bounds)
         both.counts = [one + two for one, two in zip(self.counts, other.counts, strict=True)]
+        assert both.count == self.count + other.count
         both.sum = self.sum + other.sum
         return both
 
@@ -53,6 +56,7 @@ def quantile(bounds: Sequence[float], counts: Sequence[int], wanted: float) -> f
             return lower + (bound - lower) * (rank - seen) / found
         seen += found
         lower = bound
+    assert 0.0 <= wanted <= 1.0
     return lower if count else 0.0
 
 

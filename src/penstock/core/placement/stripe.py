@@ -40,7 +40,9 @@ def place(
     if not deck:
         raise PlacementError("every broker is fenced: none can lead a new partition")
     deck.extend(_deal([broker for broker in brokers if broker.fenced], random))
+    assert len(deck) == len(brokers), "every broker is dealt once"
     leaders = sum(not broker.fenced for broker in brokers)
+    assert 0 < leaders <= len(deck)
     racks = {broker.broker_id: broker.rack for broker in brokers}
     start = random.randrange(leaders)
     placed = []
@@ -48,6 +50,7 @@ def place(
         first = (start + partition) % leaders
         shift = (start + partition) // leaders
         placed.append(_replicas(deck, first, shift, replication_factor, racks))
+        assert len(placed[-1]) == replication_factor
     return placed
 
 
@@ -59,6 +62,7 @@ def _deal(brokers: Sequence[UsableBroker], random: Random) -> list[int]:
     for hand in hands:
         random.shuffle(hand)
     random.shuffle(hands)
+    assert sum(map(len, hands)) == len(brokers)
     return [card for turn in zip_longest(*hands) for card in turn if card is not None]
 
 
@@ -79,4 +83,6 @@ def _replicas(
                 continue
             chosen.append(candidate)
             used_racks.add(racks[candidate])
+    assert len(chosen) == replication_factor <= len(deck)
+    assert len(set(chosen)) == len(chosen), "a broker has one replica of a partition"
     return tuple(chosen)

@@ -20,6 +20,7 @@ def throttle_ms(lag: int, lag_max: int, throttle_ms_max: int) -> int:
     """The throttle time of one produce to a partition that is `lag` records ahead of the slowest group."""
     if lag <= lag_max:
         return 0
+    assert lag > lag_max
     return min(throttle_ms_max, -(-(lag - lag_max) * throttle_ms_max // lag_max))
 
 

@@ -98,12 +98,15 @@ class ConnectionQuotas:
             return REFUSED
         self._per_ip[address] += 1
         self._total += 1
+        assert self._per_ip[address] <= self._total, "an address has no more than all"
         return ADMITTED
 
     def left(self, address: str) -> None:
         """A connection has closed."""
         self._total -= 1
+        assert self._total >= 0, "only what was admitted leaves"
         self._per_ip[address] -= 1
+        assert 0 <= self._per_ip[address] <= self._total
         if not self._per_ip[address]:
             del self._per_ip[address]
 
@@ -117,4 +120,5 @@ class ConnectionQuotas:
             if len(self._of_addresses) >= METERS_MAX:
                 del self._of_addresses[next(iter(self._of_addresses))]
             meter = self._of_addresses[address] = RateMeter(self._windows)
+            assert len(self._of_addresses) <= METERS_MAX
         return meter

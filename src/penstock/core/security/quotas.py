@@ -96,6 +96,8 @@ class QuotaTable:
         except KeyError:
             if len(self._resolved) >= RESOLVED_MAX:
                 self._resolved.clear()
+            assert len(self._resolved) < RESOLVED_MAX
+            assert len(user) + len(client_id) <= NAME_KEPT_MAX, "what is kept does not grow with names"
             found = self._resolved[asked] = _most_exact(values, user, client_id)
             return found
 
@@ -217,6 +219,7 @@ class TokenBucket:
             self._tokens = burst
         else:
             self._tokens = min(burst, self._tokens + limit * max(0.0, now_ms - self._updated_ms) / 1000)
+        assert self._tokens <= burst, "a bucket holds what the windows do"
         self._updated_ms = now_ms
 
 
@@ -257,6 +260,7 @@ class Quotas:
             if limit is not None and meter is not None and meter.throttled_until_ms > now_ms:
                 left_ms = min(ceil(meter.throttled_until_ms - now_ms), meter.throttle_ms(limit.value, now_ms))
                 throttled_ms = max(throttled_ms, left_ms)
+        assert throttled_ms >= 0
         return throttled_ms
 
     def hold(self, key: str, user: str, client_id: str, throttle_ms: float, now_ms: float) -> None:
@@ -264,6 +268,7 @@ class Quotas:
         limit = self.table.limit(key, user, client_id)
         if limit is not None and throttle_ms > 0:
             until_ms = now_ms + min(throttle_ms, THROTTLE_MS_MAX)
+            assert until_ms > now_ms
             self._held_until_ms.put(_kept(user), (key, limit.shared_by), until_ms)
 
     def held_ms(self, key: str, user: str, client_id: str, now_ms: float) -> int:

@@ -82,6 +82,7 @@ def plan_expiry(
             kept.append(segment)
     start = start_offset
     excess = _total_bytes(kept, lineage, local) - retention_bytes if retention_bytes != UNLIMITED else -1
+    assert all(segment.is_readable for segment in kept), "only finished copies count for retention"
     for segment in kept:
         if not is_within(segment, lineage):
             continue
@@ -91,6 +92,9 @@ def plan_expiry(
         excess -= segment.size_bytes
         doomed[segment.segment_id] = segment
         start = max(start, segment.end_offset + 1)
+    assert start >= start_offset, "the log's start never moves back"
+    unfinished = {one.segment_id for one in doomed.values() if one.state is SegmentState.COPY_SEGMENT_STARTED}
+    assert not own_copies & unfinished, "a copy that is being made stays"
     return Expiry(tuple(doomed.values()), start)
 
 

@@ -7,6 +7,7 @@ is where the log ended for sure; the epochs of the log up to there lie beside it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.core.tier.segments import EpochStart, RemotePartition, RemoteSegment, SegmentState
@@ -47,11 +48,14 @@ def holes(partition: RemotePartition, lineage: Sequence[EpochStart], end_offset:
         # The next segment or epoch may have it again.
         borders = [*starts, *(entry.start_offset for entry in lineage), end_offset]
         after = min(border for border in borders if border > offset)
+        assert offset < after <= end_offset, "every step comes closer to the end"
         if found and found[-1].last == offset - 1:
             found[-1] = Hole(found[-1].first, after - 1)
         else:
             found.append(Hole(offset, after - 1))
         offset = after
+    assert all(one.first <= one.last for one in found)
+    assert all(earlier.last + 1 < later.first for earlier, later in pairwise(found)), "holes are apart and in order"
     return found
 
 

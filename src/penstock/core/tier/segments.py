@@ -150,6 +150,8 @@ class RemotePartition:
             return False
         if only_unfinished and known.state is not SegmentState.COPY_SEGMENT_STARTED:
             return False
+        assert state > known.state, "states only go forward"
+        assert segment_id not in self._gone
         self._take_out(known)
         if state is SegmentState.DELETE_SEGMENT_FINISHED:
             self.has_deleted = True
@@ -183,6 +185,9 @@ class RemotePartition:
         for epoch in sorted(starts, reverse=True):
             if not found or starts[epoch] < found[-1].start_offset:
                 found.append(EpochStart(epoch, starts[epoch]))
+        assert all(later.start_offset < earlier.start_offset for earlier, later in pairwise(found)), (
+            "epochs are in order"
+        )
         return [*reversed(found), *lineage[1:]]
 
     def find_in_epoch(self, epoch: int, offset: int) -> RemoteSegment | None:
@@ -190,6 +195,8 @@ class RemotePartition:
         rows = self._by_epoch.get(epoch, ())
         for number in range(bisect_right(rows, offset, key=lambda row: row[0]) - 1, -1, -1):
             if rows[number][1] >= offset:
+                assert rows[number][0] <= offset <= rows[number][1]
+                assert self._by_id[rows[number][2]].is_readable, "only finished copies are listed by epoch"
                 return self._by_id[rows[number][2]]
         return None
 
@@ -215,6 +222,7 @@ class RemotePartition:
 
     def _put(self, segment: RemoteSegment) -> None:
         self._by_id[segment.segment_id] = segment
+        assert segment.segment_id not in self._gone, "nothing brings a deleted segment back"
         if segment.is_readable:
             for epoch, first, last in segment.spans():
                 if first <= last:

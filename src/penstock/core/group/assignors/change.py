@@ -41,6 +41,9 @@ def compare(
         free = frozenset(number for number in missing if not is_held(owner, number))
         must_wait = must_wait or len(free) < len(missing)
         gained[owner] = free
+    assert all(not kept[owner] & lost[owner] for owner in kept), "what is kept is not lost"
+    assert all(not numbers & assigned.get(owner, none) for owner, numbers in gained.items()), "what is gained is new"
+    assert all(numbers <= target[owner] for owner, numbers in gained.items())
     return AssignmentChange(_without_empty(kept), _without_empty(lost), _without_empty(gained), must_wait)
 
 

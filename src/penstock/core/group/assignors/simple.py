@@ -55,8 +55,10 @@ def _share(
         member_id: [pair for pair in targets if pair[1] in members[member_id].assigned.get(pair[0], ())]
         for member_id in subscribers
     }
+    assert sharing > 0, "members and partitions are both there"
     sizes = {member_id: len(pairs) for member_id, pairs in kept.items()}
     quotas = balanced_quotas([*subscribers], sizes, len(targets) * sharing)
+    assert sum(quotas.values()) == len(targets) * sharing, "quotas add up to all places"
     counts = dict.fromkeys(targets, 0)
     vacancies: dict[str, int] = {}
     for member_id in subscribers:
@@ -65,6 +67,10 @@ def _share(
             counts[pair] += 1
         owned[member_id].update(keeps)
         vacancies[member_id] = quotas[member_id] - len(keeps)
+    assert all(count <= sharing for count in counts.values()), "no partition has more members than places"
+    assert sum(vacancies.values()) == len(targets) * sharing - sum(counts.values()), (
+        "vacancies are as many as free places"
+    )
     _fill(vacancies, counts, sharing, owned)
 
 

@@ -123,6 +123,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             assert old is not None
             self.acknowledged.discard(old.member_id)
             return
+        assert self.members[new.member_id] is new
         for partitions in (new.assigned, new.pending_revocation):
             for topic_id, numbers in partitions.items():
                 self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, new.member_id))
@@ -149,6 +150,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             self.assignor_counts[member.server_assignor] += 1
         if member.classic is not None:
             self.classic_count += 1
+            assert self.classic_count <= len(self.members)
             self.classic_protocol_counts.update({protocol.name for protocol in member.classic.supported_protocols})
 
     def _uncount(self, member: ConsumerMember) -> None:
@@ -161,6 +163,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             _decrement(self.assignor_counts, [member.server_assignor])
         if member.classic is not None:
             self.classic_count -= 1
+            assert self.classic_count >= 0
             _decrement(self.classic_protocol_counts, {protocol.name for protocol in member.classic.supported_protocols})
 
 

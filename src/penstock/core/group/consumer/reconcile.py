@@ -73,6 +73,10 @@ def _next(
 def _advance(
     member: ConsumerMember, state: MemberState, epoch: int, assigned: Partitions, pending_revocation: Partitions
 ) -> ConsumerMember:
+    assert all(not numbers & pending_revocation.get(topic_id, frozenset()) for topic_id, numbers in assigned.items())
+    assert bool(pending_revocation) == (state is MemberState.UNREVOKED_PARTITIONS), (
+        "only revoking takes a step of its own"
+    )
     return replace(
         member,
         state=state,

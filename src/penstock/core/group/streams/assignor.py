@@ -60,6 +60,7 @@ class _Share:
     def note(self, count: int) -> None:
         """A member has this many now."""
         if count == self.size:
+            assert self.members > 0, "shares are divided among those that have room"
             self.members -= 1
             self.tasks -= count
 
@@ -106,6 +107,8 @@ class _Assignment:
         left = [task for task in left if not self._return_active(task)]
         left = [task for task in left if not self._promote_standby(task)]
         heap = self._heap()
+        assert len(set(left)) == len(left), "each task is placed once"
+        assert len(heap) == len(self._processes)
         for task in sorted(left):
             _, process_id = heappop(heap)
             self._put(self._processes[process_id].least_loaded(), task, is_active=True)
@@ -169,6 +172,7 @@ class _Assignment:
 
     def _put(self, member_id: str, task: Task, *, is_active: bool) -> None:
         process = self._processes[self._process_of[member_id]]
+        assert task not in process.tasks, "a process never has a task twice"
         process.tasks.add(task)
         (process.active if is_active else process.standby).setdefault(member_id, []).append(task)
         count = process.counts[member_id] = process.counts[member_id] + 1

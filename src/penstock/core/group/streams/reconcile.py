@@ -96,7 +96,10 @@ def _next(
 def _advance(
     member: StreamsMember, state: MemberState, epoch: int, assigned: TaskSets, revoked: TaskSets, target_epoch: int
 ) -> StreamsMember:
+    assert not assigned.has_any_of(revoked), "what is revoked is not assigned any more"
+    assert revoked.is_empty == (state is not MemberState.UNREVOKED_TASKS), "only revoking takes a step of its own"
     held = [*each_of(assigned.active), *each_of(revoked.active)]
+    assert len(set(held)) == len(held), "a task is held once"
     return replace(
         member,
         state=state,
