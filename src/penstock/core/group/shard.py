@@ -303,9 +303,14 @@ class GroupShard:
         topics = self._catalog.topics
         gone = [topic for topic in self._offsets.topics() if topics.topic_id(topic) is None]
         effects = Effects(records=delete_topic_offsets(self._offsets, gone))
-        for group_id in self._offsets.group_ids():
-            if group_id not in self._groups:
-                self._groups[group_id] = ClassicGroup(group_id)
+        with_offsets = {*self._offsets.group_ids()}
+        for group_id in with_offsets.difference(self._groups):
+            self._groups[group_id] = ClassicGroup(group_id)
+        for group in [*self._groups.values()]:
+            # It was only there for offsets of a transaction that has ended, or was deleted since.
+            has_offsets = group.group_id in with_offsets or self._offsets.has_open_transaction(group.group_id)
+            if isinstance(group, ClassicGroup) and not group.is_recorded and not has_offsets:
+                del self._groups[group.group_id]
         for group in self._groups.values():
             if not isinstance(group, ClassicGroup):
                 continue

@@ -16,6 +16,9 @@ from penstock.runtime.env import Env
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
 
+# The longest string of a record.
+KEY_BYTES_MAX = 2**15 - 1
+
 T = TypeVar("T")
 
 
@@ -49,6 +52,10 @@ class CoordinatedTopic(Generic[ShardT]):
         return await self._topic.leader_of(key)
 
     def _host(self, key: str) -> ShardHost[ShardT]:
+        if len(key) > KEY_BYTES_MAX or (not key.isascii() and len(key.encode(errors="replace")) > KEY_BYTES_MAX):
+            # Its records cannot be written, and what a shard remembers for them would never be forgotten.
+            text = f"{self._plural} have names of at most {KEY_BYTES_MAX} bytes"
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         return self.coordinator.host(self._topic.index_of(key))
 
     def ask(

@@ -128,6 +128,17 @@ def test_offsets_of_an_aborted_transaction_are_never_seen() -> None:
     assert log.seen(stable=True) == [-1, -1]
 
 
+@pytest.mark.parametrize("commits", [False, True])
+def test_a_group_that_only_a_transaction_has_named_is_there_while_it_has_offsets(commits: bool) -> None:
+    log = OffsetsLog()
+    log.commit_in_transaction(77, 5)
+    assert [row.group_id for row in log.loaded().list_groups()] == [GROUP]
+    log.end(77, commits)
+    assert bool(log.loaded().list_groups()) is commits
+    log.delete()
+    assert log.loaded().list_groups() == []
+
+
 def test_the_records_are_the_producers() -> None:
     topics = [TxnOffsetCommitRequestTopic("t", [TxnOffsetCommitRequestPartition(0, 5)])]
     request = TxnOffsetCommitRequest("txn", GROUP, 77, 4, topics=topics)

@@ -55,9 +55,9 @@ def ask(groups: Groups, method: str, request: Any, api_version: int = 1) -> asyn
     return groups.ask(request.group_id, question)
 
 
-def commit(groups: Groups, offset: int, group: str = "others") -> asyncio.Future[Any]:
-    topics = [OffsetCommitRequestTopic("t", partitions=[OffsetCommitRequestPartition(0, offset)])]
-    return ask(groups, "offset_commit", OffsetCommitRequest(group, topics=topics))
+def commit(groups: Groups, offset: int, topic: str = "t") -> asyncio.Future[Any]:
+    topics = [OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, offset)])]
+    return ask(groups, "offset_commit", OffsetCommitRequest("others", topics=topics))
 
 
 def committed(groups: Groups) -> int:
@@ -133,11 +133,23 @@ def test_members_whose_assignment_is_too_large_still_have_sessions(tmp_path: Pat
 
 def test_a_record_that_cannot_be_encoded_is_refused_alone(tmp_path: Path) -> None:
     async def story(groups: Groups) -> None:
-        before, refused, after = commit(groups, 1), commit(groups, 1, "g" * 70_000), commit(groups, 2)
+        before, refused, after = commit(groups, 1), commit(groups, 1, "t" * 70_000), commit(groups, 2)
         with pytest.raises(ApiError) as error:
             await refused
         assert error.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
         assert {(await one).topics[0].partitions[0].error_code for one in (before, after)} == {0}
+
+    play_groups(tmp_path, story)
+
+
+@pytest.mark.parametrize("name", ["g" * 2**15, "\u00e9" * 2**14])
+def test_a_group_whose_name_no_record_can_have_is_not_remembered(tmp_path: Path, name: str) -> None:
+    async def story(groups: Groups) -> None:
+        request = JoinGroupRequest(name, 30_000, 30_000, "", None, "x", [JoinGroupRequestProtocol("range", b"")])
+        with pytest.raises(ApiError) as error:
+            await ask(groups, "join_group", request, 9)
+        assert error.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await groups.read_all(lambda shard: shard.list_groups()) == []
 
     play_groups(tmp_path, story)
 

@@ -152,6 +152,11 @@ class ClassicGroup:
         return self.state is ClassicState.EMPTY
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether the group has a record of its own, and is not only there because offsets were committed for it."""
+        return self.state_timestamp_ms is not None or self.protocol_type is not None or bool(self.members)
+
+    @property
     def is_assigned(self) -> bool:
         """Whether a leader has assigned the partitions; not in a group that was just a consumer group."""
         return self.leader is not None or not self.members
