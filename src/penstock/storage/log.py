@@ -226,6 +226,7 @@ class Log:
             index = self._history.open_index(markers, segment.base_offset) if markers is not None else None
             segment.append(headers, data, settings.index_interval_bytes)
         except StorageError as error:
+            segment.may_be_torn = True
             if not error.is_passing:
                 self.fail(error)
             raise
@@ -265,7 +266,8 @@ class Log:
             return active
         if active.size:
             active.save_indexes()
-            if self.settings.preallocate:
+            if self.settings.preallocate or active.may_be_torn:
+                # What lies behind the last batch would be damage in the middle of the log.
                 active.file.truncate(active.size)
             self._home.await_sync(active.name, active.file)
         self._history.rolled(active.size, base_offset, self._segments[0].base_offset, is_tiered=self.settings.tiered)
@@ -641,7 +643,7 @@ class Log:
         """Write what a clean close leaves, and draw a ticket for it: after its flush `close` waits for no disk."""
         self._refuse_if_failed()
         self._active.save_indexes()
-        if self.settings.preallocate and self._active.is_open:
+        if (self.settings.preallocate and self._active.is_open) or self._active.may_be_torn:
             self._active.file.truncate(self._active.size)
             self._home.await_sync(self._active.name, self._active.file)
         self._history.take_snapshot(self.end_offset, self._segments[0].base_offset)

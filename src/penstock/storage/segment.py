@@ -75,6 +75,7 @@ class Segment:
         "damage",
         "first_timestamp",
         "home",
+        "may_be_torn",
         "next_offset",
         "size",
         "suffix",
@@ -93,6 +94,8 @@ class Segment:
         self.first_timestamp: int | None = None
         # Bytes before this position were not checked since the log was opened.
         self.unverified_size = size
+        # Whether a write has failed, so that there may be bytes behind the last batch.
+        self.may_be_torn = False
         # Where the chain of batches is broken, if a walk has found that.
         self.damage: CorruptLogError | None = None
         self._index_interval_bytes = interval_bytes

@@ -62,6 +62,29 @@ def test_torn_bytes_that_cannot_be_cut_off_are_gone_before_the_next_append(
     assert [record.value for record in read_all(logs.crash(log))] == [b"before", b"a"]
 
 
+@pytest.mark.parametrize("end", ["crash", "stop"])
+@pytest.mark.parametrize("rolls", [True, False])
+def test_torn_bytes_do_not_stay_behind_a_segment_that_is_finished(
+    logs: LogMaker, disk: FaultyFilesystem, end: str, *, rolls: bool
+) -> None:
+    """Everything behind them was cut off by a start, or the log did not open."""
+    log = logs.open()
+    append(log, b"before")
+    disk.write_error, disk.torn_bytes, disk.refuse_truncation = errno.ENOSPC, 40, True
+    with pytest.raises(StorageError):
+        append(log, b"lost")
+    disk.heal()
+    expected = [b"before"]
+    if rolls:
+        log.roll(NOW_MS)
+        append(log, b"after")
+        expected.append(b"after")
+    log = logs.crash(log) if end == "crash" else logs.restart(log)
+    assert [record.value for record in read_all(log)] == expected
+    assert log.recovery.damaged == []
+    assert sum((logs.directory / name).stat().st_size for name in logs.files(".log")) == log.size_bytes
+
+
 def test_a_short_write_is_finished(logs: LogMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real(fd, memoryview(data)[:7], at))
