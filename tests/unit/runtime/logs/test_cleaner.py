@@ -22,12 +22,16 @@ from penstock.runtime.logs import cleaner as cleaner_module
 from penstock.runtime.logs.checkpoints import CheckpointWriter
 from penstock.runtime.logs.cleaner import Cleaner
 from penstock.runtime.logs.directories import LogDirectory
+from penstock.runtime.replication.following import starting_again, starting_from_tier
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.replica_store import log_settings
+from penstock.runtime.replication.tier_start import TierStart
 from penstock.storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, read_offsets
 from penstock.storage.compaction.clean import CompactionError, CompactionJob
 from penstock.storage.files import OsFilesystem, StorageError
 from penstock.storage.log import Log
+from penstock.storage.segment_copy import TierHistory
+from penstock.storage.segments import Segments
 from penstock.wire.records import Record, build_batch, read_records, split_batches
 
 COMPACTED = TopicSettings(
@@ -428,6 +432,31 @@ def test_a_swap_without_descriptors_is_finished_when_there_are_some(
         monkeypatch.setattr(OsFilesystem, "sync_directory", sync_directory)
         assert await world.cleaner.clean_dirtiest()
         assert not [name for name in world.env.filesystem.list_directory(partition.log.directory) if ".swap" in name]
+
+    in_world(tmp_path, test)
+
+
+@pytest.mark.parametrize("tiered", [False, True])
+def test_a_follower_begins_anew_after_a_swap_that_was_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, tiered: bool
+) -> None:
+    """What is left of the swap must be gone for good first; until then the log is as it was."""
+    settled = iter((True, False))
+    monkeypatch.setattr(Segments, "settle_swap", lambda _: next(settled, False))
+
+    async def test(world: World) -> None:
+        partition = world.partitions.add("orders")
+        world.fill(partition, 4)
+        partition.make_follower(PartitionState((1, 2), (2,), 2, 1, 1, (bytes(16),) * 2))
+        start = TierStart(100, 100, TierHistory((), ()))
+        steps = starting_from_tier(partition, start, 0) if tiered else starting_again(partition, 100, 0)
+        next(steps)
+        assert (partition.log.start_offset, partition.log.end_offset) == (0, 4)
+        assert partition.high_watermark <= 4
+        for _ in steps:
+            partition.log.flush()
+        log = partition.log
+        assert (log.start_offset, log.end_offset, partition.high_watermark) == (100, 100, 100)
 
     in_world(tmp_path, test)
 
