@@ -146,7 +146,9 @@ def draw_operated(seed: int, nodes: int = 3, seconds: float = 14.0) -> Plan:
             faults.append(Fault(when(operated, QUIET_S, seconds), "unregister", (node,), when(operated, 1.0, 3.0)))
         faults.sort(key=lambda fault: fault.at_s)
     shape = replace(plan.shape, operator_pause_s=pause_s, switches_eligible=keeps_all)
-    return replace(plan, shape=shape, faults=tuple(faults))
+    # One replica compacts what its readers have not read yet, and another keeps it from then on.
+    excused = plan.excused | ({"unseen"} if shape.policy == COMPACT else frozenset())
+    return replace(plan, shape=shape, faults=tuple(faults), excused=excused)
 
 
 def _loses(fault: Fault) -> bool:
