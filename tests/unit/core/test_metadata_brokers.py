@@ -186,9 +186,22 @@ def _beat(world: ClusterWorld, broker_id: int, **changes: Any) -> BrokerHeartbea
     return BrokerHeartbeatRequest(broker_id, epoch, world.offset)._replace(**changes)
 
 
-def test_an_unregistered_broker_leaves_every_isr() -> None:
+def test_a_broker_that_is_alive_and_in_sync_is_not_unregistered() -> None:
+    """It may have returned since the request was made."""
     world = ClusterWorld(2)
     world.create("t", (1, 2))
+    with pytest.raises(ApiError) as caught:
+        brokers.unregister(world.image, 1, world.defaults)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    world.alter_isr([1])
+    world.carry_out(brokers.unregister(world.image, 2, world.defaults))
+    assert 2 not in world.image.brokers
+
+
+def test_an_unregistered_broker_is_gone() -> None:
+    world = ClusterWorld(2)
+    world.create("t", (1, 2))
+    world.fence(1)
     world.carry_out(brokers.unregister(world.image, 1, world.defaults))
     assert world.show() == "leader=2@1 isr=2 elr=1"
     assert 1 not in world.image.brokers

@@ -269,11 +269,23 @@ def enter_controlled_shutdown(image: Image, broker_id: int) -> list[object]:
     return [BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=1)]
 
 
-def unregister(image: Image, broker_id: int, defaults: ElectionRules, found: Found = None) -> Result[None]:
-    """Remove a broker's registration; raises BROKER_ID_NOT_REGISTERED."""
+def check_unregistration(image: Image, broker_id: int) -> Broker:
+    """The broker; raises BROKER_ID_NOT_REGISTERED, or INVALID_REQUEST when it is alive and in sync somewhere."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+    if not broker.fenced and image.in_sync_counts.get(broker_id):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {broker_id} is alive and holds replicas in sync: stop it, or move them elsewhere first "
+            f"(penstock cluster decommission {broker_id})",
+        )
+    return broker
+
+
+def unregister(image: Image, broker_id: int, defaults: ElectionRules, found: Found = None) -> Result[None]:
+    """Remove a broker's registration; raises as `check_unregistration` does."""
+    broker = check_unregistration(image, broker_id)
     named = partitions_naming(image, broker_id, found)
     records: list[Any] = departures(image, broker_id, named, defaults, unclean=False)
     records.append(UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch))

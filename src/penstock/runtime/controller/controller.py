@@ -215,13 +215,8 @@ class Controller:
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove a broker's registration. Raises ApiError when it is unknown, or alive and in sync somewhere."""
         duties = self._active()
-        broker = self._raft.image.brokers.get(broker_id)
-        if broker is not None and not broker.fenced and self._raft.image.in_sync_counts.get(broker_id):
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"broker {broker_id} is alive and holds replicas in sync: stop it, or move them elsewhere first "
-                f"(penstock cluster decommission {broker_id})",
-            )
+        # Once more when it is decided: the broker may return before its turn comes.
+        brokers.check_unregistration(self._raft.image, broker_id)
         await duties.depart(
             broker_id, False, lambda image, found: brokers.unregister(image, broker_id, self._rules(), found)
         )
