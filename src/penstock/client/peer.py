@@ -23,6 +23,7 @@ from penstock.client.protocol import FRAME_BYTES_MAX, Call, Introduction, Protoc
 from penstock.client.settings import Credentials
 from penstock.client.tls import reason_of
 from penstock.client.tokens import bearer_token
+from penstock.core.backoff import Backoff
 from penstock.wire.apis import Request
 from penstock.wire.primitives import MalformedMessage
 
@@ -85,7 +86,7 @@ class Peer:
         self._is_open = False
         self._unsent: deque[Pending] = deque()
         self._sent: deque[Pending] = deque()
-        self._backoff_ms = 0
+        self._backoff = Backoff(BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
         self._not_before = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -184,7 +185,7 @@ class Peer:
 
     def _begin(self) -> None:
         self._is_open = True
-        self._backoff_ms = 0
+        self._backoff.succeeded()
         if self._protocol.sign_in_lifetime_ms:
             delay_s = self._protocol.sign_in_lifetime_ms * RENEWAL_SHARE / 1_000
             assert self._stream is not None
@@ -249,8 +250,7 @@ class Peer:
             # The stream reports its own end, which is this one.
             stream.forget()
             stream.end("lost")
-        self._backoff_ms = min(BACKOFF_MAX_MS, self._backoff_ms * 2 or BACKOFF_FIRST_MS)
-        self._not_before = self._loop.time() + self._backoff_ms / 1_000
+        self._not_before = self._loop.time() + self._backoff.failed() / 1_000
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from penstock.core.backoff import pause_after
 from penstock.runtime.env import Env
 
 PAUSE_FIRST_MS = 250
@@ -32,7 +33,7 @@ def keep_running(env: Env, work: Callable[[], Awaitable[None]], name: str) -> as
                 failures = 1 if now_ms - started_ms >= CALM_MS else failures + 1
                 text = f"background task {name} failed ({failures} in a row) and is started again"
                 asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
-                await asyncio.sleep(min(PAUSE_MAX_MS, PAUSE_FIRST_MS << min(failures - 1, 10)) / 1000)
+                await asyncio.sleep(pause_after(failures, PAUSE_FIRST_MS, PAUSE_MAX_MS) / 1000)
             else:
                 return
 

@@ -190,13 +190,13 @@ def test_a_refused_connection_fails_with_its_reason_and_pauses_double() -> None:
                 with pytest.raises(NoAnswer, match="cannot connect"):
                     await made.peer.send(VoteRequest())
                 assert made.lost == tries
-            assert made.peer._backoff_ms == 80
+            assert made.peer._backoff.failures == 5
             made.server.port = port
             made.server.answers[ApiKey.VOTE] = lambda _: VoteResponse()
             started = asyncio.get_running_loop().time()
             await made.peer.send(VoteRequest())
             assert asyncio.get_running_loop().time() - started >= 0.07
-            assert made.peer._backoff_ms == 0
+            assert made.peer._backoff.failures == 0
 
     run(check)
 

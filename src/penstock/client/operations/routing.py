@@ -17,6 +17,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from penstock.client.address import Address
 from penstock.client.failures import AuthenticationFailed, NoAnswer, NotServed
 from penstock.client.view import BrokerView
+from penstock.core.backoff import Backoff
 from penstock.model.errors import ApiError, ErrorCode, error_code, error_name
 from penstock.model.ids import TopicPartition
 from penstock.wire.apis import Request
@@ -174,7 +175,7 @@ def retried(
 
     @functools.wraps(operation)
     def repeat(cluster: Cluster, /, *arguments: P.args, **named: P.kwargs) -> Operation[T]:
-        pause_s = PAUSE_FIRST_S
+        backoff = Backoff(PAUSE_FIRST_S, PAUSE_MAX_S)
         while True:
             try:
                 return (yield from operation(cluster, *arguments, **named))
@@ -183,8 +184,7 @@ def retried(
             except (TryAgain, NoAnswer) as error:
                 problem = error
             cluster.leaders.clear()
-            yield Pause(pause_s, problem)
-            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+            yield Pause(backoff.failed(), problem)
 
     return repeat
 

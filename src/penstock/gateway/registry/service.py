@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
+from penstock.core.backoff import Backoff
 from penstock.gateway.kafka.broker_requests import BrokerWire
 from penstock.gateway.kafka.delivery import QueueFull
 from penstock.gateway.kafka.topic_follower import ensure_topic
@@ -118,7 +119,7 @@ class Registry:
                 raise errors.store_failed(error.args[0].str()) from None
 
     async def _write(self, decide: Decide) -> object:
-        pause_s = CONFLICT_BACKOFF_S
+        backoff = Backoff(CONFLICT_BACKOFF_S, CONFLICT_BACKOFF_S_MAX)
         while True:
             decision = decide(self.state)
             if not all(map(is_readable, decision.records)):
@@ -126,8 +127,7 @@ class Registry:
             if not decision.records or await self._append(decision.records):
                 return decision.answer
             await self._log.repair()
-            await asyncio.sleep(self._random.uniform(0, pause_s))
-            pause_s = min(2 * pause_s, CONFLICT_BACKOFF_S_MAX)
+            await asyncio.sleep(self._random.uniform(0, backoff.failed()))
 
     async def _append(self, records: Sequence[RegistryRecord]) -> bool:
         return await self._log.append([(record.key_bytes(), record.value_bytes()) for record in records])

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
+from penstock.core.backoff import Backoff
 from penstock.core.metadata.topics import NewTopic, TopicOutcome
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
@@ -78,7 +79,7 @@ class ControllerClient:
         loop = asyncio.get_running_loop()
         patience_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = loop.time() + patience_ms / 1000
-        pause_ms = RETRY_MIN_MS
+        backoff = Backoff(RETRY_MIN_MS, RETRY_MAX_MS)
         why = "no controller is known to lead"
         while True:
             left_ms = int((deadline - loop.time()) * 1000)
@@ -97,8 +98,7 @@ class ControllerClient:
                     return response
                 if response is not None:
                     why = f"controller {self._quorum.leader_id} no longer leads"
-            await asyncio.sleep(min(pause_ms, max(1, left_ms)) / 1000)
-            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+            await asyncio.sleep(min(backoff.failed(), max(1, left_ms)) / 1000)
 
     async def _try(self, request: Request[R], left_ms: int) -> R | None:
         """One attempt; None when there is no leader to ask."""

@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from penstock.core.backoff import pause_after
 from penstock.model.ids import TopicPartition
 from penstock.runtime.env import Env
 from penstock.runtime.logs.directories import LogDirectory
@@ -158,7 +159,7 @@ class CheckpointWriter:
                     return
                 _settle(waiters, error)
                 if error is not None:
-                    backoff_ms = min(BACKOFF_FIRST_MS << min(failures - 1, 10), BACKOFF_MAX_MS)
+                    backoff_ms = pause_after(failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
                     logger.warning("a checkpoint will be written again: %s", error.message)
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._wake.wait(), backoff_ms / 1000)

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from penstock.core.backoff import Backoff
 from penstock.core.metadata.image import Image
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.raft.control_records import Control
@@ -60,7 +61,7 @@ class _Subscription:
     def __init__(self, listener: Listener, image: Image) -> None:
         self._listener = listener
         self._image = image
-        self._failures = 0
+        self._backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S)
         self._missed: list[Any] = []
         self._retry: asyncio.TimerHandle | None = None
 
@@ -80,11 +81,9 @@ class _Subscription:
             loop = asyncio.get_running_loop()
             text = f"{self._listener} could not process a change of the metadata, and does so again later"
             loop.call_exception_handler({"message": text, "exception": error})
-            pause_s = min(RETRY_MAX_S, RETRY_FIRST_S * 2 ** min(self._failures, 10))
-            self._failures += 1
-            self._retry = loop.call_later(pause_s, self._catch_up)
+            self._retry = loop.call_later(self._backoff.failed(), self._catch_up)
             return False
-        self._failures = 0
+        self._backoff.succeeded()
         return True
 
     def _catch_up(self) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any, NamedTuple
 
+from penstock.core.backoff import pause_after
 from penstock.core.metadata.image import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
@@ -200,7 +201,7 @@ class DirectoryAssignments:
                     self._failures = 0
                 else:
                     self._failures += 1
-                    pause_ms = min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** min(self._failures, 10))
+                    pause_ms = pause_after(self._failures + 1, BACKOFF_FIRST_MS, BACKOFF_MAX_MS)
                     await asyncio.sleep(pause_ms / 1000)
             await self._wake.wait()
             self._wake.clear()

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from penstock.core.backoff import pause_after
 from penstock.core.replica.throttle import Throttle, is_throttled
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
@@ -209,7 +210,7 @@ class ReplicaFetcher:
         await asyncio.sleep(self._backoff_ms(self._failures) / 1000)
 
     def _backoff_ms(self, failures: int) -> int:
-        return int(min(self._settings.backoff_ms, BACKOFF_FIRST_MS << min(failures - 1, 10)))
+        return pause_after(failures, BACKOFF_FIRST_MS, self._settings.backoff_ms)
 
     def _begin_session(self) -> None:
         # The former session is still named, which ends it: a leader may not have seen its connection close.

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
 
+from penstock.core.backoff import pause_after
 from penstock.core.metadata.image import PartitionState
 from penstock.core.replica.leader import LAG_MS_MAX, LeaderState
 from penstock.model.errors import ApiError, ErrorCode
@@ -151,7 +152,7 @@ class IsrManager:
         self._failures += 1
         if self._failures in (1, 10):
             logger.info("in-sync replicas cannot be changed for now: %s", error)
-        await asyncio.sleep(min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(self._failures - 1, 10)) / 1000)
+        await asyncio.sleep(pause_after(self._failures, BACKOFF_FIRST_MS, BACKOFF_MAX_MS) / 1000)
 
     def _gather(self) -> None:
         """Drop outdated proposals, and make those that are due."""

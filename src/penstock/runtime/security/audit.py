@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from penstock.core.backoff import Backoff
 from penstock.core.security.audit import AuditEvent, AuditQueue, EventType, Queued, Who, details_of, shortened
 from penstock.core.security.audited_requests import AUDITED, changes_of
 from penstock.model.access import Operation, ResourceType
@@ -176,7 +177,7 @@ class AuditTrail:
             logger.warning("%d events of the audit trail were not written: %s", len(self._queue), error)
 
     async def _run(self) -> None:
-        pause_s = RETRY_MIN_S
+        backoff = Backoff(RETRY_MIN_S, RETRY_MAX_S)
         while True:
             try:
                 await asyncio.wait_for(self._arrived.wait(), REPEATS_CHECK_S)
@@ -187,10 +188,9 @@ class AuditTrail:
                 await self._write_all()
             except (ApiError, PeerLost) as error:
                 logger.warning("the audit trail cannot be written for now, %d events wait: %s", self.waiting, error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_MAX_S)
+                await asyncio.sleep(backoff.failed())
             else:
-                pause_s = RETRY_MIN_S
+                backoff.succeeded()
 
     async def _write_all(self) -> None:
         self._arrived.clear()

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+from penstock.core.backoff import Backoff
 from penstock.core.share.contract import DeadLetter, Write
 from penstock.core.share.dead_letters import TOO_LARGE, Origin, build_letter
 from penstock.core.share.partition import SharePartition
@@ -79,17 +80,16 @@ class DeadLetterWriter:
         self._is_closed = True
 
     async def _carry(self) -> None:
-        pause_ms = RETRY_MIN_MS
+        backoff = Backoff(RETRY_MIN_MS, RETRY_MAX_MS)
         try:
             while self._share.has_letters and not self._is_closed:
                 try:
                     await self._carry_some()
-                    pause_ms = RETRY_MIN_MS
+                    backoff.succeeded()
                 except ApiError as error:
                     self._window = 1
                     self._complain(error)
-                    await asyncio.sleep(pause_ms / 1000)
-                    pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+                    await asyncio.sleep(backoff.failed() / 1000)
         finally:
             self._task = None
         if not self._is_closed:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from penstock.core.backoff import Backoff
 from penstock.core.metadata.image import PartitionState
 from penstock.core.share.runs import NO_DELAYS, Delays, StateBatch
 from penstock.core.share.state import NO_COUNT, NO_EPOCH, ShareKey
@@ -146,7 +147,7 @@ class Persister:
     async def _ask(self, key: ShareKey, request: Any) -> Any:
         """The row of the response; raises ApiError with the row's error."""
         deadline_ms = self._env.monotonic_ms() + self._timeout_ms
-        pause_ms = RETRY_MIN_MS
+        backoff = Backoff(RETRY_MIN_MS, RETRY_MAX_MS)
         while True:
             try:
                 response = await self._ask_once(key, request)
@@ -160,10 +161,10 @@ class Persister:
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION, str(failure)) from failure
             except PeerLost as failure:
                 error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(failure))
+            pause_ms = backoff.failed()
             if error.code not in _PASSING or self._env.monotonic_ms() + pause_ms > deadline_ms:
                 raise error
             await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
 
     async def _ask_once(self, key: ShareKey, request: Any) -> Any:
         state = await self._leader_of(key.coordinator_key)

@@ -14,6 +14,7 @@ import logging
 from functools import partial
 from typing import NamedTuple
 
+from penstock.core.backoff import Backoff
 from penstock.core.metadata.image import Image, PartitionState
 from penstock.core.metadata.topics import NewTopic
 from penstock.core.tier.metadata_records import (
@@ -149,7 +150,7 @@ class RemoteLogMetadata:
                 await followed.changed.wait()
 
     async def _append(self, key: TierKey, value: bytes) -> int:
-        pause_ms = RETRY_MIN_MS
+        backoff = Backoff(RETRY_MIN_MS, RETRY_MAX_MS)
         while True:
             try:
                 return await self._append_once(key, value)
@@ -158,8 +159,7 @@ class RemoteLogMetadata:
             except ApiError as error:
                 reason = error.message
             logger.info("cannot write to %s for now: %s", METADATA_TOPIC, reason)
-            await asyncio.sleep(pause_ms / 1000)
-            pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+            await asyncio.sleep(backoff.failed() / 1000)
 
     async def _append_once(self, key: TierKey, value: bytes) -> int:
         topic = self._image.topics[METADATA_TOPIC]
@@ -208,7 +208,7 @@ class RemoteLogMetadata:
         return followed
 
     async def _read_on(self, index: int, followed: _Followed) -> None:
-        pause_ms = RETRY_MIN_MS
+        backoff = Backoff(RETRY_MIN_MS, RETRY_MAX_MS)
         while True:
             followed.requests += 1
             try:
@@ -216,10 +216,9 @@ class RemoteLogMetadata:
             except (PeerLost, ApiError) as error:
                 # Also where a batch is damaged: another replica may lead soon.
                 logger.debug("cannot read %s-%d for now: %s", METADATA_TOPIC, index, error)
-                await asyncio.sleep(pause_ms / 1000)
-                pause_ms = min(2 * pause_ms, RETRY_MAX_MS)
+                await asyncio.sleep(backoff.failed() / 1000)
                 continue
-            pause_ms = RETRY_MIN_MS
+            backoff.succeeded()
             followed.notify()
 
     async def _read(self, index: int, followed: _Followed) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.config.node import NodeSettings
+from penstock.core.backoff import pause_after
 from penstock.core.metadata.image import Image, ResourceType
 from penstock.core.tier.metadata_records import TierKey, partition_deletion
 from penstock.core.tier.plans import plan_expiry, segments_to_copy
@@ -243,8 +244,11 @@ class RemoteLogs:
                 self._resting.pop(key, None)
             except (ApiError, TimeoutError) as error:
                 settings = self._settings()
-                backoff_ms = settings.remote_log_manager_task_retry_backoff_ms << min(failures, 10)
-                backoff_ms = min(backoff_ms, settings.remote_log_manager_task_retry_backoff_max_ms)
+                backoff_ms = pause_after(
+                    failures + 1,
+                    settings.remote_log_manager_task_retry_backoff_ms,
+                    settings.remote_log_manager_task_retry_backoff_max_ms,
+                )
                 self._resting[key] = failures + 1, self._env.monotonic_ms() + backoff_ms
                 reason = error.message if isinstance(error, ApiError) else "it takes too long"
                 logger.warning("%s failed, next try in %d ms: %s", name, backoff_ms, reason)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.client.address import Address
 from penstock.client.failures import NoAnswer
+from penstock.core.backoff import pause_after
 from penstock.core.share.acknowledgements import AckType
 from penstock.gateway.kafka.broker_requests import RETRY_AFTER, BrokerWire, check
 from penstock.gateway.kafka.share.membership import Membership, not_supported
@@ -235,7 +236,7 @@ class ShareMember:
         try:
             empty_fetches = self._empty_fetches.get(address, 0)
             if empty_fetches > 1:
-                await asyncio.sleep(min(EMPTY_FETCH_BACKOFF_S_MAX, EMPTY_FETCH_BACKOFF_S * 2**empty_fetches))
+                await asyncio.sleep(pause_after(empty_fetches + 1, EMPTY_FETCH_BACKOFF_S, EMPTY_FETCH_BACKOFF_S_MAX))
             response = await self._fetch(
                 route, address, partitions, 0, SHORT_AVAILABILITY_WAIT_MS if self._backing_off else AVAILABILITY_WAIT_MS
             )

@@ -7,6 +7,7 @@ import uuid
 
 from penstock.client.address import Address
 from penstock.client.failures import NoAnswer, NotServed
+from penstock.core.backoff import Backoff
 from penstock.gateway.kafka.broker_requests import BrokerWire, check
 from penstock.gateway.web.problem import Problem
 from penstock.model.errors import ErrorCode
@@ -55,18 +56,17 @@ class Membership:
 
     async def keep(self) -> None:
         """Join, and stay until cancelled. Raises Problem if the group refuses."""
-        pause_s = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, PAUSE_S_MAX)
         while True:
             response = await self._heartbeat()
             assignment = response.assignment if response is not None else None
             if assignment is not None and assignment.topic_partitions and not self.joined.done():
                 self.joined.set_result(None)
             if response is not None and self.joined.done():
-                pause_s = FIRST_PAUSE_S
+                backoff.succeeded()
                 await asyncio.sleep(max(FIRST_PAUSE_S, response.heartbeat_interval_ms / 1000))
             else:
-                await asyncio.sleep(pause_s)
-                pause_s = min(PAUSE_S_MAX, pause_s * 2)
+                await asyncio.sleep(backoff.failed())
 
     async def leave(self) -> None:
         """Leave the group, if its coordinator responds soon; otherwise the session times out."""
