@@ -137,6 +137,8 @@ class DirectoryMoves:
         if move is not None:
             move.is_cancelled = True
             move.target.futures.pop(name, None)
+            # The copy is of no use any more, whatever becomes of its source. The task may not even have begun.
+            self._partitions.moving.discard(name)
             move.task.cancel()
 
     async def stop(self) -> None:

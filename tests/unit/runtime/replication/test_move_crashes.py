@@ -299,6 +299,30 @@ def test_a_move_that_is_cancelled_while_it_is_announced_is_announced_back() -> N
     asyncio.run(run())
 
 
+def test_a_replica_moves_from_the_request_until_the_end_of_its_move() -> None:
+    """Its log is not compacted meanwhile."""
+    world = World()
+
+    async def run() -> None:
+        world.open(lost_power=False)
+        await world.fill()
+        world.moves.alter(NAME, str(SECOND))
+        assert world.partitions.moving == {NAME}
+        # Before it has begun.
+        world.moves.alter(NAME, str(FIRST))
+        await world.settle()
+        assert world.partitions.moving == set()
+        world.moves.alter(NAME, str(SECOND))
+        await world.controller.is_told.wait()
+        assert world.partitions.moving == {NAME}
+        await world.settle()
+        assert world.partitions.moving == set()
+        assert world.partitions.home(world.partition).path == SECOND
+        await world.env.close()
+
+    asyncio.run(run())
+
+
 def test_a_move_continues_when_its_replica_opens_late() -> None:
     world = World()
 
