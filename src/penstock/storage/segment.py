@@ -532,10 +532,9 @@ class Segment:
         self._max_timestamp_offset = self.base_offset + (times.offsets[-1] if len(times) else 0)
         start = index.positions[-1] if len(index) else 0
         self._bytes_since_entry = self.size - start
-        known = self._max_timestamp_offset if len(times) else -1
         try:
-            unknown = self.position_of(known + 1) if known >= self.base_offset else 0
-            for place in walk(self.file, unknown, self.size):
+            # Up to the last entry of the offset index the time index has the largest timestamp.
+            for place in walk(self.file, start, self.size):
                 if place.max_timestamp > self._max_timestamp:
                     self._max_timestamp = place.max_timestamp
                     self._max_timestamp_offset = place.last_offset

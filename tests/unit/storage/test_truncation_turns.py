@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from log_support import NOW_MS, LogMaker, append
 
 from penstock.core.replica import producer_state
 from penstock.core.replica.producer_state import ProducerEntry
-from penstock.storage import scan
+from penstock.storage import scan, segment
 from penstock.storage.log import Log
 from penstock.storage.producers import snapshot
 from penstock.storage.producers.replay import HEADERS_PER_TURN
@@ -53,6 +54,32 @@ def test_a_truncation_reads_few_headers_between_two_steps(logs: LogMaker, header
     assert most <= HEADERS_PER_TURN + 20, "and those between two entries of the index"
     (entry,) = log.producers.entries
     assert (entry.last_sequence, log.producers.end_offset) == (end_offset - 1, end_offset)
+
+
+def test_a_truncation_reads_few_batches_to_find_the_largest_timestamp(
+    logs: LogMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All after the first record with that timestamp were read, in one turn."""
+    logs.settings = LogSettings(segment_bytes=1 << 20)
+    log = logs.open()
+    for number in range(600):
+        append(log, b"x" * 50, timestamp=NOW_MS + min(number, 1))
+    log.flush()
+    walked: list[int] = []
+
+    def counted(*args: Any) -> Iterator[scan.BatchPlace]:
+        for place in scan.walk(*args):
+            walked.append(place.position)
+            yield place
+
+    monkeypatch.setattr(segment, "walk", counted)
+    before = len(walked)
+    assert log.truncate_to(550, NOW_MS)
+    assert len(walked) - before < 150, "those between a few entries of the index"
+    assert log.max_timestamp() == (NOW_MS + 1, 1, 0)
+    append(log, b"x", timestamp=NOW_MS + 2)
+    assert log.max_timestamp() == (NOW_MS + 2, 550, 0)
+    assert logs.restart(log).max_timestamp() == (NOW_MS + 2, 550, 0)
 
 
 def test_a_truncation_that_is_given_up_leaves_no_snapshot_of_half_the_producers(logs: LogMaker) -> None:
