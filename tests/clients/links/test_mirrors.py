@@ -104,6 +104,12 @@ def test_only_the_link_writes_a_mirror(source: Cluster, destination: Cluster) ->
     producer.produce(topic, "refused", on_delivery=lambda error, _: errors.append(error))
     producer.flush(20)
     assert [error.code() for error in errors] == [ErrorCode.POLICY_VIOLATION]
+    # A transaction that could not write there ends all the same, and leaves no marker.
+    local = transactional(destination, "local")
+    local.begin_transaction()
+    local.produce(topic, "refused")
+    local.flush(20)
+    local.abort_transaction(20)
     admin = AdminClient({"bootstrap.servers": destination.bootstrap_servers})
     everything = TopicPartition(topic, 0, 1)
     deletion = admin.delete_records([everything])[everything]

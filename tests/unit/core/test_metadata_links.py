@@ -23,7 +23,12 @@ from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.raft.applied_image import differences
 from penstock.wire.messages.broker_registration import Feature
-from penstock.wire.messages.metadata_records import LinkRecord, RemoveLinkRecord, RemoveTopicRecord
+from penstock.wire.messages.metadata_records import (
+    LinkRecord,
+    PartitionChangeRecord,
+    RemoveLinkRecord,
+    RemoveTopicRecord,
+)
 
 LINK = LinkRecord(
     link_id=b"l" * 16,
@@ -52,6 +57,7 @@ def update(world: ClusterWorld, *found: SourceTopic) -> list[MirrorOutcome]:
             lambda _: None,
             lambda *_: None,
             lambda: b"n" * 16,
+            world.offset,
         )
     )
     return outcomes
@@ -87,6 +93,18 @@ def test_partitions_that_are_added_at_the_source_follow() -> None:
     assert len(world.image.topics["orders"].partitions) == 5
     update(world, ORDERS._replace(partitions=3))
     assert len(world.image.topics["orders"].partitions) == 5
+
+
+def test_a_topic_of_an_id_that_was_deleted_begins_in_a_higher_epoch() -> None:
+    world = world_with_link()
+    update(world, ORDERS)
+    for _ in range(5):
+        world.apply([PartitionChangeRecord(partition_id=0, topic_id=ORDERS.topic_id, leader=1)])
+    before = world.image.topics["orders"].partitions[0].leader_epoch
+    world.apply([RemoveTopicRecord(topic_id=ORDERS.topic_id)])
+    update(world, ORDERS)
+    assert world.image.topics["orders"].topic_id == ORDERS.topic_id
+    assert world.image.topics["orders"].partitions[0].leader_epoch > before
 
 
 def test_topics_of_this_cluster_and_recreated_ones_are_left_alone() -> None:

@@ -32,6 +32,7 @@ from penstock.wire.messages.metadata_records import (
     LinkRecord,
     MirrorTopicRecord,
     PartitionChangeRecord,
+    PartitionRecord,
     ProducerIdsRecord,
     RemoveLinkRecord,
 )
@@ -209,8 +210,13 @@ def update_mirrors(
     check_configs: Callable[[Mapping[str, str]], None],
     admit: Admit,
     new_id: Callable[[], Uuid],
+    first_epoch: int,
 ) -> Result[list[MirrorOutcome]]:
-    """Create mirrors of the source's topics that are missing here, and partitions that were added there."""
+    """Create mirrors of the source's topics that are missing here, and partitions that were added there.
+
+    Partitions begin in leader epoch `first_epoch`, which is higher than any that an earlier topic of the same id had:
+    a replica that missed its deletion keeps nothing of it.
+    """
     link = image.links.links.get(link_id)
     if link is None:
         raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, "the link was deleted")
@@ -227,7 +233,7 @@ def update_mirrors(
                 raise ApiError(ErrorCode.POLICY_VIOLATION, "it has more partitions than one change may create")
             present = image.topics.get(topic.name)
             if present is not None:
-                records += _grow(image, link, present.topic_id, topic, place, room)
+                records += _grow(image, link, present.topic_id, topic, place, room, first_epoch)
                 outcomes.append(MirrorOutcome(topic.name))
                 continue
             if topic.name in OWN_TOPICS:
@@ -239,7 +245,9 @@ def update_mirrors(
             topic_id = topic.topic_id
             if topic_id in (ZERO_UUID, METADATA_TOPIC_ID) or topic_id in image.topics_by_id or topic_id in taken:
                 topic_id = new_id()
-            created = topic_records(topic.name, topic_id, new_partition_records(image, topic_id, 0, replicas), configs)
+            created = topic_records(
+                topic.name, topic_id, _partitions(image, topic_id, 0, replicas, first_epoch), configs
+            )
             room.take(topic.name, topic.partitions, is_new=True)
         except ApiError as error:
             outcomes.append(MirrorOutcome(topic.name, error.code, error.message))
@@ -249,6 +257,13 @@ def update_mirrors(
         added[folded(topic.name) or topic.name] = topic.name
         taken.add(topic_id)
     return Result(records, outcomes)
+
+
+def _partitions(
+    image: Image, topic_id: Uuid, first: int, replicas: Sequence[tuple[int, ...]], first_epoch: int
+) -> list[PartitionRecord]:
+    records = new_partition_records(image, topic_id, first, replicas)
+    return [record._replace(leader_epoch=first_epoch) for record in records]
 
 
 def _mirror_of(link: LinkRecord, topic_id: Uuid, source_topic_id: Uuid) -> MirrorTopicRecord:
@@ -263,7 +278,13 @@ def _mirror_of(link: LinkRecord, topic_id: Uuid, source_topic_id: Uuid) -> Mirro
 
 
 def _grow(
-    image: Image, link: LinkRecord, topic_id: Uuid, topic: SourceTopic, place: PlaceReplicas, room: TenantRoom
+    image: Image,
+    link: LinkRecord,
+    topic_id: Uuid,
+    topic: SourceTopic,
+    place: PlaceReplicas,
+    room: TenantRoom,
+    first_epoch: int,
 ) -> list[object]:
     mirror = image.links.mirrors.get(topic_id)
     if mirror is None or mirror.link_id != link.link_id:
@@ -285,7 +306,7 @@ def _grow(
         return []
     room.take(topic.name, count, is_new=False)
     replicas = place(count, len(partitions[0].replicas))
-    return [*new_partition_records(image, topic_id, len(partitions), replicas)]
+    return [*_partitions(image, topic_id, len(partitions), replicas, first_epoch)]
 
 
 def _name(image: Image, mirror: MirrorTopicRecord) -> str:

@@ -154,6 +154,14 @@ class LeaderState:
         """The state of one follower; None for a broker without a replica."""
         return self._followers.get(replica)
 
+    def started_again(self, offset: int) -> None:
+        """The local log is empty, and starts and ends at an offset that is not before the one where it ended.
+
+        There is nothing before it that a replica could lack.
+        """
+        assert offset >= self._end_offset
+        self._end_offset = self.high_watermark = offset
+
     def appended(self, log_end_offset: int) -> bool:
         """The local log grew; returns whether the high watermark moved."""
         assert log_end_offset >= self._end_offset

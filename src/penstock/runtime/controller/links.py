@@ -29,6 +29,7 @@ from penstock.wire.messages.update_mirrors import UpdateMirrorsRequest
 # A decision that stops mirrors has about this many records at most.
 RECORDS_PER_DECISION = 2_000
 LINK_NAME_LENGTH_MAX = 100
+EPOCH_MAX = 2**30
 
 
 class LinkAction(IntEnum):
@@ -194,6 +195,8 @@ class LinkDecisions:
             self._check_topic_configs,
             self._admit,
             self._new_topic_id,
+            # Epochs grow by one with a record, so none that was ever given out is as high as the log's end.
+            min(self._next_offset(), EPOCH_MAX),
         )
 
     async def _fail_over(self, name: str, topics: Sequence[str] | None) -> Sequence[str]:

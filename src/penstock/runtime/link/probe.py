@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.client.failures import AuthenticationFailed, NoAnswer
 from penstock.config.link import SOURCE
-from penstock.core.link.mirror import MirrorPhase
+from penstock.core.metadata.links import MirrorState
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import Env
 from penstock.runtime.link.source import Source
-from penstock.wire.messages.describe_links import DescribeLinksRequest, DescribeLinksResponse
-from penstock.wire.primitives import MalformedMessage
+from penstock.wire.messages.describe_links import DescribedLink, DescribeLinksRequest, DescribeLinksResponse
 
 PROBE_S = 15.0
 # Whether the source has links itself is only known of Penstock. Apache Kafka closes the connection.
 ORIGINS_MS = 3_000
 ORIGINS_LANE = "origins"
+BROKERS_ASKED_MAX = 3
 
 
 class Probed(NamedTuple):
@@ -63,18 +64,18 @@ async def probe(env: Env, configs: Mapping[str, str]) -> Probed:
 
 
 async def _origins(source: Source) -> list[str]:
-    try:
-        address = next(iter(source.brokers.values()))
-        response: DescribeLinksResponse = await source.ask_at(
-            address, DescribeLinksRequest(None), ORIGINS_MS, ORIGINS_LANE
-        )
-    except (NoAnswer, MalformedMessage, StopIteration):
-        return []
     found: dict[str, None] = {}
-    for link in response.links:
-        if (
-            any(row.state != MirrorPhase.STOPPED.value for mirror in link.mirrors for row in mirror.partitions)
-            or not link.mirrors
-        ):
+    for link in await _links(source):
+        if not link.mirrors or any(mirror.state != MirrorState.STOPPED for mirror in link.mirrors):
             found |= dict.fromkeys((link.source_cluster_id, *link.origins))
     return list(found)
+
+
+async def _links(source: Source) -> Sequence[DescribedLink]:
+    for address in [*source.brokers.values()][:BROKERS_ASKED_MAX]:
+        with suppress(NoAnswer):
+            response: DescribeLinksResponse = await source.ask_at(
+                address, DescribeLinksRequest(None), ORIGINS_MS, ORIGINS_LANE
+            )
+            return response.links
+    return ()

@@ -48,6 +48,8 @@ from penstock.wire.messages.update_mirrors import (
 
 TICK_S = 0.5
 PROMOTING_TICK_S = 0.05
+# Changes of the metadata that come at once are looked at once.
+WAKE_PAUSE_S = 0.01
 # Claims are repeated, as they age.
 CLAIM_EVERY_MS = 1_000
 # No more often than this is the source's metadata read again because a leader has moved.
@@ -130,6 +132,7 @@ class LinkRunner:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause_s)
+            await asyncio.sleep(WAKE_PAUSE_S)
             if self._failures:
                 # Changes of the metadata come often, and a source that does not answer is not asked as often.
                 await asyncio.sleep(pause_s)

@@ -107,15 +107,14 @@ def restarting_at(partition: Partition, offset: int, now_ms: int) -> Iterator[in
     for step in partition.log.restart(offset, now_ms):
         partition.log.advance_start_offset(offset)
         partition.log.assign_epoch(epoch, offset)
-        # There is nothing before it that a replica could lack.
-        partition.state.high_watermark = max(partition.state.high_watermark, offset)
+        if partition.leading is not None:
+            partition.leading.started_again(offset)
         yield step
 
 
 def restarted(partition: Partition) -> None:
     """What a leader does once its log begins anew: followers learn of it with their next fetch."""
-    if partition.leading is not None and partition.leading.appended(partition.log.end_offset):
-        partition.committed_more()
+    partition.committed_more()
     partition.tell_watchers()
 
 
