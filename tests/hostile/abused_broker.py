@@ -36,6 +36,7 @@ REPLY_S = 20.0
 CALM_REQUESTS = 20
 MB = 2**20
 GROUP_CONFIGS_MAX = 100
+PREFIX_BYTES_MAX = 4 * MB
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required " + " ".join(
     [f'username="{ADMIN}" password="{ADMIN}-secret"', *(f'user_{name}="{name}-secret"' for name in (ADMIN, EVE, OWNER))]
 )
@@ -86,6 +87,7 @@ def settings() -> dict[str, str]:
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
         "penstock.group.configs.max": str(GROUP_CONFIGS_MAX),
+        "penstock.coordinator.prefix.bytes.max": str(PREFIX_BYTES_MAX),
     }
 
 

@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from abused_broker import EVE, GROUP_CONFIGS_MAX, MB, OWN, OWNER, AbusedBroker
+from abused_broker import (
+    EVE,
+    GROUP_CONFIGS_MAX,
+    MB,
+    OWN,
+    OWNER,
+    PREFIX_BYTES_MAX,
+    TOPIC,
+    TOPIC_PARTITIONS,
+    AbusedBroker,
+)
 from generate import LIMITS, all_abuses, slow_batch
 
 from penstock.api.table import BROKER_VERSIONS
@@ -23,6 +33,11 @@ from penstock.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 
 # As long as Kafka allows.
 STRING_BYTES_MAX = 32_767
@@ -126,6 +141,24 @@ def test_settings_of_groups_are_not_a_way_to_fill_the_metadata_of_a_cluster(brok
                 {ErrorCode.NONE: 0 if turn else GROUP_CONFIGS_MAX, ErrorCode.POLICY_VIOLATION: 5_000 - codes[0]}
             )
     assert broker.disk_bytes() - before < MB
+
+
+def test_offsets_of_many_groups_are_not_a_way_to_fill_a_coordinator(broker: AbusedBroker) -> None:
+    broker.create_internal_topics()
+    rows = [OffsetCommitRequestPartition(number, 1, -1, "x" * 4096) for number in range(TOPIC_PARTITIONS)]
+    before, codes = broker.disk_bytes(), Counter[int]()
+    with broker.sign_in(OWNER) as owner:
+
+        def commit(group: str) -> list[int]:
+            request = OffsetCommitRequest(group, topics=[OffsetCommitRequestTopic(TOPIC, partitions=rows)])
+            return [row.error_code for topic in owner.call(request, 8).topics for row in topic.partitions]
+
+        for number in range(2 * PREFIX_BYTES_MAX // (4096 * TOPIC_PARTITIONS)):
+            codes.update(commit(f"{OWN}{number}"))
+        assert set(codes) == {ErrorCode.NONE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
+        # Those that are there may still be replaced.
+        assert set(commit(f"{OWN}0")) == {ErrorCode.NONE}
+    assert broker.disk_bytes() - before < 1.5 * PREFIX_BYTES_MAX
 
 
 def test_records_that_take_long_to_compress_do_not_occupy_the_loop(broker: AbusedBroker) -> None:

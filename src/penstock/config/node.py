@@ -94,6 +94,7 @@ class NodeSettings:
     penstock_disk_full_percent: float
     penstock_group_metadata_max_bytes: int
     penstock_group_configs_max: int
+    penstock_coordinator_prefix_bytes_max: int
     penstock_tenant_usage_interval_ms: int
     penstock_loop: str
     telemetry_max_bytes: int

@@ -34,6 +34,8 @@ class Caller(NamedTuple):
     api_version: int
     # Whether it may know that a topic exists; None where every client may know of every topic.
     may_describe: Callable[[str], bool] | None = None
+    # The names that the right to this one gives, for limits of what is kept under all of them; None without limits.
+    widest_prefix: Callable[[], str | None] | None = None
 
 
 class Record(NamedTuple):

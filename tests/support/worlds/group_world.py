@@ -6,13 +6,15 @@ Every token may be answered once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from operator import attrgetter
 from random import Random
 from typing import Any
 
 from penstock.core.group.contract import Caller, Effects, GroupSettings, Record, TimerKey
-from penstock.core.group.shard import GroupShard
+from penstock.core.group.offsets.offsets import OFFSET_BYTES
+from penstock.core.group.shard import GROUP_BYTES, GroupShard
 from penstock.model.ids import ZERO_UUID, Uuid
 from penstock.wire.frame import decode_coordinator_key, decode_versioned, encode_coordinator_key, encode_versioned
 
@@ -38,6 +40,26 @@ class NoTopics:
         return frozenset()
 
 
+def check_kept_bytes(shard: GroupShard) -> None:
+    """What a shard counts as kept is what it has."""
+    offsets, found = shard._offsets, Counter[str]()
+    for by_group in (offsets._by_group, *offsets._pending.values()):
+        for group_id, topics in by_group.items():
+            for topic, partitions in topics.items():
+                sizes = (OFFSET_BYTES + len(topic) + len(one.metadata) for one in partitions.values())
+                found[group_id] += sum(sizes)
+    for encoded, size in offsets._stored_bytes.items():
+        assert size == sum(len(key) + len(value) for key, value in offsets._stored[encoded].items())
+        found[encoded.decode()] += size
+    for group_id, group in shard._groups.items():
+        found[group_id] += GROUP_BYTES + len(group_id) + group.metadata_bytes
+    kept = shard._kept
+    assert kept._of == +found
+    assert kept.total == found.total()
+    for prefix, size in kept._prefixes.items():
+        assert size == sum(of for name, of in found.items() if name.startswith(prefix))
+
+
 class GroupWorld:
     """One shard, driven by hand."""
 
@@ -54,13 +76,15 @@ class GroupWorld:
         self._next_token = 0
         # The topics that the caller may know of; None for all.
         self.may_describe: Callable[[str], bool] | None = None
+        # How all names begin that its right gives it; None where there are no limits.
+        self.widest_prefix: Callable[[], str | None] | None = None
 
     def ask(self, method: str, request: Any, version: int = 9, client: str = "client") -> int:
         """Send a request; the token finds its response, now or later."""
         token = self._next_token
         self._next_token += 1
         self.tokens_open.add(token)
-        caller = Caller(client, CLIENT_HOST, version, self.may_describe)
+        caller = Caller(client, CLIENT_HOST, version, self.may_describe, self.widest_prefix)
         self.perform(attrgetter(method)(self.shard)(request, caller, token, self.now_ms))
         return token
 
@@ -89,6 +113,7 @@ class GroupWorld:
             assert token in self.tokens_open, f"request {token} was answered twice"
             self.tokens_open.remove(token)
             self.responses[token] = response
+        check_kept_bytes(self.shard)
         self.observer(effects)
 
     def _append(self, record: Record) -> None:

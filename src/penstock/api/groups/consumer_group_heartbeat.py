@@ -61,7 +61,7 @@ async def _subscribe_to_many(
 def _ask(
     services: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> asyncio.Future[ConsumerGroupHeartbeatResponse]:
-    caller = caller_of(context, services.access)
+    caller = caller_of(context, services.access, request.group_id)
     return answer_or(
         services.groups,
         request.group_id,

@@ -25,16 +25,24 @@ from penstock.wire.messages import (
 )
 
 
-def caller_of(context: RequestContext, access: AccessControl = OPEN) -> Caller:
-    """The caller, as groups describe their members; `access` decides which topics it may know of."""
+def caller_of(context: RequestContext, access: AccessControl = OPEN, group: str | None = None) -> Caller:
+    """The caller, as groups describe their members; `access` decides which topics it may know of.
+
+    With `group`, which it may use, limits hold for all groups that it may use by the same right.
+    """
     client = context.client
-    may_describe = None
+    may_describe = widest_prefix = None
+    if access.is_on and group is not None:
+
+        def widest_prefix() -> str | None:
+            return access.widest_prefix(client, Operation.READ, ResourceType.GROUP, group)
+
     if access.is_on:
 
         def may_describe(topic: str) -> bool:
             return access.allows(client, Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=True)
 
-    return Caller(context.client_id or "", f"/{client.address[0]}", context.api_version, may_describe)
+    return Caller(context.client_id or "", f"/{client.address[0]}", context.api_version, may_describe, widest_prefix)
 
 
 def check_consumer_protocol(image: Image, groups: Groups) -> None:

@@ -40,7 +40,7 @@ def join_group(
 
     if not services.access.allows(context.client, Operation.READ, ResourceType.GROUP, request.group_id):
         return answered(refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED))
-    caller = caller_of(context, services.access)
+    caller = caller_of(context, services.access, request.group_id)
     return answer_or(
         services.groups,
         request.group_id,

@@ -73,7 +73,7 @@ async def _commit_known(
 def _ask(
     services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> asyncio.Future[OffsetCommitResponse]:
-    caller = caller_of(context)
+    caller = caller_of(context, services.access, request.group_id)
     return answer_or(
         services.groups,
         request.group_id,

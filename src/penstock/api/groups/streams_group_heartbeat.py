@@ -43,9 +43,10 @@ async def streams_group_heartbeat(
         check(services.access, context, Operation.READ, ResourceType.GROUP, request.group_id)
         if request.topology is not None:
             await _check_topics(services, request.topology, context)
+        caller = caller_of(context, services.access, request.group_id)
         result: HeartbeatResult = await services.groups.ask(
             request.group_id,
-            lambda shard, token, now_ms: shard.streams.heartbeat(request, caller_of(context), token, now_ms),
+            lambda shard, token, now_ms: shard.streams.heartbeat(request, caller, token, now_ms),
             gather=True,
         )
     except ApiError as error:

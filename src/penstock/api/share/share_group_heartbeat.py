@@ -31,6 +31,6 @@ async def share_group_heartbeat(
             raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
         names = request.subscribed_topic_names or ()
         await check_all(services.access, context, Operation.DESCRIBE, ResourceType.TOPIC, names)
-        return await services.share_groups.heartbeat(request, caller_of(context))
+        return await services.share_groups.heartbeat(request, caller_of(context, services.access, request.group_id))
     except ApiError as error:
         return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

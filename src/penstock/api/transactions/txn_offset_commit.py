@@ -105,7 +105,7 @@ async def _commit(
     if not left:
         return TxnOffsetCommitResponse()
     still_known = request._replace(topics=left)
-    caller = caller_of(context)
+    caller = caller_of(context, services.access, request.group_id)
     answer: TxnOffsetCommitResponse = await services.groups.ask(
         request.group_id, lambda shard, token, now_ms: shard.txn_offset_commit(still_known, caller, token, now_ms)
     )

@@ -71,6 +71,8 @@ class GroupSettings:
     max_size: int = 2**31 - 1
     # Of all members of a group together.
     metadata_bytes_max: int = 16 * 1024 * 1024
+    # Of all groups of a shard that a client may use by one right.
+    prefix_bytes_max: int = 64 * 1024 * 1024
     consumer_session_timeout_ms: Bounded = _SESSION_TIMEOUT
     consumer_heartbeat_interval_ms: Bounded = _HEARTBEAT_INTERVAL
     consumer_max_size: int = 2**31 - 1

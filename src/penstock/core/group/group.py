@@ -37,6 +37,10 @@ class Group(Protocol):
     def is_empty(self) -> bool:
         """Whether the group has no members; only offsets keep such a group alive."""
 
+    @property
+    def metadata_bytes(self) -> int:
+        """About how much memory what its members sent takes."""
+
     def listed(self) -> ListedGroup:
         """The group's row in ListGroups."""
 

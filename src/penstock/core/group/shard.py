@@ -38,6 +38,7 @@ from penstock.core.group.streams.context import STREAMS_INITIAL_TIMER, STREAMS_T
 from penstock.core.group.streams.group import STREAMS_GROUP_KEYS, StreamsGroup
 from penstock.core.group.streams.groups import StreamsGroups
 from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.core.kept_bytes import KeptBytes
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition, Uuid
 from penstock.wire.messages import describe_groups
@@ -59,6 +60,8 @@ from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 # After looking at so many groups and offsets, whether they have expired, others get their turn.
 EXPIRED_PER_TURN = 500
+# What a group takes in memory besides its members and offsets, about.
+GROUP_BYTES = 500
 
 
 class GroupShard:
@@ -75,19 +78,42 @@ class GroupShard:
         """`cpu_s` is the processor time that was used so far."""
         self._settings = settings
         self._groups: dict[str, Group] = {}
-        self._offsets = Offsets()
+        # Of groups, their members and their offsets.
+        self._kept = KeptBytes(settings.prefix_bytes_max)
+        self._kept_of_members: dict[str, int] = {}
+        self._offsets = Offsets(self._kept)
         self._rebalance = ClassicRebalance(settings)
         self._classic = ClassicRequests(settings, random, self._rebalance)
-        self._offset_requests = OffsetRequests(settings, self._offsets, topics)
+        self._offset_requests = OffsetRequests(settings, self._offsets, topics, self._kept)
         self._catalog = TopicCatalog(topics, cpu_s)
-        self.consumer = ConsumerGroups(settings, self._catalog, random, configs, self._groups, self._rebalance)
-        self.share = ShareGroups(settings, self._catalog, configs, self._groups)
-        self.streams = StreamsGroups(settings, self._catalog, configs, self._groups)
+        self.consumer = ConsumerGroups(
+            settings, self._catalog, random, configs, self._groups, self._rebalance, self._kept
+        )
+        self.share = ShareGroups(settings, self._catalog, configs, self._groups, self._kept)
+        self.streams = StreamsGroups(settings, self._catalog, configs, self._groups, self._kept)
 
     # The classic protocol, which members of a consumer group may use too while they migrate.
 
     def join_group(self, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
         """Answered when the rebalance has completed its join phase."""
+        effects = self._join_group(request, caller, token, now_ms)
+        self._count_members(request.group_id)
+        return effects
+
+    def _count_members(self, group_id: str) -> None:
+        """What a group and its members take may have changed."""
+        group = self._groups.get(group_id)
+        now = 0 if group is None else GROUP_BYTES + len(group_id) + group.metadata_bytes
+        before = self._kept_of_members.get(group_id, 0)
+        if now == before:
+            return
+        self._kept.add(group_id, now - before)
+        if now:
+            self._kept_of_members[group_id] = now
+        else:
+            del self._kept_of_members[group_id]
+
+    def _join_group(self, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
         group = self._groups.get(request.group_id)
         error = self._check_join(group, request, caller)
         if error is not ErrorCode.NONE:
@@ -117,6 +143,10 @@ class GroupShard:
         others = group.others_bytes(request.member_id) if isinstance(group, ClassicGroup) else len(request.group_id)
         if others + content_bytes(request) + len(caller.client_id) > self._settings.metadata_bytes_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if not self._kept.has_room(caller.widest_prefix):
+            member = group.members.get(request.member_id) if isinstance(group, ClassicGroup) else None
+            if member is None or content_bytes(request.protocols) > content_bytes(member.protocols):
+                return ErrorCode.GROUP_MAX_SIZE_REACHED
         shortest_ms, longest_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
         if not shortest_ms <= request.session_timeout_ms <= longest_ms:
             return ErrorCode.INVALID_SESSION_TIMEOUT
@@ -146,7 +176,9 @@ class GroupShard:
         """Removes members from their group."""
         group = self._groups.get(request.group_id)
         if isinstance(group, ClassicGroup):
-            return self._classic.leave(group, request, caller, token, now_ms)
+            effects = self._classic.leave(group, request, caller, token, now_ms)
+            self._count_members(request.group_id)
+            return effects
         if isinstance(group, ConsumerGroup):
             return self.consumer.leave(group, request, caller, token, now_ms)
         if not request.group_id:
@@ -163,7 +195,7 @@ class GroupShard:
         error = self._offset_requests.check_commit(group, request, caller)
         if error is not ErrorCode.NONE:
             return Effects(replies=[Reply(token, commit_refused(request, error))])
-        effects = self._offset_requests.commit(request, token, now_ms)
+        effects = self._offset_requests.commit(request, caller, token, now_ms)
         if isinstance(group, ClassicGroup):
             member = group.members.get(request.member_id)
             if member is not None:
@@ -175,7 +207,7 @@ class GroupShard:
         error = self._offset_requests.check_transactional_commit(self._groups.get(request.group_id), request, caller)
         if error is not ErrorCode.NONE:
             return Effects(replies=[Reply(token, transactional_commit_refused(request, error))])
-        return self._offset_requests.commit_in_transaction(request, token, now_ms)
+        return self._offset_requests.commit_in_transaction(request, caller, token, now_ms)
 
     def offset_fetch_group(
         self,
@@ -269,15 +301,21 @@ class GroupShard:
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
             if value is not None and key.group not in self._groups:
                 self._groups[key.group] = ClassicGroup(key.group)
+                self._count_members(key.group)
             self._offsets.replay(key, value, offset, producer_id)
         elif isinstance(key, GroupMetadataKey):
             self._replay_classic(key.group, value)
-        elif isinstance(key, SHARE_GROUP_KEYS):
-            replay_record(self._groups, ShareGroup, key, value)
-        elif isinstance(key, STREAMS_GROUP_KEYS):
-            replay_record(self._groups, StreamsGroup, key, value)
+            self._count_members(key.group)
         else:
-            replay_record(self._groups, ConsumerGroup, key, value)
+            kind = (
+                ShareGroup
+                if isinstance(key, SHARE_GROUP_KEYS)
+                else StreamsGroup
+                if isinstance(key, STREAMS_GROUP_KEYS)
+                else ConsumerGroup
+            )
+            replay_record(self._groups, kind, key, value)
+            self._count_members(key.group_id)
 
     def _replay_classic(self, group_id: str, value: GroupMetadataValue | None) -> None:
         group = self._groups.get(group_id)
@@ -300,17 +338,20 @@ class GroupShard:
         Topics may have been deleted while no coordinator was there to delete their offsets. This broker has all of the
         metadata up to the election that made it the coordinator: a topic that it does not know is gone.
         """
+        self._offsets.count_stored()
         topics = self._catalog.topics
         gone = [topic for topic in self._offsets.topics() if topics.topic_id(topic) is None]
         effects = Effects(records=delete_topic_offsets(self._offsets, gone))
         with_offsets = {*self._offsets.group_ids()}
         for group_id in with_offsets.difference(self._groups):
             self._groups[group_id] = ClassicGroup(group_id)
+            self._count_members(group_id)
         for group in [*self._groups.values()]:
             # It was only there for offsets of a transaction that has ended, or was deleted since.
             has_offsets = group.group_id in with_offsets or self._offsets.has_open_transaction(group.group_id)
             if isinstance(group, ClassicGroup) and not group.is_recorded and not has_offsets:
                 del self._groups[group.group_id]
+                self._count_members(group.group_id)
         for group in self._groups.values():
             if not isinstance(group, ClassicGroup):
                 continue
@@ -354,6 +395,7 @@ class GroupShard:
             self._rebalance.join_timer_fired(group, effects, now_ms)
         else:
             self._rebalance.sync_timer_fired(group, effects, now_ms)
+        self._count_members(group.group_id)
         return effects
 
     def topics_changed(

@@ -12,6 +12,11 @@ MEMBER_BYTES_MAX = 1_000_000
 # What must not be written by halves has to fit into one batch of the log.
 WHOLE_BYTES_MAX = 1_000_000
 
+NO_ROOM = (
+    "All groups that the client may use by the same right have more members, metadata and offsets than they may"
+    " (penstock.coordinator.prefix.bytes.max)."
+)
+
 _NUMBER_BYTES = 8
 _RECORD_BYTES = 64
 

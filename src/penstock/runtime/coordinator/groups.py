@@ -141,6 +141,7 @@ def _group_settings(settings: NodeSettings) -> GroupSettings:
         max_session_timeout_ms=settings.group_max_session_timeout_ms,
         max_size=settings.group_max_size,
         metadata_bytes_max=settings.penstock_group_metadata_max_bytes,
+        prefix_bytes_max=settings.penstock_coordinator_prefix_bytes_max,
         consumer_session_timeout_ms=Bounded(
             settings.group_consumer_session_timeout_ms,
             settings.group_consumer_min_session_timeout_ms,

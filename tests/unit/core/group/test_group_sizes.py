@@ -14,6 +14,7 @@ from penstock.model.errors import ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from support.group_clients import commit_request
 from support.worlds.group_world import GroupWorld
 
 SETTINGS = GroupSettings(metadata_bytes_max=4000)
@@ -110,3 +111,59 @@ def test_what_a_group_takes_is_known_without_asking_each_member() -> None:
     group._metadata_bytes = Unlisted(group._metadata_bytes)
     assert error_of(world.answer(*joins("share", "c", 1000))) is ErrorCode.NONE
     assert error_of(world.answer(*joins("share", "d", 1000))) is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_the_groups_of_one_right_have_a_bound_together(kind: str) -> None:
+    world = GroupWorld(GroupSettings(prefix_bytes_max=4000))
+    world.widest_prefix = lambda: "g"
+    for member_id in ("a", "b", "c", "d"):
+        found = error_of(world.answer(*joins(kind, member_id, 1200)))
+        assert found is (ErrorCode.GROUP_MAX_SIZE_REACHED if member_id == "d" else ErrorCode.NONE)
+    # What takes no more room than before is accepted, and so is what another right gives.
+    assert error_of(world.answer(*joins(kind, "a", 1300))) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert error_of(world.answer(*joins(kind, "a", 1199))) is ErrorCode.NONE
+    world.widest_prefix = lambda: "other"
+    assert error_of(world.answer(*joins(kind, "d", 1200))) is ErrorCode.NONE
+
+
+def test_new_classic_groups_find_no_room_where_others_of_the_same_right_took_it() -> None:
+    world = GroupWorld(GroupSettings(prefix_bytes_max=4000, initial_rebalance_delay_ms=0))
+    world.widest_prefix = lambda: "g"
+
+    def join(group: str, size: int, member_id: str = "") -> Any:
+        protocols = [JoinGroupRequestProtocol("range", b"x" * size)]
+        request = JoinGroupRequest(group, 10_000, 10_000, member_id, None, "consumer", protocols)
+        token = world.ask("join_group", request, version=3)
+        world.advance(0)
+        return world.responses.pop(token)
+
+    first = join("g1", 2000)
+    assert first.error_code == ErrorCode.NONE
+    assert join("g2", 2000).error_code == ErrorCode.NONE
+    assert join("g3", 1).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert "g3" not in {group.group_id for group in world.shard.list_groups()}
+    # A member may join again, with no more than before.
+    assert join("g1", 2001, first.member_id).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert join("g1", 2000, first.member_id).error_code == ErrorCode.NONE
+    world.advance(60_000)
+    assert join("g3", 1).error_code == ErrorCode.NONE
+
+
+def test_offsets_of_groups_of_one_right_have_a_bound_together() -> None:
+    world = GroupWorld(GroupSettings(prefix_bytes_max=4000, offset_metadata_max_bytes=2000))
+    world.widest_prefix = lambda: ""
+
+    def commit(partition: int, size: int) -> int:
+        response = world.answer("offset_commit", commit_request({("t", partition): 1}, metadata="x" * size))
+        return int(response.topics[0].partitions[0].error_code)
+
+    assert [commit(partition, 1500) for partition in range(3)] == [0, 0, 0]
+    assert commit(3, 0) == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert commit(0, 1501) == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    assert commit(0, 1500) == 0
+    assert commit(0, 10) == 0
+    assert commit(3, 0) == 0
+    world.reload()
+    assert commit(4, 1500) == 0
+    assert commit(5, 0) == ErrorCode.INVALID_COMMIT_OFFSET_SIZE

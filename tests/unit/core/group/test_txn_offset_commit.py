@@ -30,7 +30,7 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from support.worlds.group_world import GroupWorld, NoTopics
+from support.worlds.group_world import GroupWorld, NoTopics, check_kept_bytes
 
 GROUP = "g"
 CALLER = Caller("client", "/127.0.0.1", 5)
@@ -70,6 +70,7 @@ class OffsetsLog:
 
     def end(self, producer_id: int, commits: bool) -> None:
         self.shard.replay_end_transaction(producer_id, commits)
+        check_kept_bytes(self.shard)
         self.rows.append(Row(producer_id, commits=commits))
 
     def seen(self, shard: GroupShard | None = None, *, stable: bool = False) -> list[int | ErrorCode]:
@@ -92,7 +93,10 @@ class OffsetsLog:
                 shard.replay(message, value, offset, row.producer_id)
             else:
                 assert shard.load([(row.key, row.value)]) == []
+            check_kept_bytes(shard)
         shard.loaded(self.now_ms)
+        check_kept_bytes(shard)
+        assert shard._offsets._stored.keys() == shard._offsets._stored_bytes.keys()
         return shard
 
     def _ask(self, method: str, request: object) -> object:
@@ -102,6 +106,7 @@ class OffsetsLog:
             self.shard.replay(record.key, record.value, len(self.rows), producer_id)
             value = None if record.value is None else encode_versioned(record.value, record.value_version)
             self.rows.append(Row(producer_id, encode_coordinator_key(record.key), value))
+        check_kept_bytes(self.shard)
         [reply] = effects.replies
         return reply.response
 

@@ -181,6 +181,11 @@ class ClassicGroup:
         """How long a rebalance waits: the largest rebalance timeout of its members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
+    @property
+    def metadata_bytes(self) -> int:
+        """About how much memory the members, and the ids of those that are yet to join, take."""
+        return self._members_bytes + self._pending_bytes
+
     def others_bytes(self, member_id: str) -> int:
         """About how much memory the members but one, and the ids of those that are yet to join, take."""
         member = self.members.get(member_id)

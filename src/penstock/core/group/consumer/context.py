@@ -13,6 +13,7 @@ from penstock.core.group.consumer.group import ConsumerGroup
 from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey
 from penstock.core.group.group import Random
 from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.core.kept_bytes import KeptBytes
 from penstock.model.ids import format_uuid
 
 SESSION_TIMER = "consumer-session"
@@ -33,8 +34,10 @@ class ConsumerContext:
         catalog: TopicCatalog,
         random: Random,
         configs: Callable[[str], Mapping[str, str]],
+        kept: KeptBytes,
     ) -> None:
         self.settings = settings
+        self.kept = kept
         self.catalog = catalog
         self._random = random
         self._configs = configs

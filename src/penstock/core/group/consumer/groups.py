@@ -23,6 +23,7 @@ from penstock.core.group.group import Group, Random, find_group
 from penstock.core.group.migration import DOWNGRADED_TIMER, downgraded, release, upgrade
 from penstock.core.group.modern.members import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.core.kept_bytes import KeptBytes
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.consumer_group_describe import DescribedGroup
 from penstock.wire.messages.consumer_group_heartbeat import (
@@ -46,8 +47,9 @@ class ConsumerGroups:
         configs: Callable[[str], Mapping[str, str]],
         groups: MutableMapping[str, Group],
         rebalance: ClassicRebalance,
+        kept: KeptBytes,
     ) -> None:
-        self._context = ConsumerContext(settings, catalog, random, configs)
+        self._context = ConsumerContext(settings, catalog, random, configs, kept)
         self._groups = groups
         self._rebalance = rebalance
 

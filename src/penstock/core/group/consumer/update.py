@@ -35,7 +35,7 @@ def update_member(
     """Record that `member` is now `updated`, and everything that follows from it; returns the resulting member."""
     records = effects.records
     if updated != member:
-        group.check_metadata(context.settings, updated)
+        group.check_metadata(context.settings, context.kept, updated, caller)
         records.append(member_record(group.group_id, updated))
     resolved = update_regexes(context, group, member, updated, caller, records, now_ms)
     epoch = bump_epoch_if_needed(context, group, member, updated, resolved, records)

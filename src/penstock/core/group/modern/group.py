@@ -21,10 +21,11 @@ from collections.abc import MutableMapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from penstock.core.group.contract import GroupSettings
+from penstock.core.group.contract import Caller, GroupSettings
 from penstock.core.group.group import Group, GroupKind
 from penstock.core.group.modern.records import Member, RecordKeys
-from penstock.core.group.sizes import check_member_bytes, content_bytes
+from penstock.core.group.sizes import NO_ROOM, check_member_bytes, content_bytes
+from penstock.core.kept_bytes import KeptBytes
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.list_groups import ListedGroup
 
@@ -90,11 +91,19 @@ class ModernGroup(ABC, Generic[Member, Target]):
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, reason)
         return member
 
-    def check_metadata(self, settings: GroupSettings, updated: Member) -> None:
+    @property
+    def metadata_bytes(self) -> int:
+        """About how much memory what the members sent takes."""
+        return self._all_metadata_bytes
+
+    def check_metadata(self, settings: GroupSettings, kept: KeptBytes, updated: Member, caller: Caller) -> None:
         """Raises INVALID_REQUEST or GROUP_MAX_SIZE_REACHED if there is no room for a member's new metadata."""
         member_id = updated.member_id
-        others = self._all_metadata_bytes - self._metadata_bytes.get(member_id, 0)
-        check_member_bytes(settings, others, content_bytes(updated.metadata_value()) + len(member_id))
+        before = self._metadata_bytes.get(member_id, 0)
+        size_bytes = content_bytes(updated.metadata_value()) + len(member_id)
+        check_member_bytes(settings, self._all_metadata_bytes - before, size_bytes)
+        if size_bytes > before and not kept.has_room(caller.widest_prefix):
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_ROOM)
 
     def listed(self) -> ListedGroup:
         """The group's row in ListGroups."""

@@ -18,12 +18,16 @@ from penstock.core.group.offsets.record_codec import (
     encoded_topic,
     is_readable,
 )
+from penstock.core.kept_bytes import KeptBytes
 from penstock.model.ids import NO_PRODUCER_ID, ZERO_UUID, TopicPartition, Uuid
 from penstock.wire.messages.group_records import LegacyOffsetCommitKey, OffsetCommitKey, OffsetCommitValue
 from penstock.wire.primitives import MalformedMessage
 
 # How many commits of a partition are remembered, to tell a slow consumer from a stalled one.
 HISTORY_LENGTH = 10
+
+# What an offset takes in memory besides its texts, about.
+OFFSET_BYTES = 100
 
 # A commit's position does not matter once the whole log has been read.
 NO_RECORD_OFFSET = -1
@@ -64,12 +68,15 @@ _TopicOffsets = dict[str, dict[int, CommittedOffset]]
 class Offsets:
     """Committed and pending offsets by group, topic and partition."""
 
-    __slots__ = ("_by_group", "_history", "_open_transactions", "_pending", "_stored")
+    __slots__ = ("_by_group", "_history", "_kept", "_open_transactions", "_pending", "_stored", "_stored_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: KeptBytes | None = None) -> None:
+        self._kept = KeptBytes() if kept is None else kept
         # Only `_of` and `_put` access this, because a group's offsets may still be among the stored ones.
         self._by_group: dict[str, _TopicOffsets] = {}
         self._stored: dict[bytes, dict[bytes, bytes]] = {}
+        # What of that is counted as kept.
+        self._stored_bytes: dict[bytes, int] = {}
         self._history: dict[str, dict[TopicPartition, deque[Commit]]] = {}
         self._pending: dict[int, dict[str, _TopicOffsets]] = {}
         # Producer ids by group, in the order of their first commit.
@@ -178,6 +185,12 @@ class Offsets:
                     del stored[encoded]
         return rest
 
+    def count_stored(self) -> None:
+        """Count what was loaded and is not decoded yet, once all is loaded."""
+        for encoded, stored in self._stored.items():
+            size = self._stored_bytes[encoded] = sum(map(len, stored)) + sum(map(len, stored.values()))
+            self._kept.add(encoded.decode(errors="replace"), size)
+
     def _load_after_transactions(self, encoded_key: bytes, value: bytes | None) -> None:
         """Apply what a loaded record means for offsets of transactions before it."""
         try:
@@ -199,6 +212,7 @@ class Offsets:
         return self._by_group.get(group_id, {})
 
     def _unfold(self, encoded: bytes) -> None:
+        self._kept.add(encoded.decode(errors="replace"), -self._stored_bytes.pop(encoded, 0))
         for key, value in self._stored.pop(encoded, {}).items():
             try:
                 self.replay(*decode_offset(key, value), NO_RECORD_OFFSET)
@@ -230,8 +244,9 @@ class Offsets:
         if producer_id == NO_PRODUCER_ID:
             self._put(group_id, topic, partition, committed)
             return
-        pending = self._pending.setdefault(producer_id, {})
-        pending.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
+        pending = self._pending.setdefault(producer_id, {}).setdefault(group_id, {}).setdefault(topic, {})
+        self._count(group_id, topic, pending.get(partition), committed)
+        pending[partition] = committed
         self._open_transactions.setdefault(group_id, {})[producer_id] = None
 
     def _put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
@@ -239,6 +254,7 @@ class Offsets:
         partitions = self._by_group.setdefault(group_id, {}).setdefault(topic, {})
         previous = partitions.get(partition)
         partitions[partition] = committed
+        self._count(group_id, topic, previous, committed)
         if previous is None:
             return
         # A history starts with the second commit, so that partitions which are only loaded have none.
@@ -248,6 +264,13 @@ class Offsets:
             commits = history[TopicPartition(topic, partition)] = deque((_commit(previous),), HISTORY_LENGTH)
         commits.append(_commit(committed))
 
+    def _count(self, group_id: str, topic: str, old: CommittedOffset | None, new: CommittedOffset | None) -> None:
+        change = 0 if new is None else OFFSET_BYTES + len(topic) + len(new.metadata)
+        if old is not None:
+            change -= OFFSET_BYTES + len(topic) + len(old.metadata)
+        if change:
+            self._kept.add(group_id, change)
+
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """A transaction's marker: its pending offsets take effect, or are dropped."""
         for group_id, topics in self._pending.pop(producer_id, {}).items():
@@ -255,11 +278,11 @@ class Offsets:
             del open_transactions[producer_id]
             if not open_transactions:
                 del self._open_transactions[group_id]
-            if not committed:
-                continue
             for topic, partitions in topics.items():
                 for partition, pending in partitions.items():
-                    self._settle(group_id, topic, partition, pending)
+                    self._count(group_id, topic, pending, None)
+                    if committed:
+                        self._settle(group_id, topic, partition, pending)
 
     def _settle(self, group_id: str, topic: str, partition: int, pending: CommittedOffset) -> None:
         present = self.get(group_id, topic, partition)
@@ -268,7 +291,7 @@ class Offsets:
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
         self._of(group_id)
-        _discard(self._by_group, group_id, topic, partition)
+        self._count(group_id, topic, _discard(self._by_group, group_id, topic, partition), None)
         history = self._history.get(group_id)
         if history is not None:
             history.pop(TopicPartition(topic, partition), None)
@@ -277,19 +300,22 @@ class Offsets:
         # A transaction stays open even if none of its offsets is left: its marker is still to come.
         for producer_id in self._open_transactions.get(group_id, ()):
             pending = self._pending[producer_id].get(group_id, {})
-            pending.get(topic, {}).pop(partition, None)
+            self._count(group_id, topic, pending.get(topic, {}).pop(partition, None), None)
 
 
 def _commit(committed: CommittedOffset) -> Commit:
     return Commit(committed.offset, committed.commit_timestamp_ms)
 
 
-def _discard(by_group: dict[str, _TopicOffsets], group_id: str, topic: str, partition: int) -> None:
+def _discard(by_group: dict[str, _TopicOffsets], group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+    """Remove an offset; returns it if there was one."""
     topics = by_group.get(group_id)
     partitions = None if topics is None else topics.get(topic)
-    if topics is None or partitions is None or partitions.pop(partition, None) is None:
-        return
-    if not partitions:
+    if topics is None or partitions is None:
+        return None
+    found = partitions.pop(partition, None)
+    if found is not None and not partitions:
         del topics[topic]
         if not topics:
             del by_group[group_id]
+    return found

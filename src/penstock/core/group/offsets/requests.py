@@ -23,6 +23,7 @@ from penstock.core.group.group import Group
 from penstock.core.group.offsets.expiry import NO_EXPIRY, offset_tombstone
 from penstock.core.group.offsets.offsets import CommittedOffset, Offsets
 from penstock.core.group.streams.group import StreamsGroup
+from penstock.core.kept_bytes import KeptBytes
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import ZERO_UUID
 from penstock.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
@@ -66,9 +67,10 @@ _VERSION = 4
 class OffsetRequests:
     """Requests about offsets. The shard has found the group, or None."""
 
-    __slots__ = ("_metadata_max", "_offsets", "_topics")
+    __slots__ = ("_kept", "_metadata_max", "_offsets", "_topics")
 
-    def __init__(self, settings: GroupSettings, offsets: Offsets, topics: Topics) -> None:
+    def __init__(self, settings: GroupSettings, offsets: Offsets, topics: Topics, kept: KeptBytes) -> None:
+        self._kept = kept
         self._metadata_max = settings.offset_metadata_max_bytes
         self._offsets = offsets
         self._topics = topics
@@ -104,24 +106,28 @@ class OffsetRequests:
         # Producers don't know the newer error.
         return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
 
-    def commit_in_transaction(self, request: TxnOffsetCommitRequest, token: Token, now_ms: int) -> Effects:
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, caller: Caller, token: Token, now_ms: int
+    ) -> Effects:
         """Record offsets that take effect when the producer's transaction commits."""
         effects = Effects(producer=ProducerIdentity(request.producer_id, request.producer_epoch))
+        has_room = self._kept.has_room(caller.widest_prefix)
         topics = []
         for topic in request.topics:
             topic_id = self._topics.topic_id(topic.name) or ZERO_UUID
             partitions = []
             for partition in topic.partitions:
                 key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
-                error = self._commit(key, partition, effects, topic_id, now_ms, NO_EXPIRY)
+                error = self._commit(key, partition, effects, topic_id, now_ms, NO_EXPIRY, has_room=has_room)
                 partitions.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
             topics.append(TxnOffsetCommitResponseTopic(topic.name, partitions))
         effects.replies.append(Reply(token, TxnOffsetCommitResponse(topics=topics)))
         return effects
 
-    def commit(self, request: OffsetCommitRequest, token: Token, now_ms: int) -> Effects:
+    def commit(self, request: OffsetCommitRequest, caller: Caller, token: Token, now_ms: int) -> Effects:
         """Record the offsets; each partition has an answer of its own."""
         effects = Effects()
+        has_room = self._kept.has_room(caller.widest_prefix)
         expire_timestamp = NO_EXPIRY
         if request.retention_time_ms != -1:
             # A client may ask for a retention that overflows.
@@ -134,7 +140,7 @@ class OffsetRequests:
             partitions = []
             for partition in topic.partitions:
                 key = OffsetCommitKey(request.group_id, topic.name, partition.partition_index)
-                error = self._commit(key, partition, effects, topic_id, now_ms, expire_timestamp)
+                error = self._commit(key, partition, effects, topic_id, now_ms, expire_timestamp, has_room=has_room)
                 partitions.append(OffsetCommitResponsePartition(partition.partition_index, error))
             topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
         effects.replies.append(Reply(token, OffsetCommitResponse(topics=topics)))
@@ -148,10 +154,17 @@ class OffsetRequests:
         topic_id: bytes,
         now_ms: int,
         expire_timestamp: int,
+        *,
+        has_room: bool,
     ) -> ErrorCode:
         metadata = partition.committed_metadata or ""
         if len(metadata) > self._metadata_max:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if not has_room:
+            # What replaces an offset and is no longer takes no room.
+            previous = self._offsets.get(*key)
+            if previous is None or len(previous.metadata) < len(metadata):
+                return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         offset, leader_epoch = partition.committed_offset, partition.committed_leader_epoch
         value = OffsetCommitValue(offset, leader_epoch, metadata, now_ms, expire_timestamp, topic_id)
         effects.records.append(Record(key, value, _VERSION if expire_timestamp == NO_EXPIRY else _EXPIRING_VERSION))

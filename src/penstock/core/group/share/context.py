@@ -11,6 +11,7 @@ from typing import NamedTuple
 from penstock.core.group.contract import Effects, GroupSettings, Timer, TimerKey
 from penstock.core.group.share.group import ShareGroup
 from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.core.kept_bytes import KeptBytes
 
 SHARE_SESSION_TIMER = "share-session"
 
@@ -24,6 +25,7 @@ class ShareContext(NamedTuple):
     settings: GroupSettings
     catalog: TopicCatalog
     configs: Callable[[str], Mapping[str, str]]
+    kept: KeptBytes
 
     def session_timeout_ms(self, group_id: str) -> int:
         """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""

@@ -20,6 +20,7 @@ from penstock.core.group.share.offsets import DeleteResult, alter_offsets, begin
 from penstock.core.group.share.partitions import SharePartitions
 from penstock.core.group.share.records import epoch_record, state_record
 from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.core.kept_bytes import KeptBytes
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.model.ids import Uuid
 from penstock.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
@@ -37,8 +38,9 @@ class ShareGroups:
         catalog: TopicCatalog,
         configs: Callable[[str], Mapping[str, str]],
         groups: MutableMapping[str, Group],
+        kept: KeptBytes,
     ) -> None:
-        self._context = ShareContext(settings, catalog, configs)
+        self._context = ShareContext(settings, catalog, configs, kept)
         self._groups = groups
 
     @property

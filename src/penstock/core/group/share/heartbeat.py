@@ -81,7 +81,7 @@ def heartbeat(
         subscribed_topic_names=member.subscribed_topic_names if names is None else frozenset(names),
     )
     if updated != member:
-        group.check_metadata(context.settings, updated)
+        group.check_metadata(context.settings, context.kept, updated, caller)
         effects.records.append(member_record(group.group_id, updated))
     all_names = _names_after(group, member, updated)
     is_new_subscription = updated.subscribed_topic_names != member.subscribed_topic_names

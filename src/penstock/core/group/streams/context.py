@@ -12,6 +12,7 @@ from typing import NamedTuple
 from penstock.core.group.contract import Effects, GroupSettings, Timer
 from penstock.core.group.streams.group import StreamsGroup
 from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.core.kept_bytes import KeptBytes
 
 STREAMS_SESSION_TIMER = "streams-session"
 STREAMS_REBALANCE_TIMER = "streams-rebalance"
@@ -33,6 +34,7 @@ class StreamsContext(NamedTuple):
     settings: GroupSettings
     catalog: TopicCatalog
     configs: Callable[[str], Mapping[str, str]]
+    kept: KeptBytes
 
     def session_timeout_ms(self, group_id: str) -> int:
         """The session timeout of a group: its own setting within the broker's bounds, or the broker's."""

@@ -21,6 +21,7 @@ from penstock.core.group.streams.members import MemberState
 from penstock.core.group.streams.requests import check_request
 from penstock.core.group.streams.target import may_assign, update_target
 from penstock.core.group.subscription.topics import TopicCatalog
+from penstock.core.kept_bytes import KeptBytes
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.wire.messages.streams_group_describe import DescribedGroup
 from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
@@ -35,8 +36,9 @@ class StreamsGroups:
         catalog: TopicCatalog,
         configs: Callable[[str], Mapping[str, str]],
         groups: MutableMapping[str, Group],
+        kept: KeptBytes,
     ) -> None:
-        self._context = StreamsContext(settings, catalog, configs)
+        self._context = StreamsContext(settings, catalog, configs, kept)
         self._groups = groups
 
     def heartbeat(self, request: StreamsGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int) -> Effects:

@@ -86,7 +86,7 @@ def heartbeat(
     member = _find_or_join(context, group, request, owned)
     updated = _updated(member, request, caller)
     if updated != member:
-        group.check_metadata(context.settings, updated)
+        group.check_metadata(context.settings, context.kept, updated, caller)
         effects.records.append(member_record(group.group_id, updated))
     configuration = _configure(context, group, _topology_after(group, request, effects.records))
     configured = configuration.configured
