@@ -62,9 +62,20 @@ def test_every_api_has_a_probe() -> None:
     probed = {(probe.at_controller, KEYS[type(probe.make(world)).__name__]) for probe in PROBES}
     on_brokers = {key for key in BROKER_APIS if APIS[key].module not in FREE and key < FIRST_OWN_KEY}
     assert on_brokers == {key for at_controller, key in probed if not at_controller}
-    only_there = {key for key, row in CONTROLLER_APIS.items() if not row.on_broker and APIS[key].module not in FREE}
+    only_there = {
+        key
+        for key, row in CONTROLLER_APIS.items()
+        if not row.on_broker and APIS[key].module not in FREE and key < FIRST_OWN_KEY
+    }
     # Both serve it, and mean something else.
     assert {key for at_controller, key in probed if at_controller} == only_there | {KEYS["DescribeClusterRequest"]}
+
+
+def test_own_apis_of_controllers_are_for_brokers() -> None:
+    rows = [row for key, row in CONTROLLER_APIS.items() if key >= FIRST_OWN_KEY and not row.on_broker]
+    own = {api.key: api.cluster_right for row in rows for api in row.declarations()}
+    assert own.keys() >= {row.key for row in rows} != set()
+    assert set(own.values()) == {Operation.CLUSTER_ACTION}
 
 
 @pytest.mark.java
