@@ -170,3 +170,16 @@ def test_the_log_alone_gives_the_same_group(seed: int) -> None:
             assert +other.name_counts == +group.name_counts
         assert group.targets.keys() <= group.members.keys()
     assert len(world.log) > 50
+
+
+def test_a_topic_that_was_deleted_while_no_coordinator_was_there_is_forgotten(world: ShareWorld) -> None:
+    world.put_topic("u", 1)
+    world.beat("a", 0, ["t", "u"])
+    former, kept = world.topics.ids["u"], world.topics.ids["t"]
+    assert world.share_group().partitions.topic_ids() == {former, kept}
+    world.topics.delete("u")
+    for _ in range(2):
+        size = len(world.log)
+        world.reload()
+        assert world.share_group().partitions.topic_ids() == {kept}
+    assert len(world.log) == size, "once is enough"

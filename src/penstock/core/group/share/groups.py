@@ -156,7 +156,7 @@ class ShareGroups:
         return effects
 
     def loaded(self, now_ms: int) -> Effects:
-        """All records are replayed: session timeouts start now.
+        """All records are replayed: session timeouts start now, and topics that are gone are forgotten.
 
         Initializations that the coordinator before requested are requested again with the next heartbeat. If the
         earlier request is still under way, whichever comes last changes nothing: no member has the partitions yet.
@@ -166,7 +166,15 @@ class ShareGroups:
             if isinstance(group, ShareGroup):
                 for member_id in group.members:
                     self._context.keep_session(group, member_id, effects, now_ms)
+                self._forget(group, {one for one in group.partitions.topic_ids() if not self._exists(one)}, effects)
         return effects
+
+    def _exists(self, topic_id: Uuid) -> bool:
+        return self._topics.topic_name(topic_id) is not None
+
+    def _forget(self, group: ShareGroup, gone: Collection[Uuid], effects: Effects) -> None:
+        if gone:
+            effects.records.append(state_record(group.group_id, group.partitions.forget(gone), self._topics))
 
     def timer_fired(self, key: TimerKey) -> Effects:
         """A member's session is over; timers of members that have left are ignored."""
@@ -185,7 +193,5 @@ class ShareGroups:
                 continue
             if any(group.is_subscribed_to(name) for name in names):
                 group.metadata_is_current = False
-            gone = group.partitions.topic_ids().intersection(deleted_ids)
-            if gone:
-                effects.records.append(state_record(group.group_id, group.partitions.forget(gone), self._topics))
+            self._forget(group, group.partitions.topic_ids().intersection(deleted_ids), effects)
         return effects
