@@ -439,7 +439,12 @@ class Log:
         if offset < self._segments[0].base_offset:
             yield from self.restart(offset, now_ms, keeps_epochs=self.settings.tiered)
             return
-        yield from self._settle_swap()
+        # A start must not find a swap that brings back what is truncated.
+        if self._segments.settle_swap():
+            # No other may begin meanwhile.
+            self._generation += 1
+            yield self.end_offset
+            self._refuse_if_failed()
         # A segment may be rolled between the steps.
         while later := self._segments[self._segments.number_of(offset) + 1 :]:
             kept = self._segments[self._segments.number_of(offset)]
@@ -484,7 +489,6 @@ class Log:
         The new segment gets its name when the former ones are gone for good. A crash before that leaves a prefix of the
         former log, or an empty one.
         """
-        yield from self._settle_swap()
         segment = self._begin_again(offset, now_ms)
         self.start_offset = min(self.start_offset, offset) if self.settings.tiered else offset
         if not keeps_epochs:  # which tell what to read of the tier
@@ -501,7 +505,6 @@ class Log:
         The new segment gets its name when the epochs and producers before it are durable: a log that begins without
         them would not find its records in the tier, and would store what producers repeat.
         """
-        yield from self._settle_swap()
         segment = self._begin_again(offset, now_ms)
         self.epochs.clear()
         self._set_end(offset)
@@ -517,18 +520,10 @@ class Log:
         segment.rename("")
         yield offset
 
-    def _settle_swap(self) -> Iterator[int]:
-        """Before a truncation: a start must not find a swap that brings back what is truncated."""
-        self._refuse_if_failed()
-        if self._segments.settle_swap():
-            # No other may begin meanwhile.
-            self._generation += 1
-            yield self.end_offset
-            self._refuse_if_failed()
-
     def _begin_again(self, offset: int, now_ms: int) -> Segment:
         """Remove every segment, and continue with an empty one under a temporary name."""
         self._refuse_if_failed()
+        self._segments.settle_swap()
         segment = Segment.create(self._home, offset, now_ms, self.settings, TEMPORARY_SUFFIX)
         # From here on the log is not what it was, also if removing the segments stops half-way.
         self._generation += 1

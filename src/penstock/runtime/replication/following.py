@@ -94,22 +94,18 @@ def truncation(partition: Partition, offset: int, now_ms: int) -> Iterator[int]:
 
 def starting_again(partition: Partition, offset: int, now_ms: int) -> Iterator[int]:
     """The steps that delete everything: the leader's log begins after our end."""
-    log = partition.log
-    for step in log.restart(offset, now_ms):
-        if log.end_offset == offset:
-            # A tiered log would keep its former start.
-            log.advance_start_offset(offset)
-            _state(partition).high_watermark = offset
+    for step in partition.log.restart(offset, now_ms):
+        # A tiered log would keep its former start.
+        partition.log.advance_start_offset(offset)
+        _state(partition).high_watermark = offset
         yield step
 
 
 def starting_from_tier(partition: Partition, start: TierStart, now_ms: int) -> Iterator[int]:
     """The steps that delete everything, to continue after what is in object storage."""
     logger.info("%s: starting at %d, as the rest is in object storage", partition.name, start.offset)
-    log = partition.log
-    for step in log.restart_from_tier(start.offset, start.start_offset, start.history, now_ms):
-        if log.end_offset == start.offset:
-            _state(partition).high_watermark = start.offset
+    for step in partition.log.restart_from_tier(start.offset, start.start_offset, start.history, now_ms):
+        _state(partition).high_watermark = start.offset
         yield step
 
 
