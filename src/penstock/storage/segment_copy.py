@@ -28,6 +28,7 @@ class TierCopy(NamedTuple):
     """A segment to copy: its log file, and its small companions as bytes. `epochs` are those of its records.
 
     `snapshot` and `earlier_snapshot` are of its producers at its end and at its start, empty if the disk has none.
+    `modified_ms` is when its last batch was appended, or later; None if that is not known.
     """
 
     base_offset: int
@@ -42,6 +43,7 @@ class TierCopy(NamedTuple):
     snapshot: bytes
     epoch_checkpoint: bytes
     earlier_snapshot: bytes = b""
+    modified_ms: int | None = None
 
     @property
     def log_path(self) -> Path:
@@ -87,7 +89,8 @@ class TierCopy(NamedTuple):
         # Nothing expires here: the broker that starts with it decides that.
         producers.load(_entries(self.earlier_snapshot) or (), self.base_offset, 0, INT64_MAX)
         for position, header in walk_headers(self.log, 0, self.size_bytes):
-            note_batch(producers, header, self.log, position)
+            # Not when its records were made, which may be years ago: a producer counts from its last append on.
+            note_batch(producers, header, self.log, position, self.modified_ms)
         return encode_snapshot(producers.entries)
 
 
@@ -157,6 +160,7 @@ def _copy_of(segment: Segment, next_base_offset: int, epochs: LeaderEpochs) -> T
         _read(segment, SNAPSHOT_SUFFIX, next_base_offset),
         history.to_bytes(),
         _read(segment, SNAPSHOT_SUFFIX, segment.base_offset),
+        segment.modified_ms(),
     )
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from log_support import LogMaker, append
+from log_support import NOW_MS, LogMaker, append
 
 from penstock.core.replica.producer_state import AppendedBatch, ProducerEntry
 from penstock.storage import segment_copy
-from penstock.storage.files import CorruptLogError
+from penstock.storage.files import CorruptLogError, OsFilesystem
 from penstock.storage.producers.snapshot import decode_snapshot, encode_snapshot
 from penstock.storage.segment_copy import TierCopy
 from penstock.storage.settings import LogSettings
@@ -54,6 +54,13 @@ def test_a_lost_snapshot_is_made_anew_from_the_earlier_one_and_the_segment(logs:
     assert producers(made) == {7: SECOND - 1, 8: SECOND - 1}
     # Without the earlier one producers of before are forgotten.
     assert producers(copy._replace(snapshot=damage, earlier_snapshot=damage).sound_snapshot()) == {8: SECOND - 1}
+
+
+def test_a_snapshot_that_is_made_anew_has_the_time_of_the_appends(logs: LogMaker) -> None:
+    """With the time of old records, a replica that began with it took its producers for expired."""
+    copy = copy_of_second_segment(logs)
+    made = {entry.producer_id: entry for entry in decode_snapshot(copy._replace(snapshot=b"").sound_snapshot())}
+    assert made[8].last_timestamp == OsFilesystem().modified_ms(copy.log_path) > NOW_MS + SECOND
 
 
 def test_a_copy_has_the_checksum_of_its_whole_file_in_pieces_of_any_size(
