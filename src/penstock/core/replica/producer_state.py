@@ -34,7 +34,7 @@ EPOCH_BUMPS = 2
 SEQUENCE_MAX = 2**31 - 1
 # Tokens that are never used expire; beyond this many the oldest are dropped at once.
 VERIFICATIONS_MAX = 10_000
-# How many entries of a snapshot are loaded in a turn, a few milliseconds' worth.
+# How many entries are loaded from a snapshot or looked through in a turn, a few milliseconds' worth.
 ENTRIES_PER_TURN = 2_000
 
 _TRANSACTIONAL = 0x10
@@ -384,14 +384,23 @@ class ProducerState:
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Remove producers that have been idle this long, except with an open transaction; returns how many."""
-        expired = [entry.producer_id for entry in self._entries.values() if _is_expired(entry, now_ms, expiration_ms)]
-        for producer_id in expired:
-            assert producer_id not in self._transactions, "an open transaction keeps its producer"
-            del self._entries[producer_id]
+        before = len(self._entries)
+        for _ in self.expire_in_turns(now_ms, expiration_ms):
+            pass
+        return before - len(self._entries)
+
+    def expire_in_turns(self, now_ms: int, expiration_ms: int) -> Iterator[None]:
+        """As `expire`, some entries at a time; the state may change in between."""
+        for number, producer_id in enumerate([*self._entries], 1):
+            if number % ENTRIES_PER_TURN == 0:
+                yield
+            entry = self._entries.get(producer_id)
+            if entry is not None and _is_expired(entry, now_ms, expiration_ms):
+                assert producer_id not in self._transactions, "an open transaction keeps its producer"
+                del self._entries[producer_id]
         for producer_id, verification in [*self._verifications.items()]:
             if now_ms - verification.began_ms >= expiration_ms:
                 del self._verifications[producer_id]
-        return len(expired)
 
     def may_repeat(self, header: BatchHeader) -> bool:
         """Whether a refused batch may be an earlier one again that is no longer among those kept."""

@@ -283,7 +283,14 @@ class Housekeeping:
         """Remove producers that have been idle for producer.id.expiration.ms."""
         now_ms = self._env.now_ms()
         age_ms = self._settings().producer_id_expiration_ms
-        await self._each(lambda partition: partition.log.producers.expire(now_ms, age_ms))
+        for number, partition in enumerate(list(self._partitions)):
+            if self._can_work_on(partition):
+                for _ in partition.log.producers.expire_in_turns(now_ms, age_ms):
+                    await asyncio.sleep(0)
+                    if not self._can_work_on(partition):
+                        break
+            if number % PARTITIONS_PER_TURN == PARTITIONS_PER_TURN - 1:
+                await asyncio.sleep(0)
 
     async def finish(self, broker_epoch: int) -> None:
         """The last step of a clean shutdown: checkpoints, then the clean-shutdown marker.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from penstock.core.replica import producer_state
 from penstock.core.replica.producer_state import EndMarker
 from penstock.runtime.logs.housekeeping import Housekeeping
 from penstock.runtime.replication.leading import delete_records
@@ -17,6 +19,7 @@ from penstock.wire.records import Record, build_batch
 from support.worlds.transaction_shell import DATA, TransactionShell, play
 
 OLD_MS = 1_000_000
+DAY_MS = 24 * 3_600_000
 COMMIT = EndMarker(False, 0, transaction_version=0)
 
 
@@ -67,6 +70,31 @@ def test_a_log_that_cannot_roll_does_not_keep_retention_from_making_room(
         monkeypatch.setattr(Log, "roll_if_due", refuse)
         await Housekeeping(shell.env, shell.partitions, shell.settings).retain_all()
         assert partition.log.start_offset == 1
+
+    play(tmp_path, story)
+
+
+def test_others_get_their_turn_while_the_producers_of_a_partition_are_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_state, "ENTRIES_PER_TURN", 10)
+
+    async def story(shell: TransactionShell) -> None:
+        partition = partition_of(shell)
+        now_ms = shell.env.now_ms()
+        for producer_id in range(100):
+            records = [Record(0, OLD_MS, b"k", b"v")]
+            data = bytearray(build_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=0))
+            partition.append(data, now_ms - (DAY_MS if producer_id % 2 else 0))
+        work = asyncio.ensure_future(
+            Housekeeping(shell.env, shell.partitions, lambda: shell.settings).expire_producers()
+        )
+        turns = 0
+        while not work.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 5
+        assert [entry.producer_id for entry in partition.log.producers.entries] == list(range(0, 100, 2))
 
     play(tmp_path, story)
 
