@@ -703,12 +703,12 @@ def read_rows(log: Any) -> Iterable[Row]:
 
 
 def check_look_ups(log: Any, rows: Sequence[Row]) -> None:
-    """Whoever begins to read anywhere gets what comes there; raises StorageError."""
+    """A read from any offset gets what comes there; raises StorageError."""
     for offset in range(log.local_start_offset, rows[-1].offset + 1 if rows else 0):
         data = log.read(offset, SIZE).read()
         found = next((row.offset for row in rows_of(data) if row.offset >= offset), None)
         if found is not None and found != next(row.offset for row in rows if row.offset >= offset):
-            raise StorageError(f"who reads from {offset} on gets {found}")
+            raise StorageError(f"a read from {offset} on gets {found}")
 
 
 def rows_of(data: Any) -> Iterable[Row]:

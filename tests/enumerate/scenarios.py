@@ -345,7 +345,7 @@ def rot_at_the_end(disk: SimDisk) -> None:
 
 
 def tear_the_end(disk: SimDisk) -> None:
-    """The process was killed while it wrote the last batch, of which nobody was told."""
+    """The process was killed while it wrote the last batch, which was never acknowledged."""
     inode = inode_at(disk, FIRST / f"{TOPIC}-0" / "00000000000000000008.log")
     assert inode is not None
     del inode.data[-10:]
