@@ -232,6 +232,7 @@ class OsFile:
     def _write_rest(self, data: memoryview, written: int) -> None:
         """Finish a short write: the next call either continues or reports why the first one stopped."""
         while written < len(data):
+            assert 0 <= written < len(data)
             count = os.pwrite(self._descriptor, data[written:], self.size + written)
             if count == 0:
                 raise OSError(errno.EIO, "the disk accepts no more bytes")

@@ -56,6 +56,8 @@ class FlushTicket:
 
     def run(self) -> None:
         """Block until all of it is durable. Raises StorageError; the log must then be failed, never synced again."""
+        assert not self.directory_missing, "a ticket is run once"
+        assert self.delay is None
         for file in self._files:
             file.sync()
         try:

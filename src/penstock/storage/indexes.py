@@ -37,11 +37,14 @@ class OffsetIndex:
         return len(self.positions)
 
     def append(self, relative_last_offset: int, position: int) -> None:
+        assert not self.positions or position > self.positions[-1], "batches are indexed in their order"
+        assert position >= 0
         self.last_offsets.append(relative_last_offset)
         self.positions.append(position)
 
     def search(self, relative_offset: int) -> int:
         """How many entries are entirely before an offset: the batch that holds it starts after the last of them."""
+        assert len(self.last_offsets) == len(self.positions)
         return bisect_left(self.last_offsets, relative_offset)
 
     def search_position(self, position: int) -> int:
@@ -53,6 +56,8 @@ class OffsetIndex:
         keep = bisect_left(self.positions, position)
         del self.last_offsets[keep:]
         del self.positions[keep:]
+        assert len(self.last_offsets) == len(self.positions)
+        assert not self.positions or self.positions[-1] < position
 
     def to_bytes(self) -> bytes:
         words = array("i", bytes(OFFSET_ENTRY_BYTES * len(self)))
@@ -96,6 +101,7 @@ class TimeIndex:
         """Add an entry; one that adds no information is left out."""
         if self.timestamps and timestamp <= self.timestamps[-1]:
             return
+        assert timestamp >= 0, "records without a timestamp have no entry"
         self.timestamps.append(timestamp)
         self.offsets.append(relative_offset)
 
@@ -106,6 +112,7 @@ class TimeIndex:
     def lower_bound(self, timestamp: int) -> int:
         """A relative offset before which every record is older than `timestamp`."""
         slot = self.search(timestamp)
+        assert len(self.timestamps) == len(self.offsets)
         return self.offsets[slot - 1] + 1 if slot else 0
 
     def truncate(self, relative_offset: int) -> None:
@@ -113,6 +120,7 @@ class TimeIndex:
         keep = bisect_left(self.offsets, relative_offset)
         del self.timestamps[keep:]
         del self.offsets[keep:]
+        assert len(self.timestamps) == len(self.offsets)
 
     def to_bytes(self) -> bytes:
         count = len(self)

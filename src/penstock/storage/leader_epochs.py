@@ -54,6 +54,8 @@ class LeaderEpochs:
             return False
         while entries and (entries[-1].epoch >= epoch or entries[-1].start_offset >= start_offset):
             entries.pop()
+        assert not entries or entries[-1].epoch < epoch, "epochs only grow"
+        assert not entries or entries[-1].start_offset < start_offset, "epochs don't overlap"
         entries.append(EpochEntry(epoch, start_offset))
         self.latest = epoch
         return True
@@ -69,6 +71,7 @@ class LeaderEpochs:
         if slot == 0:
             # Older than anything kept. Its data was deleted, so the follower may start where our log does.
             return EndOffset(epoch, entries[0].start_offset)
+        assert entries[slot - 1].epoch <= epoch < entries[slot].epoch
         return EndOffset(entries[slot - 1].epoch, entries[slot].start_offset)
 
     def epoch_for_offset(self, offset: int) -> int:
@@ -83,6 +86,7 @@ class LeaderEpochs:
         while entries and entries[-1].start_offset >= end_offset:
             entries.pop()
         self.latest = entries[-1].epoch if entries else UNDEFINED_EPOCH
+        assert not entries or entries[-1].start_offset < end_offset, "no epoch begins past the log's end"
         return len(entries) != count
 
     def truncate_from_start(self, start_offset: int) -> bool:
@@ -90,6 +94,7 @@ class LeaderEpochs:
         slot = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if slot == 0 or (slot == 1 and self._entries[0].start_offset == start_offset):
             return False
+        assert self._entries[slot - 1].start_offset <= start_offset, "the epoch spans the log's start"
         self._entries[:slot] = [EpochEntry(self._entries[slot - 1].epoch, start_offset)]
         return True
 

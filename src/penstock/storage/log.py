@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from penstock.core.lifecycle.retention import RetentionPlan, SegmentFacts
@@ -82,6 +83,8 @@ class Log:
         self._history = ProducerHistory(loaded.home, loaded.producers, loaded.aborted, loaded.snapshots)
         self._segments = Segments(loaded.home, loaded.segments, loaded.aborted, self._history)
         self._active = self._segments[-1]
+        assert self.flushed_offset <= self.end_offset, "no more is durable than there is"
+        assert all(one.base_offset < two.base_offset for one, two in pairwise(self._segments)), "segments are in order"
         self._epochs_changed = loaded.epochs_changed
         self._failure: str | None = None
         # Counts truncations, so that a sync begun before one does not count for what was written after it.
@@ -231,6 +234,7 @@ class Log:
                 self.fail(error)
             raise
         self.end_offset = last_offset + 1
+        assert segment.next_offset == self.end_offset, "a log ends where its newest segment does"
         epochs = self.epochs
         for header in headers:
             if header[2] > epochs.latest:
@@ -275,6 +279,8 @@ class Log:
         self._segments.append(segment)
         self._active = segment
         self.has_unsynced_segment = True
+        assert self._segments[-1] is segment
+        assert not segment.size
         active.release()
         return segment
 
@@ -308,6 +314,7 @@ class Log:
             limit = cut(segment, start, limit, size_max, minimum_one_batch)
         if limit <= start:
             return EMPTY_SLICE
+        assert 0 <= start < limit <= size, "a slice is whole batches of its segment"
         return LogSlice(segment.file, start, limit - start, segment is not active or start < segment.unverified_size)
 
     def close_files(self) -> None:
@@ -341,6 +348,7 @@ class Log:
     def begin_flush(self) -> FlushTicket | None:
         """Draw a ticket for everything appended so far; None when all of it is durable already."""
         self._refuse_if_failed()
+        assert self.flushed_offset <= self.end_offset, "no more is durable than there is"
         unflushed = self.end_offset > self.flushed_offset
         if not (unflushed or self._epochs_changed or self._home.has_unsynced):
             return None
@@ -364,6 +372,9 @@ class Log:
             self._home.await_directory_sync()
             raise ticket.delay
         if ticket.generation == self._generation:
+            assert ticket.end_offset <= self.end_offset, (
+                "only a truncation takes records away, and begins another generation"
+            )
             self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
 
     def flush(self) -> None:
@@ -530,6 +541,8 @@ class Log:
         self._segments.cut_off(list(self._segments))
         self._active = segment
         self._segments.append(segment)
+        assert len(self._segments) == 1
+        assert segment.base_offset == offset
         self._history.clear(offset)
         return segment
 
@@ -548,6 +561,8 @@ class Log:
         self.start_offset = min(self.start_offset, offset)
         self.durable_start_offset = min(self.durable_start_offset, offset)
         self.flushed_offset = min(self.flushed_offset, offset)
+        assert self.start_offset <= self.end_offset
+        assert self.durable_start_offset <= self.end_offset
         self.epochs.truncate_from_end(offset)
         self._epochs_changed = True
 
@@ -589,6 +604,7 @@ class Log:
             self.roll(now_ms)
             doomed = [segment for segment in doomed if segment is not self._active]
         assert doomed == self._segments[: len(doomed)]
+        assert self._active not in doomed, "a log keeps its newest segment"
         self._store_producers_of_deleted(self._segments[len(doomed)].base_offset)
         try:
             self._segments.set_aside(doomed, now_ms + self.settings.file_delete_delay_ms)

@@ -169,6 +169,8 @@ class _Loader:
             start_offset = max(start_offset, self.segments[0].base_offset)
         self.epochs_changed |= self.epochs.truncate_from_end(end_offset)
         self.epochs_changed |= self.epochs.truncate_from_start(start_offset)
+        assert self.segments, "a log has a segment, if only an empty one"
+        assert end_offset == self.segments[-1].next_offset
         return LoadedLog(
             self.home,
             self.segments,
@@ -346,6 +348,8 @@ class _Loader:
         )
         size = segment.size
         valid = checker.run()
+        assert 0 <= valid <= size, "what is valid is a part of the segment"
+        assert checker.next_offset >= segment.base_offset
         self.epochs_changed |= checker.epochs_changed
         self.aborted.rebuild(segment.base_offset, checker.aborted)
         self.report.damaged += checker.damaged
@@ -409,6 +413,7 @@ class _Loader:
             # Before anything is appended, which could be durable where they are not gone.
             self.home.filesystem.sync_directory(self.home.path)
         del self.segments[number + 1 :]
+        assert len(self.segments) == number + 1, "the log ends with the segment that is torn"
 
     def _rebuild_aborted(self, base_offset: int) -> None:
         """Find a segment's aborted transactions again, durably; they start at the producers' first records."""
@@ -424,6 +429,7 @@ class _Loader:
         self.aborted.rebuild(base_offset, found, durable=True)
 
     def _take_snapshot(self, offset: int) -> None:
+        assert not self.snapshots or offset > self.snapshots[-1], "snapshots are in order"
         self.home.write(file_name(offset, SNAPSHOT_SUFFIX), encode_snapshot(self.producers.entries))
         self.snapshots.append(offset)
         self.bytes_since_snapshot = 0

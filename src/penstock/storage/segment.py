@@ -266,9 +266,9 @@ class Segment:
         position = self.size
         if file is None:
             file = self.file
-            if file.size != position:
-                # It was closed after a failed write that could not be truncated.
-                file.truncate(position)
+        if file.size != position:
+            # It was closed after a failed write that could not be truncated, and opened again, perhaps by a reader.
+            file.truncate(position)
         file.append(data)
         if position == 0:
             self.first_timestamp = headers[0][8]
@@ -389,6 +389,7 @@ class Segment:
             hints = self._hints = {}
         elif len(hints) >= HINTS_MAX:
             del hints[next(iter(hints))]
+        assert position <= self.size
         hints[offset] = position
 
     def time_index(self) -> TimeIndex:
@@ -511,6 +512,7 @@ class Segment:
         assert self._offset_index is not None
         assert self._time_index is not None
         assert self.damage is not None or end_offset <= self.next_offset
+        assert 0 <= position <= self.size, "a truncation never grows a segment"
         self.file.truncate(position)
         self.home.await_sync(self.name, self.file)
         self.size = position

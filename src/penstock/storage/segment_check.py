@@ -90,6 +90,8 @@ class SegmentChecker:
                 if chunk_bytes > end - position:
                     self._size_to_keep(position, end, "the batch is cut short")
                     break
+        assert position <= end
+        assert self.next_offset >= segment.base_offset, "offsets of a segment are not before its own"
         segment.next_offset = self.next_offset
         segment.unverified_size = position if self.damaged else 0
         return position

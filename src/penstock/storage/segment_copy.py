@@ -76,6 +76,7 @@ class TierCopy(NamedTuple):
                 continue
             crc = crc32c(data[: scan.position], crc)
             position += scan.position
+        assert position == self.size_bytes
         return crc
 
     def sound_snapshot(self) -> bytes:
@@ -147,6 +148,8 @@ def _copy_of(segment: Segment, next_base_offset: int, epochs: LeaderEpochs) -> T
             history.assign(*entry)
     own = LeaderEpochs.from_bytes(history.to_bytes())
     own.truncate_from_start(segment.base_offset)
+    assert segment.base_offset < next_base_offset, "a rolled segment has records"
+    assert not own.entries or own.entries[0].start_offset >= segment.base_offset
     return TierCopy(
         segment.base_offset,
         next_base_offset,

@@ -79,6 +79,7 @@ class Segments(list[Segment]):
                 self._keep_open(segment)
             start = segment.position_of(offset)
             if start < segment.size or is_last:
+                assert start <= segment.size
                 return segment, start, segment_end
             # Compaction removed the offset and everything after it in this segment.
             number += 1
@@ -103,6 +104,7 @@ class Segments(list[Segment]):
 
     def cut_off(self, gone: Sequence[Segment]) -> None:
         """Remove segments and their files, the newest first: a crash in between leaves no gap."""
+        assert self[len(self) - len(gone) :] == [*gone], "a truncation removes the end of the log"
         for segment in reversed(gone):
             for suffix in SEGMENT_SUFFIXES:
                 self._home.unlink(segment.file_name(suffix))
@@ -117,6 +119,8 @@ class Segments(list[Segment]):
         If StorageError is raised, those whose logs could not be renamed are still segments of the log.
         """
         gone = list(gone)
+        assert gone == self[: len(gone)], "retention removes the beginning of the log"
+        assert len(gone) < len(self), "a log keeps its newest segment"
         if self._swap is not None and any(one in gone for one in (*self._swap.old, self._swap.segment)):
             # Otherwise a start would bring back what is removed here.
             self.settle_swap()
@@ -151,6 +155,7 @@ class Segments(list[Segment]):
     def begin_swap(self, cleaned: CleanedSegment, *, is_current: bool, interval_bytes: int) -> SegmentSwap | None:
         """Decide that a cleaned segment replaces others. None, and it is removed, if these have changed."""
         self.settle_swap()
+        assert self._swap is None, "one swap is under way at a time"
         swap = self._swap = SegmentSwap(self._home, cleaned, self[:-1] if is_current else [], interval_bytes)
         try:
             if swap.fits(cleaned):
@@ -181,10 +186,13 @@ class Segments(list[Segment]):
                 raise
             number = self.index(swap.old[0])
             assert self[number : number + len(swap.old)] == swap.old
+            assert new.base_offset == swap.old[0].base_offset, "a cleaned segment begins where its sources did"
+            assert self[-1] not in swap.old, "the newest segment is never cleaned"
             self[number : number + len(swap.old)] = [new]
             swap.replaced, swap.due_ms = self._let_go(swap.old[0], keep_snapshot=True), due_ms
             for segment in swap.old[1:]:
                 swap.replaced += self._let_go(segment)
+            assert self[number] is new
             self._aborted.adopt(new.base_offset, aborted)
         self.settle_swap()
         return True

@@ -68,6 +68,7 @@ def cut(segment: Segment, start: int, limit: int, size_max: int, minimum_one_bat
             header = header_at(segment.file, end, segment.size)
             if header.last_offset != segment.base_offset + index.last_offsets[slot - 1]:
                 raise DamagedIndexError(f"the batch at {end} ends with offset {header.last_offset}")
+            assert start < end <= bound < limit, "a cut is between two batches of the slice"
             segment.leave_hint(header.base_offset, end)
             return end
     except (DamagedIndexError, CorruptLogError) as error:
@@ -91,5 +92,6 @@ def _cut_by_walking(segment: Segment, start: int, limit: int, bound: int, minimu
     except CorruptLogError:
         if end == start:
             raise
+    assert start <= end <= limit
     segment.leave_hint(next_offset, end)
     return end

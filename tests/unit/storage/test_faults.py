@@ -48,6 +48,20 @@ def test_a_full_disk_refuses_and_takes_again(logs: LogMaker, disk: FaultyFilesys
     assert [record.value for record in read_all(logs.crash(log))] == [b"before", b"after"]
 
 
+def test_torn_bytes_are_cut_off_also_if_a_reader_opens_the_file_first(logs: LogMaker, disk: FaultyFilesystem) -> None:
+    log = logs.open()
+    append(log, b"before")
+    disk.write_error, disk.torn_bytes, disk.refuse_truncation = errno.ENOSPC, 400, True
+    with pytest.raises(StorageError):
+        append(log, b"lost" * 200)
+    disk.heal()
+    log.close_files()
+    assert len(read_all(log)) == 1
+    append(log, b"after")
+    assert [record.value for record in read_all(log)] == [b"before", b"after"]
+    assert [record.value for record in read_all(logs.crash(log))] == [b"before", b"after"]
+
+
 def test_torn_bytes_that_cannot_be_cut_off_are_gone_before_the_next_append(
     logs: LogMaker, disk: FaultyFilesystem
 ) -> None:

@@ -87,6 +87,8 @@ class BatchCleaner:
         """A batch of only the records in `mask`."""
         shift = 0
         fields = header._replace(records_count=mask.count(1))
+        assert 0 < fields.records_count <= header.records_count, "a batch without records is a shell"
+        assert len(mask) == header.records_count, "each record is kept or not"
         if header.timestamp_type is TimestampType.CREATE:
             newest = header.base_timestamp + max(select(timestamp_deltas, mask))
             fields = fields._replace(max_timestamp=newest)

@@ -212,6 +212,10 @@ class Compaction:
                 output.append(kept, cleaned)
         result = output.finish()
         report.bytes_written += result.size
+        assert unread_bytes == 0, "every batch of the sources was read"
+        assert result.base_offset == group[0].base_offset, "a cleaned segment begins where its sources did"
+        assert report.records_kept <= report.records_read
+        assert result.size <= SEGMENT_SIZE_MAX, "positions in a segment have 31 bits"
         return CleanedSegment(
             result.base_offset,
             result.size,
@@ -263,6 +267,7 @@ class _Output:
         return self._segment.size + len(self._data)
 
     def append(self, header: BatchHeader, batch: Buffer) -> None:
+        assert header.size_bytes == len(batch), "a header describes its batch"
         self._headers.append(header)
         self._data += batch
         if header.is_control and header.records_count:

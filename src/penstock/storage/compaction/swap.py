@@ -46,6 +46,7 @@ class SegmentSwap:
         bases = {base_offset for base_offset, _ in cleaned.replaces}
         self._home = home
         self.old = [segment for segment in finished if segment.base_offset in bases]
+        assert len(self.old) <= len(cleaned.replaces)
         created_ms = self.old[0].created_ms if self.old else 0
         self.segment = Segment(home, cleaned.base_offset, cleaned.size_bytes, created_ms, interval_bytes)
         self.segment.know_times(cleaned.max_timestamp, cleaned.max_timestamp_offset)
@@ -64,6 +65,7 @@ class SegmentSwap:
 
     def abandon(self) -> None:
         """Remove the new files: the log has changed meanwhile."""
+        assert self.replaced is None, "what readers use is not removed"
         for kind in SEGMENT_SUFFIXES:
             for suffix in (SWAP_SUFFIX, CLEANED_SUFFIX):
                 self._home.unlink(file_name(self.segment.base_offset, kind) + suffix)

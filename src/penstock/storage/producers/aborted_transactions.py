@@ -109,6 +109,7 @@ class AbortedTransactions:
                 self._home.unlink(file_name(base_offset, TRANSACTION_INDEX_SUFFIX))
                 continue
             index = self._indexes[base_offset]
+            assert base_offset < offset
             before = len(index)
             size = index.truncate(offset)
             if len(index) < before:
@@ -122,10 +123,13 @@ class AbortedTransactions:
         """A segment is gone, with its file."""
         if self._indexes.pop(base_offset, None) is not None:
             self._base_offsets.remove(base_offset)
+            assert len(self._base_offsets) == len(self._indexes)
 
     def _put(self, base_offset: int, index: TransactionIndex) -> None:
+        assert base_offset not in self._indexes, "a segment has one index"
         self._indexes[base_offset] = index
         insort(self._base_offsets, base_offset)
+        assert len(self._base_offsets) == len(self._indexes)
 
 
 def keep_entries(home: PartitionFiles, base_offsets: Iterable[int], markers: Collection[int]) -> bytes:

@@ -60,6 +60,8 @@ class ProducerHistory:
         Raises StorageError when an aborted transaction could not be written to its index.
         """
         producers = self._producers
+        assert producers.end_offset <= headers[0][0], "batches are noted in the order of the log"
+        assert not self._is_partial, "nothing is appended before all producers are known again"
         aborted = []
         for header in headers:
             if header[9] < 0:
@@ -130,6 +132,7 @@ class ProducerHistory:
         else:
             producers.clear(segments[0].base_offset)
         yield from replay_in_turns(producers, segments, end_offset)
+        assert producers.end_offset >= end_offset
         self._is_partial = False
 
     def clear(self, offset: int) -> None:

@@ -130,6 +130,8 @@ class RecalledBatches:
         while count > BATCHES_MAX or len(self._found) > PRODUCERS_MAX:
             # The one that was searched for the longest ago makes room.
             count -= len(self._found.pop(next(iter(self._found))).batches)
+        assert 0 <= count <= BATCHES_MAX
+        assert len(self._found) <= PRODUCERS_MAX
 
 
 def _key(header: BatchHeader) -> _Key:
