@@ -333,8 +333,17 @@ class ReplicaFetcher:
                 elif row.error_code:
                     self._fail(followed, f"error {_name(row.error_code)}")
                 else:
-                    self._take(followed, row, now_ms)
+                    self._take_or_fail(followed, row, now_ms)
         return astray
+
+    def _take_or_fail(self, followed: Followed, row: PartitionData, now_ms: int) -> None:
+        """Act on one partition of a response; an unexpected error holds up no others."""
+        try:
+            self._take(followed, row, now_ms)
+        except Exception as error:  # noqa: BLE001 - it is the matter of this partition alone
+            text = f"what broker {self._leader_id} has of {followed.partition.name} could not be replicated"
+            asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
+            self._fail(followed, repr(error))
 
     def _is_current(self, followed: Followed) -> bool:
         """Whether a response still applies: the log and the leader have not changed since the request."""

@@ -441,7 +441,7 @@ class Partitions(PartitionEvents):
         completion: Callable[[], None] | None,
         start_offset: int,
     ) -> None:
-        log, generation = partition.log, partition.log.generation
+        name, log, generation = partition.name, partition.log, partition.log.generation
         try:
             for offset in steps:
                 partition.state.high_watermark = min(partition.state.high_watermark, log.end_offset)
@@ -456,6 +456,12 @@ class Partitions(PartitionEvents):
         except (ApiError, CorruptBatch) as error:
             self._fail_truncation(partition, log, generation, error)
             raise
+        except Exception as error:
+            # It is unknown what has become of this log; that of others is not in doubt.
+            unknown = StorageError(f"{name} could not be truncated: {error!r}")
+            log.fail(unknown)
+            self._end_truncation(partition)
+            raise unknown from error
         self._end_truncation(partition)
 
     def _fail_truncation(self, partition: Partition, log: Log, generation: int, error: ApiError) -> None:
@@ -469,7 +475,7 @@ class Partitions(PartitionEvents):
         key = partition.topic_id, partition.name.partition
         if key in self._deferred:
             self._deferred.discard(key)
-            self._adopt(*key)
+            self._adopt_or_retry(*key)
             self._complete_opened()
 
     async def _make_durable(self, partition: Partition, log: Log, offset: int, start_offset: int) -> None:

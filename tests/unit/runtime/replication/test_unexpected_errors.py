@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from replication_world import Cluster, in_cluster
 
 from penstock.config.topic import broker_defaults
 from penstock.core.metadata.image import Image, PartitionState, partition_record
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.logs.directories import open_directory
+from penstock.runtime.replication import fetcher
 from penstock.runtime.replication import partitions as partitions_module
 from penstock.runtime.replication.partitions import Partitions
 from penstock.runtime.replication.replica_store import Placement
+from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import PartitionChangeRecord, TopicRecord
 
@@ -93,3 +96,46 @@ def test_a_replica_that_cannot_take_its_role_holds_up_no_others(
         assert problems == [error]
 
     play(tmp_path, story)
+
+
+def test_a_truncation_that_fails_unexpectedly_fails_its_log_alone(tmp_path: Path) -> None:
+    def story(partitions: Partitions, _: list[Any]) -> None:
+        partitions.open_all()
+        partition = partitions.get("orders", 1)
+        assert partition is not None
+
+        def steps() -> Iterator[int]:
+            raise KeyError("a bug")
+            yield 0
+
+        work = partitions.carry_out(partition, steps())
+        with pytest.raises(StorageError, match="a bug"):
+            work.send(None)
+        assert not partition.is_truncating, "the metadata counts again"
+        assert [one.log.is_failed for one in partitions] == [False, True, False]
+
+    play(tmp_path, story)
+
+
+def test_a_follower_continues_after_an_error_that_nobody_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, error = fetcher.replicate, KeyError("a bug")
+    failures: list[BaseException] = []
+
+    def wrong_once(partition: Any, *more: Any) -> None:
+        if not failures:
+            raise error
+        right(partition, *more)
+
+    monkeypatch.setattr(fetcher, "replicate", wrong_once)
+
+    async def story(cluster: Cluster) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2))
+        assert (await one.send(b"x", timeout_ms=15_000)).error_code == 0
+        assert two.partition.log.end_offset == 1
+        assert failures == [error]
+
+    in_cluster(tmp_path, story)
