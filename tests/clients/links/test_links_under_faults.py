@@ -88,6 +88,19 @@ def test_leaders_of_mirrors_are_killed(source: Cluster, replicated: Cluster) -> 
     producer.abort_transaction(20)
 
 
+def test_leaders_at_the_source_are_killed() -> None:
+    with Cluster(nodes=3) as source, Cluster() as destination:
+        topic = source.create_topic(partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
+        produce(source, topic, [str(n) for n in range(100)])
+        link(source, destination, topic)
+        for partition in range(PARTITIONS):
+            wait_until_equal(source, destination, topic, partition)
+        source.kill(leader_of(source, topic))
+        produce(source, topic, [str(n) for n in range(100)])
+        for partition in range(PARTITIONS):
+            wait_until_equal(source, destination, topic, partition)
+
+
 def test_a_promotion_is_completed_by_another_leader(source: Cluster, replicated: Cluster) -> None:
     topic = source.create_topic(partitions=PARTITIONS)
     produce(source, topic, [str(n) for n in range(100)])

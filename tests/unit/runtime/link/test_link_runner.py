@@ -14,7 +14,9 @@ import pytest
 
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.link_decisions import config_rows
+from penstock.core.metrics.sheet import Sheet
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.node.metrics.links import LinkCollector
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.link.links import Links
 from penstock.runtime.link.probe import probe
@@ -103,6 +105,25 @@ def test_bad_recorded_settings_fail_the_link_until_they_are_altered(configs: dic
             assert described.problem
             world.record(bootstrap_servers=source.address)
             await world.until(lambda: not world.problem)
+
+    run(story)
+
+
+def test_metrics_have_every_link_and_its_problem() -> None:
+    async def story(world: World) -> None:
+        world.record(bootstrap_servers="127.0.0.1:1")
+        await world.until(lambda: bool(world.problem))
+        world.links.runners[LINK.link_id].counters.bytes = 1234
+        sheet = Sheet()
+        for _ in LinkCollector(world.links)(sheet):
+            pass
+        text = b"".join(sheet.render(openmetrics=False)).decode()
+        for line in (
+            'penstock_link_mirrored_bytes_total{link="eu"} 1234',
+            'penstock_link_has_problem{link="eu"} 1',
+            'penstock_link_lag_max{link="eu"} 0',
+        ):
+            assert line in text
 
     run(story)
 
