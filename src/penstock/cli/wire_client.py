@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
+import click
+
 from penstock.cli import client as librdkafka
 from penstock.cli.client import CONNECT_TIMEOUT_S, NO_BROKER_ADVICE, REQUEST_TIMEOUT_S
 from penstock.cli.failures import CommandFailure
@@ -139,10 +141,19 @@ def direct_client(connection: Connection) -> Iterator[WireClient | None]:
         yield client
 
 
+def command_client(connection: Connection) -> WireClient:
+    """The running command's client, opened by its first request and closed when it ends."""
+    context = click.get_current_context()
+    clients: dict[int, WireClient] = context.meta.setdefault(__name__, {})
+    client = clients.get(id(connection))
+    if client is None:
+        client = clients[id(connection)] = context.with_resource(WireClient(connection))
+    return client
+
+
 def ask_cluster(connection: Connection, request: Request[R], what: str = "") -> R:
     """The answer of any broker to a single request; if it is an error, CommandFailure states `what` failed."""
-    with WireClient(connection) as client:
-        response = client.ask(request)
+    response = command_client(connection).ask(request)
     if what:
         check_error(getattr(response, "error_code", 0), getattr(response, "error_message", None), what)
     return response

@@ -199,16 +199,16 @@ def _find(
 ) -> list[AclCreation]:
     """The entries that fit, each once, in an order that stays."""
     from penstock.cli.security.acl_entries import check_principals, filters_for, parse_operations, rows_of
-    from penstock.cli.wire_client import WireClient, check_error
+    from penstock.cli.wire_client import check_error, command_client
     from penstock.model.access import Permission
 
     principals, _, _, operations, hosts = people
     check_principals(principals)
     permission = people.permission(Permission.ANY)
     found: dict[AclCreation, None] = {}
-    with WireClient(connection) as client:
-        for wanted in filters_for(resources, pattern, principals, hosts, parse_operations(operations), permission):
-            response = client.ask(wanted)
-            check_error(response.error_code, response.error_message, "access lists cannot be listed")
-            found.update(dict.fromkeys(rows_of(response)))
+    client = command_client(connection)
+    for wanted in filters_for(resources, pattern, principals, hosts, parse_operations(operations), permission):
+        response = client.ask(wanted)
+        check_error(response.error_code, response.error_message, "access lists cannot be listed")
+        found.update(dict.fromkeys(rows_of(response)))
     return sorted(found)
