@@ -1,12 +1,15 @@
 """Send a broker the most expensive requests there are, of every API and version, and print what they cost.
 
-    python -m tests.hostile.generate [--all-versions] [--api NAME]… [--everything]
+    python -m tests.hostile.generate [--all-versions] [--api NAME]… [--everything] [--kept TIMES]
 
 They come from a user without any rights and from one who owns topics, groups and transactional ids. The columns are how
 long the event loop worked at a stretch, in processor time, so that other programs on the machine do not count; how long
 a neighbour waited for a request that takes nothing, the p99 of that compared with the p99 before, the memory that was
 kept, the work of the event loop, and that of all threads; at the end are memory, disk and descriptors that are still in
 use. Without `--everything` there are only requests above 20 ms or 1 MB.
+
+With `--kept` the requests of each API are sent so many times, each time with other names, and the rows are what that
+has left: memory, disk and descriptors that grow with every round are a way to fill a broker.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,13 +61,51 @@ def slow_batch(size_bytes: int) -> Abuse:
     )
 
 
+class Kept(NamedTuple):
+    """What the requests of one API have left, in bytes and in number."""
+
+    disk: int
+    memory: int
+    descriptors: int
+    user: str
+    api: str
+
+
+def kept_by(broker: AbusedBroker, apis: Sequence[str], times: int) -> Iterator[Kept]:
+    """What is left of every API's requests, sent again and again with other names."""
+    names = list(dict.fromkeys(APIS[key].name for key in BROKER_VERSIONS if key not in LEFT_OUT))
+    for user, prefix in ((EVE, "x-"), (OWNER, OWN)):
+        for name in apis or names:
+            disk, memory, files = broker.disk_bytes(), broker.memory_bytes(), broker.descriptors()
+            for turn in range(times):
+                for abuse in all_abuses(f"{prefix}{turn}-", [name]):
+                    broker.cost_of(user, abuse.request, abuse.version, REPLY_S, has_neighbour=False)
+            disk, memory = broker.disk_bytes() - disk, broker.memory_bytes() - memory
+            yield Kept(disk, memory, broker.descriptors() - files, user, name)
+
+
+def print_kept(broker: AbusedBroker, apis: Sequence[str], times: int) -> None:
+    """Print what is left, most of it first."""
+    lines = [f"kept after {times} rounds:  disk     memory  descriptors  user, API"]
+    for row in sorted(kept_by(broker, apis, times), reverse=True):
+        size = f"{row.disk / MB:22.2f} MB {row.memory / MB:7.1f} MB"
+        lines.append(f"{size} {row.descriptors:12d}  {row.user} {row.api}")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
 def main() -> None:
     """Print the costs."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--all-versions", action="store_true")
     options.add_argument("--api", action="append", default=[])
     options.add_argument("--everything", action="store_true")
+    options.add_argument("--kept", type=int, default=0, metavar="TIMES")
     chosen = options.parse_args()
+    if chosen.kept:
+        with AbusedBroker() as broker:
+            broker.create_internal_topics()
+            print_kept(broker, chosen.api, chosen.kept)
+        return
     costs: list[tuple[Cost, str, Abuse]] = []
     with TemporaryDirectory() as folder, AbusedBroker(Path(folder, "steps")) as broker:
         broker.create_internal_topics()
