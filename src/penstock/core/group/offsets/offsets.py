@@ -68,13 +68,24 @@ _TopicOffsets = dict[str, dict[int, CommittedOffset]]
 class Offsets:
     """Committed and pending offsets by group, topic and partition."""
 
-    __slots__ = ("_by_group", "_history", "_kept", "_open_transactions", "_pending", "_stored", "_stored_bytes")
+    __slots__ = (
+        "_by_group",
+        "_history",
+        "_kept",
+        "_open_transactions",
+        "_pending",
+        "_stored",
+        "_stored_bytes",
+        "_stored_topics",
+    )
 
     def __init__(self, kept: KeptBytes | None = None) -> None:
         self._kept = KeptBytes() if kept is None else kept
         # Only `_of` and `_put` access this, because a group's offsets may still be among the stored ones.
         self._by_group: dict[str, _TopicOffsets] = {}
         self._stored: dict[bytes, dict[bytes, bytes]] = {}
+        # Noted as they are loaded: to look at all stored offsets again at the end would take too long at once.
+        self._stored_topics: set[bytes] = set()
         # What of that is counted as kept.
         self._stored_bytes: dict[bytes, int] = {}
         self._history: dict[str, dict[TopicPartition, deque[Commit]]] = {}
@@ -124,9 +135,8 @@ class Offsets:
         return list(found)
 
     def topics(self) -> set[str]:
-        """Every topic that any group has an offset for, pending ones included."""
-        encoded = {encoded_topic(key) for stored in self._stored.values() for key in stored}
-        found = {topic.decode(errors="replace") for topic in encoded}
+        """Every topic that any group has an offset for, pending ones included; and some that none has any more."""
+        found = {topic.decode(errors="replace") for topic in self._stored_topics}
         for by_group in (self._by_group, *self._pending.values()):
             for topics in by_group.values():
                 found.update(topics)
@@ -175,6 +185,7 @@ class Offsets:
             if self._open_transactions or (value is None and self._by_group):
                 self._load_after_transactions(key, value)
             if value is not None:
+                self._stored_topics.add(encoded_topic(key))
                 if encoded in stored:
                     stored[encoded][key] = value
                 else:
