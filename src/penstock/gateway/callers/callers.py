@@ -17,9 +17,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 from penstock.client.settings import Credentials
 from penstock.core.fairness import FairCache
@@ -263,7 +262,7 @@ class Callers:
             return found
         self._make_room(address)
         session: CallerSession
-        callbacks: dict[str, Any] = {"throttle_cb": lambda event: session.throttled(event)}
+        callbacks: dict[str, object] = {"throttle_cb": lambda event: session.throttled(event)}
         if key[0] == BEARER:
             callbacks["oauth_cb"] = lambda _: self._bearers.get(key, ("", 0.0))
         session = CallerSession(
@@ -307,7 +306,7 @@ class Callers:
             self._later(self._brokers.forget(token))
         self._bearers.pop(key, None)
 
-    def _later(self, work: Any) -> None:
+    def _later(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work, name="close a caller")
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 Headers = Sequence[tuple[str, bytes | None]]
 # Names of dead-letter topics by common convention.
@@ -48,7 +47,7 @@ class Origin:
     group: str | None = None
     attempts: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The JSON object for the console."""
         return asdict(self)
 

@@ -26,7 +26,7 @@ class RegistryRecord:
 
     def key_bytes(self) -> bytes:
         """The record's key; a record replaces earlier ones with the same key."""
-        key: dict[str, Any] = {"keytype": self.keytype}
+        key: dict[str, object] = {"keytype": self.keytype}
         if self.keytype == "CONTEXT":
             key |= {"tenant": "default", "context": self.subject}
             return compact(key).encode()
@@ -66,7 +66,7 @@ def is_readable(record: RegistryRecord) -> bool:
     return record.keytype != "SCHEMA" or stored_schema(record, 0) is not None
 
 
-def _is_shallow(value: Any) -> bool:
+def _is_shallow(value: object) -> bool:
     """Whether a value is shallow enough to be encoded anywhere, however deep the stack is there."""
     level = [value]
     for _ in range(DEPTH_MAX):

@@ -23,7 +23,7 @@ class Reference:
     subject: str
     version: int
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """The JSON form in the API and in stored records."""
         return {"name": self.name, "subject": self.subject, "version": self.version}
 
@@ -99,7 +99,7 @@ class ParsedSchema(Protocol):
         ...
 
 
-def compact(value: Any) -> str:
+def compact(value: object) -> str:
     """JSON without whitespace, keys in their original order."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 

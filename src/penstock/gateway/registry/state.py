@@ -60,7 +60,7 @@ class RegistryState:
                     self._set(self._modes, record.subject, mode)
 
     @staticmethod
-    def _set(table: dict[str, Any], subject: str, value: Any) -> None:
+    def _set(table: dict[str, Any], subject: str, value: object) -> None:
         if value is None:
             table.pop(subject, None)
         else:

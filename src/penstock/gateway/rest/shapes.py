@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
 
 from penstock.gateway.kafka.delivery import Delivered
 from penstock.gateway.kafka.records import HEADERS_UNREADABLE, ReadRecord
@@ -72,7 +71,7 @@ def id_number(value: int | str | None) -> int | None:
     return None if value is None else min(int(value), INT32_MAX)
 
 
-def put_text(shown: dict[str, Any], name: str, value: bytes | None) -> None:
+def put_text(shown: dict[str, object], name: str, value: bytes | None) -> None:
     """Put bytes under a name; `<name>_encoding` is base64 if they are not text."""
     text, encoded = text_or_base64(value)
     shown[name] = text

@@ -55,7 +55,7 @@ class Load:
         self.large_bodies = CallerQuota("bytes of large bodies", limits, "large_bodies_bytes")
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> object:
     """The value with null in place of numbers that JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -65,7 +65,7 @@ def finite(value: Any) -> Any:
 
 
 def json_response(
-    value: Any, status: int = 200, media_type: str = JSON_TYPE, headers: Mapping[str, str] | None = None
+    value: object, status: int = 200, media_type: str = JSON_TYPE, headers: Mapping[str, str] | None = None
 ) -> Response:
     """A JSON response. Numbers that JSON does not have, which stored data may contain, become null."""
     try:

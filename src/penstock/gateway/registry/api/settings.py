@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from starlette.responses import Response
 
@@ -128,7 +127,7 @@ async def check(services: RegistryServices, call: Call) -> Response:
             raise errors.version_not_found(number)
     parsed = parse_source(services.registry.state, context_of(subject), source_of(call.body))
     reasons = compatibility_problems(services.registry.state, subject, parsed, against)
-    shown: dict[str, Any] = {"is_compatible": not reasons}
+    shown: dict[str, object] = {"is_compatible": not reasons}
     if call["verbose"]:
         shown["messages"] = reasons
     return answer(shown)

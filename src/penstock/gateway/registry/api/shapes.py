@@ -59,7 +59,7 @@ SCHEMA_BODY = Body(
 Item = TypeVar("Item")
 
 
-def answer(value: Any, status: int = 200) -> Response:
+def answer(value: object, status: int = 200) -> Response:
     """A registry response."""
     return json_response(value, status, REGISTRY_TYPE)
 
@@ -88,7 +88,7 @@ def source_of(body: dict[str, Any]) -> Source:
 
 def describe(schema: StoredSchema, text: str | None = None, *, deleted: bool = False) -> dict[str, object]:
     """A version in the API's form, with `text` in place of the stored text."""
-    shown: dict[str, Any] = {
+    shown: dict[str, object] = {
         "subject": schema.subject,
         "version": schema.version,
         "id": schema.id,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from starlette.responses import Response
 
@@ -64,7 +63,7 @@ async def listing(services: RestServices, call: Call) -> Response:
         return json_response({"events": [], "scanned": 0, "is_kept": False})
     wanted = {name: call[name] for name in ("type", "principal", "api", "resource", "outcome") if call[name]}
     search, limit = (call["search"] or "").lower(), call["limit"]
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     scanned = 0
     while end > beginning and scanned < call["scan"] and len(found) < limit:
         first = max(beginning, end - RECORDS_A_READ)
@@ -94,7 +93,7 @@ def event_of(value: bytes) -> dict[str, object] | None:
         return None
     if not isinstance(document, dict) or document.get("type") not in TYPES:
         return None
-    event: dict[str, Any] = {name: text for name in TEXTS if isinstance(text := document.get(name), str)}
+    event: dict[str, object] = {name: text for name in TEXTS if isinstance(text := document.get(name), str)}
     event |= {name: found for name in NUMBERS if type(found := document.get(name)) is int}
     details = document.get("details")
     if isinstance(details, dict):

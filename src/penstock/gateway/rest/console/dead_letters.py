@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from penstock.gateway.kafka.dead_letter_headers import TOPIC_NAMES, VALUE_BYTES_MAX, is_cut, origin_of, without_reasons
@@ -75,7 +73,7 @@ async def replay(services: RestServices, call: Call) -> Response:
     for target, group in by_target.items():
         delivered = await services.publisher.publish_all(target, [_again(record) for record in group])
         for record, outcome in zip(group, delivered, strict=True):
-            row: dict[str, Any] = {"offset": record.offset, "topic": target}
+            row: dict[str, object] = {"offset": record.offset, "topic": target}
             if isinstance(outcome, Problem):
                 row["error"] = outcome.message
             else:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
 
 from starlette.responses import Response
 
@@ -142,7 +141,7 @@ def require_limit(limits: Mapping[str, float | None]) -> None:
 def shown(tenant: DescribedTenant) -> dict[str, object]:
     """A tenant in a response."""
     limits = {row.key: row.value for row in tenant.limits}
-    row: dict[str, Any] = {"name": tenant.name, "prefix": tenant_setup.prefix_of(tenant.name)}
+    row: dict[str, object] = {"name": tenant.name, "prefix": tenant_setup.prefix_of(tenant.name)}
     for name, key in KEYS.items():
         limit = limits.get(key)
         row[name] = {"used": round(getattr(tenant, name)), "limit": None if limit is None else int(limit)}

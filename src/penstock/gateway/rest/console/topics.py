@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterable
 
 from starlette.responses import Response
 
@@ -93,7 +93,7 @@ async def one(services: RestServices, call: Call) -> Response:
     return json_response({**show(name, partitions), "partition_list": rows, "taken_ms": snapshot.taken_ms})
 
 
-def matching(names: Any, search: str) -> list[str]:
+def matching(names: Iterable[str], search: str) -> list[str]:
     """The names that contain all words, ignoring case."""
     words = search.lower().split()
     return [name for name in names if all(word in name.lower() for word in words)] if words else list(names)
@@ -107,7 +107,7 @@ def page_of(names: list[str], call: Call) -> tuple[list[str], dict[str, object]]
     return names[(page - 1) * size : page * size], {"total": len(names), "page": page, "pages": pages}
 
 
-def show(name: str, partitions: tuple[PartitionView, ...]) -> dict[str, Any]:
+def show(name: str, partitions: tuple[PartitionView, ...]) -> dict[str, object]:
     """A topic in a list."""
     return {
         "name": name,

@@ -249,7 +249,7 @@ async def has_gone(call: Call) -> bool:
     return await call.request.is_disconnected() or await call.request.is_disconnected()
 
 
-def show(record: ReadRecord) -> dict[str, Any]:
+def show(record: ReadRecord) -> dict[str, object]:
     """A message in the form that subscribers get."""
     shown: dict[str, object] = {"messageId": f"{record.partition}-{record.offset}"}
     put_text(shown, "key", record.key)

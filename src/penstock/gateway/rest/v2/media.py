@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,7 +18,7 @@ ACCEPTED_MAX = 100
 SCHEMA_FORMATS = FORMATS[2:]
 
 
-def answer(value: Any, status: int = 200, media_type: str = V2_TYPE) -> Response:
+def answer(value: object, status: int = 200, media_type: str = V2_TYPE) -> Response:
     """A v2 response."""
     return json_response(value, status, media_type)
 
@@ -56,7 +54,7 @@ def accepted_format(request: Request, default: str) -> str:
     raise Problem(406, f"records cannot be returned as {wanted[:100]}", f"accept one of {', '.join(PRODUCE_TYPES)}")
 
 
-def to_bytes(value: Any, where: str) -> bytes | None:
+def to_bytes(value: object, where: str) -> bytes | None:
     """The bytes of a key or value in the binary format."""
     if value is None:
         return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from penstock.client.operations.topics import ClusterBrokers, Partition, describe_cluster, list_topics
@@ -95,7 +93,7 @@ async def replicas(services: RestServices, call: Call) -> Response:
     return services.v3.listed(call, "KafkaReplicaList", ("brokers", wanted, "partition-replicas"), found)
 
 
-def show_replica(v3: V3, call: Call, topic: str, partition: Partition, broker: int) -> dict[str, Any]:
+def show_replica(v3: V3, call: Call, topic: str, partition: Partition, broker: int) -> dict[str, object]:
     """A replica of a partition on a broker."""
     return v3.resource(
         call,

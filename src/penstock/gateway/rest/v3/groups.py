@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.responses import Response
 
 from penstock.client.operations.groups import Group, Member
@@ -127,7 +125,7 @@ async def owners(services: RestServices, call: Call) -> dict[TopicPartition, Mem
     return owners_of(await _describe(services, call))
 
 
-def show_lag(services: RestServices, call: Call, lag: CommittedOffset, member: Member | None) -> dict[str, Any]:
+def show_lag(services: RestServices, call: Call, lag: CommittedOffset, member: Member | None) -> dict[str, object]:
     group = call["consumer_group_id"]
     return services.v3.resource(
         call,

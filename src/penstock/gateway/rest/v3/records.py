@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -103,7 +104,7 @@ async def outgoing(services: RestServices, topic: str, body: dict[str, Any], exa
 
 async def part(
     services: RestServices, topic: str, name: str, data: dict[str, Any] | None, exact: Exact, encode: Encode
-) -> tuple[bytes, dict[str, Any]] | tuple[None, None]:
+) -> tuple[bytes, dict[str, object]] | tuple[None, None]:
     if data is None or data.get("data") is None:
         return None, None
     schema = await services.produce_schemas.find(topic, name, data)
@@ -123,7 +124,7 @@ async def part(
     }
 
 
-def shown(services: RestServices, topic: str, parts: dict[str, object], delivered: Delivered) -> dict[str, Any]:
+def shown(services: RestServices, topic: str, parts: dict[str, object], delivered: Delivered) -> dict[str, object]:
     return {
         "error_code": 200,
         "cluster_id": services.v3.cluster_id,
@@ -180,7 +181,7 @@ async def _many(
         records += await asyncio.gather(*(attempt(services, topic, body, exact, encode) for body, exact in together))
     good = [record[0] for record in records if not isinstance(record, Problem)]
     outcomes = iter(await services.publisher.publish_all(topic, good) if good else [])
-    found: list[dict[str, Any] | Problem] = []
+    found: list[dict[str, object] | Problem] = []
     for record in records:
         if isinstance(record, Problem):
             found.append(record)
@@ -218,7 +219,7 @@ def _plain(name: str, data: dict[str, Any]) -> bytes:
     return value.encode("utf-8", "replace") if data.get("type") == "STRING" else from_base64(value, f"$.{name}.data")
 
 
-async def _lines(answers: list[dict[str, object]]) -> Any:
+async def _lines(answers: list[dict[str, object]]) -> AsyncIterator[str]:
     for answer in answers:
         yield json.dumps(answer, separators=(",", ":")) + "\r\n"
 

@@ -20,7 +20,7 @@ VALIDATORS_KEPT_MAX = 50
 Dependencies = Sequence[tuple[str, str]]
 
 
-def check(text: str, dependencies: Dependencies, value: Any) -> str | None:
+def check(text: str, dependencies: Dependencies, value: object) -> str | None:
     """Why a value does not match a schema; None if it does."""
     try:
         error: ValidationError | None = best_match(_validator(text, tuple(dependencies)).iter_errors(value))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from penstock.gateway.web.bodies import reject_constant
 from penstock.gateway.web.problem import Problem
@@ -12,7 +11,7 @@ _compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 _escaped = json.JSONEncoder(separators=(",", ":")).encode
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: object) -> bytes:
     """A parsed JSON value as compact JSON. Unpaired surrogates stay escaped."""
     try:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from penstock.gateway.kafka.records import ReadRecord
 from penstock.gateway.registry.api.access import first_readable
@@ -107,13 +107,13 @@ class SchemaCodec:
         stored: StoredSchema = await self._registry.write(lambda state: register(state, subject, source))
         return stored
 
-    async def encode_all(self, values: Sequence[tuple[StoredSchema, Any]]) -> list[bytes | Problem]:
+    async def encode_all(self, values: Sequence[tuple[StoredSchema, object]]) -> list[bytes | Problem]:
         """The encoded JSON values, with magic byte and schema id; a Problem for each that does not match its schema."""
         schemas = {schema.id: schema for schema, _ in values}
         indexes = {schema_id: index for index, schema_id in enumerate(schemas)}
         texts = [stored_text(self._registry.state, schema) for schema in schemas.values()]
 
-        async def work(chunk: list[tuple[int, Any]], deadline_s: float | None) -> list[bytes | str]:
+        async def work(chunk: list[tuple[int, object]], deadline_s: float | None) -> list[bytes | str]:
             return await self._workers.run(encode_values, texts, chunk, deadline_s=deadline_s)
 
         items = [(indexes[schema.id], value) for schema, value in values]
@@ -123,7 +123,7 @@ class SchemaCodec:
             for (schema, _), data in zip(values, encoded, strict=True)
         ]
 
-    async def encode(self, schema: StoredSchema, value: Any) -> bytes:
+    async def encode(self, schema: StoredSchema, value: object) -> bytes:
         """One encoded value; raises Problem if it does not match the schema."""
         [encoded] = await self.encode_all([(schema, value)])
         if isinstance(encoded, Problem):
@@ -220,7 +220,7 @@ class EncodingBatch:
 
     def __init__(self, codec: SchemaCodec) -> None:
         self._codec = codec
-        self._waiting: list[tuple[StoredSchema, Any]] = []
+        self._waiting: list[tuple[StoredSchema, object]] = []
         self._encoded: asyncio.Future[list[bytes | Problem]] | None = None
         self._turn = asyncio.Lock()
 

@@ -96,7 +96,7 @@ def _message(error: Exception) -> str:
     return (str(error) or type(error).__name__)[:REASON_MAX]
 
 
-def _encode_avro(schema: SchemaText, value: Any) -> bytes:
+def _encode_avro(schema: SchemaText, value: object) -> bytes:
     parsed, _ = parsed_avro(schema)
     [converted] = fastavro.json_reader(io.StringIO(json.dumps(value)), parsed)
     out = io.BytesIO()
@@ -104,7 +104,7 @@ def _encode_avro(schema: SchemaText, value: Any) -> bytes:
     return out.getvalue()
 
 
-def _decode_avro(schema: SchemaText, payload: bytes, budgets: Budgets) -> Any:
+def _decode_avro(schema: SchemaText, payload: bytes, budgets: Budgets) -> object:
     parsed, named = parsed_avro(schema)
     SizeCheck(named, budgets).check(parsed, payload)
     value = fastavro.schemaless_reader(io.BytesIO(payload), parsed, None, return_record_name=True)
