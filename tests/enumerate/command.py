@@ -9,7 +9,6 @@ from collections import Counter
 
 from enumerate.cases import FAULTS, Outcome
 from enumerate.every import NAMES, enumeration_of
-from enumerate.known import KNOWN
 
 SHOWN = 3
 
@@ -38,9 +37,6 @@ def main() -> int:
             outcomes = list(enumeration.run(fault, options.index, options.variant))
             counts[fault] = len(outcomes)
             found += _show([one for one in outcomes if one.anomalies], every=options.every)
-            mended = KNOWN.get((name, fault), frozenset()).difference(*(one.kinds for one in outcomes))
-            if mended and options.index is None:
-                print(f"== {name}, {fault}: no longer {', '.join(sorted(mended))}: remove that from KNOWN")
         cases = ", ".join(f"{count} {fault}" for fault, count in counts.items())
         seconds = time.perf_counter() - begun
         size = len(enumeration.recorded.operations)

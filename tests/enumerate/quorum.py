@@ -14,6 +14,7 @@ from enumerate.disk import Operation, Trouble, copy_disk
 from enumerate.power import lose_unsynced
 from enumerate.process import BEGIN_MS, Process, Stuck
 from enumerate.promises import KILL, POWER, Anomaly
+from penstock.api.context import settled
 from penstock.core.metadata.image import Image
 from penstock.core.raft.events import QuorumTimes
 from penstock.core.raft.messages import FetchRequest, FetchResponse, LogEnd
@@ -343,12 +344,12 @@ class Voter:
         )
         self.raft.requests.begin_epoch(request, "CONTROLLER")
 
-    def vote(self, candidate: int, epoch: int) -> bool:
+    async def vote(self, candidate: int, epoch: int) -> bool:
         """A candidate asks for this voter's vote; what is granted must not be forgotten."""
         end = self.raft.metadata_log.end()
         row = vote.VoteRequestPartitionData(0, epoch, candidate, bytes(16), bytes(16), end.epoch, end.offset)
         request = vote.VoteRequest("enumerate", HERE, [vote.VoteRequestTopicData(TOPIC, [row])])
-        answer = self.raft.requests.vote(request, "CONTROLLER").topics[0].partitions[0]
+        answer = (await settled(self.raft.requests.vote(request, "CONTROLLER"))).topics[0].partitions[0]
         if answer.vote_granted:
             self.ledger.epoch, self.ledger.voted = epoch, candidate
         return bool(answer.vote_granted)
@@ -641,7 +642,7 @@ async def install(voter: Voter) -> None:
 
 @scenario("raft-vote", following)
 async def cast_votes(voter: Voter) -> None:
-    voter.vote(SECOND, 6)
+    await voter.vote(SECOND, 6)
     await asyncio.sleep(0.01)
-    voter.vote(FIRST, 6)
-    voter.vote(FIRST, 8)
+    await voter.vote(FIRST, 6)
+    await voter.vote(FIRST, 8)

@@ -1,4 +1,4 @@
-"""Nothing that can happen at an operation on the disk breaks a promise, but for what is known."""
+"""Nothing that can happen at an operation on the disk breaks a promise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from enumerate.cases import FAULTS
 from enumerate.disk import StepFilesystem, Trouble, copy_disk
 from enumerate.every import NAMES, enumeration_of
-from enumerate.known import KNOWN
 from enumerate.power import fingerprint, leftovers, lose_unsynced
 from enumerate.promises import POWER
 from penstock.storage.files import StorageError
@@ -26,18 +25,11 @@ def test_every_crash_error_and_stall(name: str) -> None:
     enumeration = enumeration_of(name)
     assert enumeration.undisturbed == []
     for fault in FAULTS:
-        known = KNOWN.get((name, fault), frozenset())
         # The command runs them all.
         stride = enumeration.sampling if fault == POWER else 1
         outcomes = [outcome for outcome in enumeration.run(fault, stride=stride) if outcome.anomalies]
-        unexpected = [outcome for outcome in outcomes if not outcome.kinds <= known]
-        shown = "\n".join(map(str, unexpected[:SHOWN_MAX]))
-        assert not unexpected, f"{len(unexpected)} cases of {name} with {fault} break a promise:\n{shown}"
-
-
-def test_known_anomalies_belong_to_scenarios_and_faults() -> None:
-    assert {name for name, _ in KNOWN} <= set(NAMES)
-    assert {fault for _, fault in KNOWN} <= set(FAULTS)
+        shown = "\n".join(map(str, outcomes[:SHOWN_MAX]))
+        assert not outcomes, f"{len(outcomes)} cases of {name} with {fault} break a promise:\n{shown}"
 
 
 def new_disk(trouble: Trouble | None = None) -> tuple[SimDisk, StepFilesystem]:

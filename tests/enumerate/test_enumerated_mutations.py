@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from enumerate.every import enumeration_of
+from sim.broken_quorum import answer_before_votes_are_durable
 from sim.broken_recovery import (
     delete_before_the_start_is_durable,
     keep_clean_what_is_truncated,
@@ -26,6 +27,7 @@ from sim.broken_storage import drop_refused_logs_from_checkpoints
         (truncate_oldest_first, "truncate", "kill", "hole"),
         (delete_before_the_start_is_durable, "follow-deletion-tiered", "kill", "hole"),
         (keep_clean_what_is_truncated, "truncate-cleaned", "kill", "cleaner-checkpoint"),
+        (answer_before_votes_are_durable, "raft-vote", "kill", "vote-forgotten"),
     ],
 )
 def test_mutations_are_found(

@@ -43,6 +43,7 @@ from penstock.core.raft.events import (
     Election,
     EntriesAppended,
     Event,
+    FetchNext,
     QuorumTimes,
     Received,
     RequestFailed,
@@ -256,7 +257,7 @@ class RaftScript(Play):
 
     def _fetch(self, arguments: list[str]) -> None:
         node = self._node(arguments[0])
-        self._carry_out(node, node.running.fetch_again(), None)
+        self._step(node, FetchNext())
 
     def _append(self, arguments: list[str]) -> None:
         node = self._node(arguments[0])
@@ -275,7 +276,7 @@ class RaftScript(Play):
         self._step(node, Synced())
         if node.fetch_waits:
             node.fetch_waits = False
-            self._carry_out(node, node.running.fetch_again(), None)
+            self._step(node, FetchNext())
 
     def _install(self, arguments: list[str]) -> None:
         node = self._node(arguments[0])

@@ -32,7 +32,6 @@ T = TypeVar("T")
 CLUSTER_ID = "c2ltdWxhdGVkY2x1c3Rlcg"
 WALL_START_MS = 1_760_000_000_000
 DISK_DELAY_US_MAX = 2_000
-QUORUM_STATE = "quorum-state"
 METADATA_DIRECTORY = "__cluster_metadata-0"
 
 
@@ -63,8 +62,6 @@ class SimEnv:
         self._machine = machine
         self._loop = loop
         filesystem.on_sync = self._look_at_sync
-        # Whether the last sync was that of a vote.
-        self._is_vote_stored = False
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def now_ms(self) -> int:
@@ -98,16 +95,7 @@ class SimEnv:
             self._loop.is_in_worker = False
 
     def _look_at_sync(self, path: Path) -> None:
-        """A sync on the event loop stops the node for as long as its disk stalls.
-
-        Votes are the exception: they are decided, stored and answered in one turn. After their file its directory is
-        synced.
-        """
-        is_vote = path.name.startswith(QUORUM_STATE)
-        is_exempt = is_vote or (self._is_vote_stored and path.name == METADATA_DIRECTORY)
-        self._is_vote_stored = is_vote
-        if is_exempt:
-            return
+        """A sync on the event loop stops the node for as long as its disk stalls."""
         if self._machine.state == "up" and self._machine.stalled_us and not self._loop.is_in_worker:
             self._loop.scheduler.errors.append(f"{self._machine.name} syncs {path} on the event loop")
 

@@ -64,11 +64,11 @@ STORY_OF = {name: FIRST_SEEDS[name] % len(STORIES) for name in (one.__name__ for
 
 # The kind of runs that finds a mutation of recovery, the seed, and as what.
 RECOVERY_SEEDS: dict[str, tuple[Callable[[int], Plan], int, str]] = {
-    "keep_directories_without_checkpoints": (draw_recovery, 3, "lost-write"),
+    "keep_directories_without_checkpoints": (draw_recovery, 33, "lost-write"),
     "propose_the_newest_incarnations": (draw_storage, 20, "lost-write"),
     "truncate_oldest_first": (draw_recovery, 5, "hole"),
     "delete_before_the_start_is_durable": (draw_tiered, 485, "unavailable"),
-    "keep_clean_what_is_truncated": (draw_recovery, 36, "returned"),
+    "keep_clean_what_is_truncated": (draw_recovery, 1, "returned"),
     "forget_who_delivered": (draw_shared, 4, "two-holders"),
     "load_coordinators_once": (draw_recovery, 2, "unavailable"),
     "recall_in_one_turn": (draw_recovery, 4, "bug"),

@@ -20,6 +20,7 @@ from penstock.core.raft.events import (
     Effects,
     Election,
     EntriesAppended,
+    FetchNext,
     QuorumTimes,
     Received,
     RequestFailed,
@@ -146,7 +147,7 @@ class FakeNode:
         self.step(Synced())
         if self.is_fetch_due and self.quorum is not None:
             self.is_fetch_due = False
-            self.carry_out(self.quorum.fetch_again(), None, None)
+            self.step(FetchNext())
 
 
 class World:
@@ -226,7 +227,7 @@ class World:
             if not node.is_stalled:
                 node.sync()
             if quorum.role is not Role.LEADER:
-                node.carry_out(quorum.fetch_again(), None, None)
+                node.step(FetchNext())
 
     def disturb(self) -> None:
         node = self.nodes[self.random.choice(self.voters)]
@@ -553,7 +554,7 @@ def test_a_fetch_waits_until_the_log_is_on_disk(role: str, event: Received | Tic
         quorum.step(Received(3, VoteResponse(5, 2, granted=False, pre_vote=True)), quorum.deadline_ms - 1)
         quorum.role = Role.PROSPECTIVE
     effects = quorum.step(event, quorum.deadline_ms)
-    again = quorum.fetch_again()
+    again = quorum.step(FetchNext(), quorum.deadline_ms)
     sent = [message for _, message in (*effects.send, *again.send) if isinstance(message, FetchRequest)]
     assert {message.log_end for message in sent} == ({LogEnd(2, 5)} if is_synced else set())
     assert (effects.sync or again.sync) == (not is_synced)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock.api.context import RequestContext
 from penstock.api.declaration import ControllerServices, controller_api
 from penstock.model.access import Operation
@@ -19,5 +21,5 @@ from penstock.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, B
 )
 def begin_quorum_epoch(
     services: ControllerServices, request: BeginQuorumEpochRequest, context: RequestContext
-) -> BeginQuorumEpochResponse:
+) -> BeginQuorumEpochResponse | asyncio.Future[BeginQuorumEpochResponse]:
     return services.raft.requests.begin_epoch(request, context.client.listener_name)

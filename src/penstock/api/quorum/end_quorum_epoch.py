@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock.api.context import RequestContext
 from penstock.api.declaration import ControllerServices, controller_api
 from penstock.model.access import Operation
@@ -19,5 +21,5 @@ from penstock.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQu
 )
 def end_quorum_epoch(
     services: ControllerServices, request: EndQuorumEpochRequest, context: RequestContext
-) -> EndQuorumEpochResponse:
+) -> EndQuorumEpochResponse | asyncio.Future[EndQuorumEpochResponse]:
     return services.raft.requests.end_epoch(request, context.client.listener_name)

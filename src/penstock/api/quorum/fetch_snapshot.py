@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock.api.context import RequestContext
 from penstock.api.declaration import ControllerServices, controller_api
 from penstock.model.access import Operation
@@ -19,5 +21,5 @@ from penstock.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSna
 )
 def fetch_snapshot(
     services: ControllerServices, request: FetchSnapshotRequest, context: RequestContext
-) -> FetchSnapshotResponse:
+) -> FetchSnapshotResponse | asyncio.Future[FetchSnapshotResponse]:
     return services.raft.requests.fetch_snapshot(request, context.client.listener_name)

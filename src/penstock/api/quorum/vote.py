@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from penstock.api.context import RequestContext
 from penstock.api.declaration import ControllerServices, controller_api
 from penstock.model.access import Operation
@@ -18,5 +20,7 @@ from penstock.wire.messages.vote import VoteRequest, VoteResponse
     },
     cluster_right=Operation.CLUSTER_ACTION,
 )
-def vote(services: ControllerServices, request: VoteRequest, context: RequestContext) -> VoteResponse:
+def vote(
+    services: ControllerServices, request: VoteRequest, context: RequestContext
+) -> VoteResponse | asyncio.Future[VoteResponse]:
     return services.raft.requests.vote(request, context.client.listener_name)

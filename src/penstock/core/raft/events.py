@@ -121,6 +121,11 @@ class EntriesAppended:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchNext:
+    """The entries of the last FetchResponse are in the log, or the log is synced: a follower continues."""
+
+
+@dataclass(frozen=True, slots=True)
 class Synced:
     """More of the log may be on this voter's disk."""
 
@@ -134,12 +139,12 @@ class VotersChanged:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """This voter resigns; `for_good` when it stops and must not lead again."""
+    """A leader resigns; `for_good` when the voter stops and must not lead again."""
 
     for_good: bool = True
 
 
-Event = Started | Tick | Received | RequestFailed | EntriesAppended | Synced | VotersChanged | Stopping
+Event = Started | Tick | Received | RequestFailed | EntriesAppended | FetchNext | Synced | VotersChanged | Stopping
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,7 @@ class Effects:
     append: LeaderChange | None = None
     take_entries: bool = False
     fetch_snapshot: LogEnd | None = None
-    # Sync the log, and then do what `fetch_again` returns.
+    # Sync the log, and then step `FetchNext`.
     sync: bool = False
     reply: Message | None = None
     send: tuple[tuple[int, Message], ...] = ()

@@ -2,7 +2,8 @@
 
 Theory of operation. `step(event, now_ms)` changes the state and returns `Effects`. The driver carries them out in one
 order only: `persist` reaches the disk, then `truncate_to` and `append` change the log, then `reply` and `send` leave,
-then `committed` is applied. The driver calls `step(Tick())` when `deadline_ms` has passed.
+then `committed` is applied. No other event is stepped meanwhile. The driver calls `step(Tick())` when `deadline_ms` has
+passed.
 
 An entry that is not on disk does not count. A leader counts itself up to `LogView.synced_offset`. A fetch acknowledges
 everything before its offset, so none is sent, for any reason, while a part of the log is not on disk: `sync` has the
@@ -37,6 +38,7 @@ from penstock.core.raft.events import (
     Election,
     EntriesAppended,
     Event,
+    FetchNext,
     LeaderChange,
     LogView,
     QuorumTimes,
@@ -143,7 +145,10 @@ class Quorum:
         return _state(self)
 
     def restore(self, saved: tuple[object, ...]) -> None:
-        """Undo the step since `save`, because its `persist` failed: it is as if its event had been lost."""
+        """Return to the state before a step until its `persist` is durable, and then to the state after it.
+
+        If it cannot be made durable it is as if the event had been lost.
+        """
         for name, value in zip(STATE, saved, strict=True):
             setattr(self, name, value)
 
@@ -165,6 +170,9 @@ class Quorum:
             case EntriesAppended(high_watermark):
                 if self.role is Role.FOLLOWER:
                     self._raise_high_watermark(min(high_watermark, self._log.end().offset), effects)
+            case FetchNext():
+                if self.role is Role.FOLLOWER:
+                    self._fetch(self.leader_id, effects)
             case Synced():
                 self._synced(effects, now_ms)
             case VotersChanged(voters):
@@ -245,7 +253,7 @@ class Quorum:
         if for_good:
             self.role = Role.RESIGNED
             self.deadline_ms = NEVER_MS
-        else:
+        elif self.role is Role.LEADER:
             self._detach(self.epoch, now_ms)
 
     def _timed_out(self, effects: Effects, now_ms: int) -> None:
@@ -398,13 +406,6 @@ class Quorum:
             effects.sync = True
         else:
             effects.send = (*effects.send, (target, FetchRequest(self.epoch, self.node_id, end, self.directory_id)))
-
-    def fetch_again(self) -> Effects:
-        """What a follower does next, once the entries of the last response are in its log, or its log is synced."""
-        effects = Effects()
-        if self.role is Role.FOLLOWER:
-            self._fetch(self.leader_id, effects)
-        return effects
 
     def _received(self, sender_id: int, message: Message, effects: Effects, now_ms: int) -> None:
         match message:

@@ -4,6 +4,11 @@ The order is always the same: what `step` wants persisted is on disk before the 
 appended to before anything is answered or sent, and what is committed is replayed into the image before any listener is
 called. Appended entries count for this voter only once they are synced.
 
+Events are handled strictly one after the other. The event loop does not wait for the disk: while an election or a
+truncation becomes durable, or a leader's snapshot replaces the log, other events wait (`turns`), and nothing else
+changes the log. Until an election is durable the quorum has the state of before, so that nothing that a crash would
+take back can be seen or sent; a leader that steps down appends nothing meanwhile.
+
 The active controller is the leader whose epoch's first entry is committed and applied. When it loses leadership,
 everything pending fails with NOT_CONTROLLER; what it had appended may still be committed by its successor.
 """
@@ -51,6 +56,7 @@ from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.runtime.raft.requests import RaftRequests
 from penstock.runtime.raft.snapshots import SnapshotTaker
 from penstock.runtime.raft.transport import AddressBook, Transport
+from penstock.runtime.raft.turns import Turns, when_done
 from penstock.runtime.raft.voters import VoterChanges
 from penstock.runtime.raft.wire import RaftReply, RaftSender
 from penstock.storage.files import StorageError
@@ -61,6 +67,8 @@ DIRECTORY = "__cluster_metadata-0"
 RESIGN_GRACE_S = 0.5
 # The pause before writing to a full disk again.
 DISK_PAUSE_MS = 1_000
+# So many events wait for the disk; messages above that are lost.
+WAITING_MAX = 10_000
 
 logger = logging.getLogger("penstock.metadata")
 
@@ -103,14 +111,20 @@ class RaftDriver:
         self._addresses = AddressBook({**(addresses or {}), **bootstrap_ids}, listener_name)
         self._log = MetadataLog(env, directory / DIRECTORY, settings, VoterSet.of_ids(voters))
         self._applied = AppliedImage()
-        self._snapshots = SnapshotTaker(env, self._log, self._applied, snapshot_bytes, snapshot_interval_ms, self._fail)
+        self._turns = Turns()
+        self._snapshots = SnapshotTaker(
+            env, self._log, self._applied, self._turns, snapshot_bytes, snapshot_interval_ms, self._fail
+        )
         self._leadership_listeners: list[Callable[[bool], None]] = []
         self._leader_listeners: list[Callable[[int], None]] = []
         self._reported_leader = (-1, -1)
         self.on_failure: Callable[[StorageError], object] = lambda _: None
         self._failed: StorageError | None = None
         self._leads = False
+        # Until it is durable that this node no longer leads.
+        self._is_stepping_down = False
         self._applying = False
+        self._is_stopping = False
         self._stopped = False
         self._contradicted_epoch = -1
         self._woken_for: tuple[int, int, int, bool] | None = None
@@ -184,15 +198,18 @@ class RaftDriver:
     @property
     def is_leader(self) -> bool:
         """Whether this node is the active controller."""
-        return self._leads
+        return self._leads and not self._is_stepping_down
 
     @property
     def refusal(self) -> ApiError | None:
         """Why this node cannot decide; None if it is the active controller."""
         if self._failed is not None:
             return self._failed
-        if self._leads and not self._stopped:
+        if self.is_leader and not self._stopped:
             return None
+        return self._not_controller()
+
+    def _not_controller(self) -> ApiError:
         leader = self.leader_id
         known = f"node {leader} is" if leader not in (-1, self._node_id) else "no active controller is known yet"
         return ApiError(ErrorCode.NOT_CONTROLLER, f"this node is not the active controller; {known}")
@@ -257,6 +274,7 @@ class RaftDriver:
             self._transport,
             self._times,
             self._sender,
+            self._turns,
             self._step,
             self._check_voters,
             self._install,
@@ -264,15 +282,19 @@ class RaftDriver:
         )
         self.requests = RaftRequests(env, self.quorum, log, self._addresses, self._cluster_id, self._step, self._fail)
         self.description = QuorumDescription(env, self.quorum, self._addresses, lambda: self.log.end_offset)
-        self._step(Started())
+        await self._step(Started())
         if self.quorum.is_leader:
             await self._sync.durable(log.log.end_offset)
-            self._step(Synced())
+            await self._step(Synced())
             self._apply(everything=True)
 
     async def stop(self) -> None:
-        """Resign, give the others a moment to learn of it, and close the log."""
-        self._step(Stopping())
+        """Resign, give the others a moment to learn of it, and close the log.
+
+        What the disk is doing for an earlier event is finished; events that wait are lost.
+        """
+        self._is_stopping = True
+        await self._step(Stopping())
         self._stopped = True
         await self._transport.settle(RESIGN_GRACE_S)
         self.requests.wake()
@@ -294,10 +316,31 @@ class RaftDriver:
         """Set the addresses of this node's controller listeners, once they are known."""
         self._addresses.announced(self._node_id, endpoints)
 
-    def _step(self, event: Event) -> Effects:
-        """Let the quorum handle an event, and carry out the effects."""
-        if self._failed is not None or self._stopped:
-            return Effects()
+    def _step(self, event: Event) -> asyncio.Future[Effects]:
+        """Let the quorum handle an event in its turn; done once the effects are carried out.
+
+        They are empty if the event is lost: to all other nodes it is as if a message were lost.
+        """
+        handled: asyncio.Future[Effects] = asyncio.get_running_loop().create_future()
+        if isinstance(event, Received) and self._turns.waiting >= WAITING_MAX:
+            handled.set_result(Effects())
+        else:
+            self._turns.run(lambda: self._handle(event, handled))
+        return handled
+
+    def _handle(self, event: Event, handled: asyncio.Future[Effects]) -> asyncio.Future[None] | None:
+        """Handle an event, or start to; returns what the next one must wait for."""
+        is_late = self._is_stopping and not isinstance(event, Stopping)
+        rest = None
+        try:
+            if self._failed is None and not self._stopped and not is_late and not handled.done():
+                rest = self._advance(event, handled)
+        finally:
+            if rest is None:
+                _settle(handled, Effects())
+        return rest
+
+    def _advance(self, event: Event, handled: asyncio.Future[Effects]) -> asyncio.Future[None] | None:
         before = self.quorum.save()
         try:
             effects = self.quorum.step(event, self._env.monotonic_ms())
@@ -306,13 +349,63 @@ class RaftDriver:
                 self._contradicted_epoch = self.quorum.epoch
                 logger.critical("this node cannot follow the leader: %s", error)
             effects = Effects(persist=self.quorum.election)
+        except Exception:
+            # What a bug left half done must not be told to others without being on disk.
+            self.quorum.restore(before)
+            raise
+        if effects.persist is None and effects.truncate_to is None:
+            _settle(handled, self._complete(effects))
+            return None
+        after = self.quorum.save()
+        self.quorum.restore(before)
+        self._is_stepping_down = self.quorum.is_leader
+        return self._env.spawn(
+            self._handle_durably(event, effects, after, handled), "have the disk keep a step of the quorum"
+        )
+
+    async def _handle_durably(
+        self, event: Event, effects: Effects, after: tuple[object, ...], handled: asyncio.Future[Effects]
+    ) -> None:
+        """Have the disk keep what an event changes, and carry out the rest then."""
+        outcome = Effects()
         try:
-            if effects.persist is not None and not self._persist(effects.persist):
-                # What cannot be persisted did not happen: to all other nodes it is as if a message were lost.
-                self.quorum.restore(before)
-                if isinstance(event, Started):
-                    asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._step, event)
-                return Effects()
+            is_kept = effects.persist is None or await self._persist(effects.persist)
+            self._is_stepping_down = False
+            if is_kept and self._failed is None:
+                self.quorum.restore(after)
+                if effects.truncate_to is not None:
+                    await self._truncate(effects.truncate_to)
+                outcome = self._complete(effects)
+            elif isinstance(event, Started):
+                asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._step, event)
+        except StorageError as error:
+            self._fail(error)
+        finally:
+            self._is_stepping_down = False
+            _settle(handled, outcome)
+
+    async def _persist(self, election: Election) -> bool:
+        """Persist an election; False when the disk is full, and then the timer is set again after a while."""
+        try:
+            await self._log.write_election(election)
+        except StorageError as error:
+            if not error.is_passing:
+                raise
+            logger.error("this node does not take part in elections for now: %s", error)
+            self._tick_after(DISK_PAUSE_MS)
+            return False
+        return True
+
+    async def _truncate(self, offset: int) -> None:
+        logger.info("the leader's log diverges from ours at offset %d; truncating ours there", offset)
+        await self._log.truncate_to(offset, self._sync)
+        self._check_voters()
+
+    def _complete(self, effects: Effects) -> Effects:
+        """Carry out what is left once the disk has what it must keep; returns the effects unless the node fails."""
+        if self._failed is not None or self._stopped:
+            return Effects()
+        try:
             self._carry_out(effects)
         except StorageError as error:
             self._fail(error)
@@ -327,23 +420,14 @@ class RaftDriver:
         self._wake()
         return effects
 
-    def _persist(self, election: Election) -> bool:
-        """Persist an election; False when the disk is full, and then the timer is set again after a while."""
-        try:
-            self._log.write_election(election)
-        except StorageError as error:
-            if not error.is_passing:
-                raise
-            logger.error("this node does not take part in elections for now: %s", error)
-            self._tick_after(DISK_PAUSE_MS)
-            return False
-        return True
+    def _step_within(self, event: VotersChanged | EntriesAppended) -> None:
+        """Handle an event that belongs to the work under way, and needs nothing of the disk."""
+        effects = self.quorum.step(event, self._env.monotonic_ms())
+        assert effects.persist is None
+        assert effects.truncate_to is None
+        self._complete(effects)
 
     def _carry_out(self, effects: Effects) -> None:
-        if effects.truncate_to is not None:
-            logger.info("the leader's log diverges from ours at offset %d; truncating ours there", effects.truncate_to)
-            self._log.truncate_to(effects.truncate_to)
-            self._check_voters()
         if effects.append is not None:
             self._open_epoch(effects.append)
         if effects.sync:
@@ -358,7 +442,7 @@ class RaftDriver:
 
     def _open_epoch(self, change: LeaderChange) -> None:
         try:
-            self.append_controls(epoch_opening(change, self._log.history), change.epoch)
+            self._append_controls(epoch_opening(change, self._log.history), change.epoch)
         except StorageError as error:
             if not error.is_passing:
                 raise
@@ -372,6 +456,7 @@ class RaftDriver:
 
         Fails with NOT_CONTROLLER if this node loses leadership before that.
         """
+        self._check_not_stepping_down()
         try:
             self._log.append_records(records, self.quorum.epoch)
         except StorageError as error:
@@ -384,10 +469,18 @@ class RaftDriver:
 
     def append_controls(self, messages: Sequence[ControlMessage], epoch: int) -> int:
         """Append control records as leader; returns the offset after them."""
+        self._check_not_stepping_down()
+        return self._append_controls(messages, epoch)
+
+    def _append_controls(self, messages: Sequence[ControlMessage], epoch: int) -> int:
         self._log.append_controls(messages, epoch)
         self._appended()
         self._check_voters()
         return self.log.end_offset
+
+    def _check_not_stepping_down(self) -> None:
+        if self._is_stepping_down:
+            raise self._not_controller()
 
     def _appended(self) -> None:
         self._sync.durable(self.log.end_offset).add_done_callback(self._synced)
@@ -403,14 +496,17 @@ class RaftDriver:
         if voters != self.quorum.voters:
             logger.info("the voters are now %s", list(voters.ids))
             self._addresses.voters = voters
-            self._step(VotersChanged(voters))
+            self._step_within(VotersChanged(voters))
 
     def resign(self) -> None:
         """Stop leading, but continue as a follower or observer."""
         if self.quorum.is_leader and not self._stopped and self._failed is None:
-            self._step(Stopping(for_good=False))
-            if self.quorum.is_leader:
-                asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self.resign)
+            when_done(self._step(Stopping(for_good=False)), lambda _: self._resign_later())
+
+    def _resign_later(self) -> None:
+        if self.quorum.is_leader:
+            # The disk had no room for it.
+            asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self.resign)
 
     def _answered(self, peer_id: int, reply: RaftReply) -> None:
         self._step(Received(peer_id, reply.message))
@@ -468,14 +564,14 @@ class RaftDriver:
                 raise
             logger.error("the metadata log cannot be read for now: %s", error)
             self._applying = True
-            asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._apply_more)
+            asyncio.get_running_loop().call_later(DISK_PAUSE_MS / 1_000, self._turns.run, self._apply_more)
             return
         except Exception as error:
             # The image has a part of a batch. Nothing may be decided or served by it.
             raise StorageError(f"an entry after offset {self.applied_offset} cannot be applied: {error!r}") from error
         self._applying = not done
         if not done:
-            asyncio.get_running_loop().call_soon(self._apply_more)
+            asyncio.get_running_loop().call_soon(self._turns.run, self._apply_more)
         self._note_leadership()
         if self.quorum.is_leader and not self.quorum.is_voter and self._log.history.offset < self.applied_offset:
             logger.info("this node is no longer a voter; it resigns")
@@ -494,11 +590,11 @@ class RaftDriver:
         """Write a snapshot of everything applied, before this returns."""
         self._snapshots.take()
 
-    def _install(self, snapshot: SnapshotId, controls: list[Control], image: Image) -> None:
-        """Start again from a leader's snapshot."""
+    async def _install(self, snapshot: SnapshotId, controls: list[Control], image: Image) -> None:
+        """Start again from a leader's snapshot; to be called in a turn."""
         logger.info("starting again from the leader's snapshot %s", snapshot.file_name)
         try:
-            self._log.install(snapshot, controls)
+            await self._log.install(snapshot, controls, self._sync)
         except StorageError as error:
             # Nor does a full disk leave a log to continue with. Entries must not be added to one that the next start
             # replaces by this snapshot.
@@ -506,7 +602,7 @@ class RaftDriver:
             raise
         self._check_voters()
         self._applied.replace(image, snapshot.end_offset)
-        self._step(EntriesAppended(snapshot.end_offset))
+        self._step_within(EntriesAppended(snapshot.end_offset))
 
     def _fail(self, error: StorageError) -> None:
         if self._failed is not None:
@@ -518,3 +614,8 @@ class RaftDriver:
         self._transport.close()
         self._set_leads(False)
         self.on_failure(error)
+
+
+def _settle(handled: asyncio.Future[Effects], effects: Effects) -> None:
+    if not handled.done():
+        handled.set_result(effects)

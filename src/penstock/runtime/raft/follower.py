@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from penstock.core.metadata.image import Image
-from penstock.core.raft.events import Effects, EntriesAppended, Event, QuorumTimes, Received, RequestFailed, Role
+from penstock.core.raft.events import (
+    Effects,
+    EntriesAppended,
+    Event,
+    FetchNext,
+    QuorumTimes,
+    Received,
+    RequestFailed,
+    Role,
+)
 from penstock.core.raft.messages import FetchRequest, LogEnd, SnapshotRequest, SnapshotResponse
 from penstock.core.raft.quorum import Quorum
 from penstock.model.errors import error_name
@@ -33,6 +42,7 @@ from penstock.runtime.raft.metadata_files import (
 )
 from penstock.runtime.raft.metadata_log import MetadataLog, UnfitEntries
 from penstock.runtime.raft.transport import Transport
+from penstock.runtime.raft.turns import Turns, when_done
 from penstock.runtime.raft.wire import EPOCH_ERRORS, RaftReply, RaftSender, RefusedByPeer, snapshot_request
 from penstock.storage.files import File, StorageError
 from penstock.wire.primitives import MalformedMessage
@@ -46,7 +56,7 @@ SNAPSHOT_PIECE_BYTES = 4 * 1024 * 1024
 
 logger = logging.getLogger("penstock.metadata")
 
-Installed = Callable[[SnapshotId, list[Control], Image], None]
+Install = Callable[[SnapshotId, list[Control], Image], Awaitable[None]]
 
 
 class Interrupted(Exception):
@@ -65,9 +75,10 @@ class Follower:
         transport: Transport,
         times: QuorumTimes,
         sender: Callable[[], RaftSender],
-        step: Callable[[Event], Effects],
+        turns: Turns,
+        step: Callable[[Event], asyncio.Future[Effects]],
         entries_taken: Callable[[], None],
-        installed: Installed,
+        install: Install,
         failed: Callable[[StorageError], None],
     ) -> None:
         self._env = env
@@ -77,9 +88,10 @@ class Follower:
         self._transport = transport
         self._times = times
         self._sender = sender
+        self._turns = turns
         self._step = step
         self._entries_taken = entries_taken
-        self._installed = installed
+        self._install = install
         self._failed = failed
         # When the leader last had nothing more for this node.
         self.caught_up_ms = -CURRENT_MS
@@ -124,12 +136,7 @@ class Follower:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        effects = self._quorum.fetch_again()
-        if effects.sync:
-            self.fetch_when_synced()
-        for peer_id, request in effects.send:
-            assert isinstance(request, FetchRequest)
-            self.fetch(peer_id, request)
+        self._step(FetchNext())
 
     def fetch_when_synced(self) -> None:
         """Fetch as soon as all that is in the log now is on disk."""
@@ -160,15 +167,23 @@ class Follower:
         if request.log_end != self._log.end():
             self.again()
             return
-        effects = self._step(Received(peer_id, reply.message))
+        when_done(
+            self._step(Received(peer_id, reply.message)),
+            lambda effects: self._follow(number, peer_id, request, reply, effects),
+        )
+
+    def _follow(self, number: int, peer_id: int, request: FetchRequest, reply: RaftReply, effects: Effects) -> None:
+        """Do what the quorum wants done with an answer, unless another fetch was sent meanwhile."""
+        if number != self._number:
+            return
         if effects.fetch_snapshot is not None:
             self._loading_epoch = self._quorum.epoch
             self._loading = self._env.spawn(self._load(peer_id, effects.fetch_snapshot), "fetch a metadata snapshot")
+        elif effects.truncate_to is not None or (effects.take_entries and request.log_end != self._log.end()):
+            self.again()
         elif effects.take_entries:
             self._take(reply)
-        elif effects.truncate_to is not None:
-            self.again()
-        elif self._in_flight is None:
+        else:
             self._again_after(self._times.retry_ms)
 
     def _take(self, reply: RaftReply) -> None:
@@ -208,9 +223,10 @@ class Follower:
             await self._download(leader_id, epoch, snapshot, file)
             controls, image = await self._decode(leader_id, epoch, snapshot, file)
             await self._env.run_blocking(file.sync)
-            self._check_still(leader_id, epoch)
-            self._env.filesystem.rename(part, self._log.directory / (name.file_name + PENDING_SUFFIX))
-            self._installed(name, controls, image)
+            async with self._turns.hold():
+                self._check_still(leader_id, epoch)
+                self._env.filesystem.rename(part, self._log.directory / (name.file_name + PENDING_SUFFIX))
+                await self._install(name, controls, image)
             delay_ms, is_installed = 0, True
         except PeerLost as error:
             logger.info("snapshot %s could not be fetched: %s", name.file_name, error)

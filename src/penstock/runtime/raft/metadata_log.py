@@ -13,7 +13,9 @@ then the log is emptied, then it gets its own name: if a crash interrupts this, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from penstock.core.raft.events import Election
 from penstock.core.raft.messages import LogEnd
 from penstock.core.raft.voters import VoterHistory, VoterSet
 from penstock.runtime.env import Env
+from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.raft.control_records import Control, ControlMessage, control_batch, read_controls, read_voters
 from penstock.runtime.raft.metadata_files import (
     PART_SUFFIX,
@@ -39,13 +42,13 @@ from penstock.runtime.raft.metadata_files import (
     read_snapshot,
     write_election,
 )
-from penstock.storage.files import CorruptLogError
+from penstock.storage.files import CorruptLogError, StorageError
 from penstock.storage.log import Log, LogSettings
 from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, SEGMENT_SUFFIXES
 from penstock.storage.settings import INT64_MAX
 from penstock.wire.kernel import scan_batches
 from penstock.wire.record_types import Buffer
-from penstock.wire.records import ControlType, check_crc, split_batches
+from penstock.wire.records import ControlType, CorruptBatch, check_crc, split_batches
 
 READ_BYTES = 8 * 1024 * 1024
 BATCH_BYTES_MAX = 256 * 1024 * 1024
@@ -109,10 +112,12 @@ class MetadataLog:
         )
         return election or Election()
 
-    def write_election(self, election: Election) -> None:
-        """Persist the election state."""
-        history = self.history
-        write_election(self._env.filesystem, self.directory, election, history.voters.ids, history.kraft_version)
+    def write_election(self, election: Election) -> asyncio.Future[None]:
+        """Persist the election state, off the loop."""
+        filesystem, voters, kraft_version = self._env.filesystem, self.history.voters.ids, self.history.kraft_version
+        return self._env.run_blocking(
+            lambda: write_election(filesystem, self.directory, election, voters, kraft_version)
+        )
 
     def _finish_pending(self) -> None:
         """A crash came between a leader's snapshot and the emptying of the log: only the snapshot counts."""
@@ -227,10 +232,23 @@ class MetadataLog:
             elif control.kind is ControlType.KRAFT_VOTERS:
                 self.history.add_voters(at, read_voters(control.message))
 
-    def truncate_to(self, offset: int) -> None:
-        """Truncate the log to `offset`, durably."""
-        self.log.truncate_to(offset, self._env.now_ms())
+    async def truncate_to(self, offset: int, sync: LogSync) -> None:
+        """Truncate the log to `offset`, durably; nothing may be appended meanwhile."""
+        with self._failing_as_a_whole():
+            # Each step is durable before the next.
+            for _ in self.log.truncation(offset, self._env.now_ms()):
+                await sync.barrier()
         self.history.truncate_to(self.log.end_offset)
+
+    @contextmanager
+    def _failing_as_a_whole(self) -> Iterator[None]:
+        """After an error, the log is neither what it was nor what it should be."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise StorageError(f"a file of {self.directory} is missing: {error}") from error
+        except CorruptBatch as error:
+            raise StorageError(f"{self.directory} cannot be truncated: {error}") from error
 
     def read(self, offset: int, size_max: int, *, offset_max: int | None = None) -> bytes:
         """Whole, intact batches from `offset` on, at least one if there is one; raises CorruptLogError."""
@@ -300,14 +318,16 @@ class MetadataLog:
         self.log.delete_segments(plan, now_ms)
         self.log.reap(now_ms)
 
-    def install(self, snapshot: SnapshotId, controls: Iterable[Control]) -> None:
-        """Start again from a pending snapshot, which is complete and synced.
+    async def install(self, snapshot: SnapshotId, controls: Iterable[Control], sync: LogSync) -> None:
+        """Start again from a pending snapshot, which is complete and synced; nothing else may use the log meanwhile.
 
         After an error, the log may be neither the former one nor the new one, and a restart must finish the change.
         """
-        self._env.filesystem.sync_directory(self.directory)
-        self.log.truncate_fully_and_start_at(snapshot.end_offset, self._env.now_ms())
-        self._name_pending(snapshot)
+        with self._failing_as_a_whole():
+            await self._env.run_blocking(lambda: self._env.filesystem.sync_directory(self.directory))
+            for _ in self.log.restart(snapshot.end_offset, self._env.now_ms()):
+                await sync.barrier()
+            await self._env.run_blocking(lambda: self._name_pending(snapshot))
         for old in self.snapshots:
             if old != snapshot:
                 self._env.filesystem.unlink(self.directory / old.file_name)

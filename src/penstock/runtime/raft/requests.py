@@ -1,5 +1,7 @@
 """Serves other nodes' requests about the quorum: votes, epochs, entries and snapshots, in Kafka's messages.
 
+The answer comes at once unless the disk must keep something first, for this request or for one before it.
+
 A fetch that finds nothing new is parked until the log grows, the high watermark passes what the follower knows, the
 leader changes, or its wait time is up.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.core.raft.events import Effects, Event, Received
 from penstock.core.raft.messages import (
@@ -17,6 +19,7 @@ from penstock.core.raft.messages import (
     FetchRequest,
     FetchResponse,
     LogEnd,
+    Message,
     SnapshotRequest,
     SnapshotResponse,
     SyncedEnd,
@@ -38,6 +41,8 @@ from penstock.wire.messages import end_quorum_epoch as end
 from penstock.wire.messages import fetch as fetches
 from penstock.wire.messages import fetch_snapshot as snapshots
 from penstock.wire.messages import vote as votes
+
+T = TypeVar("T")
 
 PARKED_MAX = 10_000
 SNAPSHOT_PIECE_BYTES_MAX = 16 * 1024 * 1024
@@ -67,7 +72,7 @@ class RaftRequests:
         log: MetadataLog,
         addresses: AddressBook,
         cluster_id: str | None,
-        step: Callable[[Event], Effects],
+        step: Callable[[Event], asyncio.Future[Effects]],
         failed: Callable[[StorageError], object],
     ) -> None:
         self._env = env
@@ -80,12 +85,24 @@ class RaftRequests:
         self._parked: dict[ParkedFetch, None] = {}
         self._open_snapshot: tuple[SnapshotId, File] | None = None
 
-    def vote(self, request: votes.VoteRequest, listener_name: str) -> votes.VoteResponse:
+    def _answer(self, event: Event, respond: Callable[[Effects], T]) -> T | asyncio.Future[T]:
+        """The response to a request, once the quorum has handled it."""
+        handled = self._step(event)
+        if handled.done():
+            return respond(handled.result())
+
+        async def answer() -> T:
+            return respond(await handled)
+
+        return asyncio.ensure_future(answer())
+
+    def vote(
+        self, request: votes.VoteRequest, listener_name: str
+    ) -> votes.VoteResponse | asyncio.Future[votes.VoteResponse]:
         """Answer a candidate."""
         row, error = self._sole_row(request)
         if row is None:
             return votes.VoteResponse(error_code=error)
-        granted = False
         last = LogEnd(row.last_offset, row.last_offset_epoch)
         newest_epoch = row.replica_epoch if row.pre_vote else row.replica_epoch - 1
         if last.offset < 0 or not 0 <= last.epoch <= newest_epoch or row.replica_id < 0:
@@ -96,25 +113,36 @@ class RaftRequests:
             error = ErrorCode.INVALID_VOTER_KEY
         else:
             message = VoteRequest(row.replica_epoch, row.replica_id, last, row.pre_vote, row.replica_directory_id)
-            reply = self._step(Received(row.replica_id, message)).reply
-            granted = isinstance(reply, VoteResponse) and reply.granted
+            return self._answer(
+                Received(row.replica_id, message), lambda effects: self._voted(effects.reply, 0, listener_name)
+            )
+        return self._voted(None, error, listener_name)
+
+    def _voted(self, reply: Message | None, error: int, listener_name: str) -> votes.VoteResponse:
         quorum = self._quorum
+        granted = isinstance(reply, VoteResponse) and reply.granted
         answer = votes.VoteResponsePartitionData(0, error, quorum.leader_id, quorum.epoch, granted)
         return votes.VoteResponse(
             0, [votes.VoteResponseTopicData(TOPIC, [answer])], self._leader_endpoint(votes.NodeEndpoint, listener_name)
         )
 
-    def begin_epoch(self, request: begin.BeginQuorumEpochRequest, listener_name: str) -> begin.BeginQuorumEpochResponse:
+    def begin_epoch(
+        self, request: begin.BeginQuorumEpochRequest, listener_name: str
+    ) -> begin.BeginQuorumEpochResponse | asyncio.Future[begin.BeginQuorumEpochResponse]:
         """Learn of a new leader."""
         row, error = self._sole_row(request)
         if row is None:
             return begin.BeginQuorumEpochResponse(error_code=error)
         error = self._check_leader(row.leader_id, row.leader_epoch)
-        if not error:
-            self._learn(row.leader_id, request.leader_endpoints)
-            self._step(Received(row.leader_id, BeginEpochRequest(row.leader_epoch, row.leader_id)))
-            if not self._is_meant(request.voter_id, row.voter_directory_id):
-                error = ErrorCode.INVALID_VOTER_KEY
+        if error:
+            return self._begun(error, listener_name)
+        self._learn(row.leader_id, request.leader_endpoints)
+        if not self._is_meant(request.voter_id, row.voter_directory_id):
+            error = ErrorCode.INVALID_VOTER_KEY
+        message = BeginEpochRequest(row.leader_epoch, row.leader_id)
+        return self._answer(Received(row.leader_id, message), lambda _: self._begun(error, listener_name))
+
+    def _begun(self, error: int, listener_name: str) -> begin.BeginQuorumEpochResponse:
         quorum = self._quorum
         answer = begin.BeginQuorumEpochResponsePartitionData(0, error, quorum.leader_id, quorum.epoch)
         return begin.BeginQuorumEpochResponse(
@@ -123,17 +151,22 @@ class RaftRequests:
             self._leader_endpoint(begin.NodeEndpoint, listener_name),
         )
 
-    def end_epoch(self, request: end.EndQuorumEpochRequest, listener_name: str) -> end.EndQuorumEpochResponse:
+    def end_epoch(
+        self, request: end.EndQuorumEpochRequest, listener_name: str
+    ) -> end.EndQuorumEpochResponse | asyncio.Future[end.EndQuorumEpochResponse]:
         """Learn that a leader resigns."""
         row, error = self._sole_row(request)
         if row is None:
             return end.EndQuorumEpochResponse(error_code=error)
         error = self._check_leader(row.leader_id, row.leader_epoch)
-        if not error:
-            self._learn(row.leader_id, request.leader_endpoints)
-            named = [one.candidate_id for one in row.preferred_candidates] or row.preferred_successors
-            message = EndEpochRequest(row.leader_epoch, row.leader_id, tuple(named))
-            self._step(Received(row.leader_id, message))
+        if error:
+            return self._ended(error, listener_name)
+        self._learn(row.leader_id, request.leader_endpoints)
+        named = [one.candidate_id for one in row.preferred_candidates] or row.preferred_successors
+        message = EndEpochRequest(row.leader_epoch, row.leader_id, tuple(named))
+        return self._answer(Received(row.leader_id, message), lambda _: self._ended(0, listener_name))
+
+    def _ended(self, error: int, listener_name: str) -> end.EndQuorumEpochResponse:
         quorum = self._quorum
         answer = end.EndQuorumEpochResponsePartitionData(0, error, quorum.leader_id, quorum.epoch)
         return end.EndQuorumEpochResponse(
@@ -200,7 +233,21 @@ class RaftRequests:
             SyncedEnd(LogEnd(row.fetch_offset, row.last_fetched_epoch)),
             row.replica_directory_id,
         )
-        reply = self._step(Received(replica_id, message)).reply
+        handled = self._step(Received(replica_id, message))
+        if handled.done():
+            return self._fetched(request, message, handled.result().reply, listener_name)
+
+        async def answer() -> fetches.FetchResponse:
+            response = self._fetched(request, message, (await handled).reply, listener_name)
+            return await response if isinstance(response, asyncio.Future) else response
+
+        return asyncio.ensure_future(answer())
+
+    def _fetched(
+        self, request: fetches.FetchRequest, message: FetchRequest, reply: Message | None, listener_name: str
+    ) -> fetches.FetchResponse | asyncio.Future[fetches.FetchResponse]:
+        """Answer a fetch that the quorum has handled."""
+        row = request.topics[0].partitions[0]
         if not isinstance(reply, FetchResponse):
             return self._response(self._row(ErrorCode.BROKER_NOT_AVAILABLE), listener_name)
         if reply.is_refused or reply.diverging is not None or reply.snapshot is not None:
@@ -288,7 +335,7 @@ class RaftRequests:
 
     def fetch_snapshot(
         self, request: snapshots.FetchSnapshotRequest, listener_name: str
-    ) -> snapshots.FetchSnapshotResponse:
+    ) -> snapshots.FetchSnapshotResponse | asyncio.Future[snapshots.FetchSnapshotResponse]:
         """Answer with a part of a snapshot."""
         if self._is_foreign(request.cluster_id):
             return snapshots.FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -298,16 +345,22 @@ class RaftRequests:
         asked = topic.partitions[0]
         if topic.name != TOPIC or asked.partition != 0:
             row = self._snapshot_row(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        else:
-            row = self._snapshot_piece(asked, request.replica_id, request.max_bytes)
-        answer = snapshots.FetchSnapshotResponseTopicSnapshot(topic.name, [row])
+            return self._snapshot_response(topic.name, row, listener_name)
+        message = SnapshotRequest(asked.current_leader_epoch, request.replica_id, asked.replica_directory_id)
+        return self._answer(
+            Received(request.replica_id, message),
+            lambda effects: self._snapshot_response(
+                TOPIC, self._snapshot_piece(asked, message, effects.reply, request.max_bytes), listener_name
+            ),
+        )
+
+    def _snapshot_response(self, name: str, row: Any, listener_name: str) -> snapshots.FetchSnapshotResponse:
+        answer = snapshots.FetchSnapshotResponseTopicSnapshot(name, [row])
         return snapshots.FetchSnapshotResponse(
             0, 0, [answer], self._leader_endpoint(snapshots.NodeEndpoint, listener_name)
         )
 
-    def _snapshot_piece(self, asked: Any, replica_id: int, size_max: int) -> Any:
-        message = SnapshotRequest(asked.current_leader_epoch, replica_id, asked.replica_directory_id)
-        reply = self._step(Received(replica_id, message)).reply
+    def _snapshot_piece(self, asked: Any, message: SnapshotRequest, reply: Message | None, size_max: int) -> Any:
         if not isinstance(reply, SnapshotResponse) or reply.is_refused:
             error = epoch_error(message.epoch, self._quorum.epoch, leads=False)
             return self._snapshot_row(asked, error)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from penstock.core.metadata.image import Image
@@ -29,6 +30,7 @@ from penstock.runtime.raft.metadata_files import (
     write_snapshot,
 )
 from penstock.runtime.raft.metadata_log import BATCH_BYTES_MAX, READ_BYTES, MetadataLog
+from penstock.runtime.raft.turns import Turns
 from penstock.storage.files import Filesystem, StorageError
 from penstock.wire.records import split_batches
 
@@ -80,6 +82,7 @@ class SnapshotTaker:
         env: Env,
         log: MetadataLog,
         applied: AppliedImage,
+        turns: Turns,
         interval_bytes: int,
         interval_ms: int,
         failed: Callable[[StorageError], object],
@@ -87,6 +90,7 @@ class SnapshotTaker:
         self._env = env
         self._log = log
         self._applied = applied
+        self._turns = turns
         self._interval_bytes = interval_bytes
         self._interval_ms = interval_ms
         self._failed = failed
@@ -112,7 +116,9 @@ class SnapshotTaker:
         if self._is_due():
             self._applied.bytes_since_snapshot = 0
             self._last_ms = self._env.monotonic_ms()
-            sync.durable(self._applied.applied_offset).add_done_callback(self._begin)
+            sync.durable(self._applied.applied_offset).add_done_callback(
+                lambda durable: self._turns.run(partial(self._begin, durable))
+            )
 
     def _is_due(self) -> bool:
         applied_bytes = self._applied.bytes_since_snapshot
@@ -129,13 +135,16 @@ class SnapshotTaker:
             return
         if plan is not None:
             self._work = self._env.run_blocking(lambda: plan.write(self._env.filesystem))
-            self._work.add_done_callback(lambda done: self._written(plan, done))
+            self._work.add_done_callback(lambda done: self._turns.run(partial(self._written, plan, done)))
 
     async def stop(self) -> None:
         """Start no more, and wait for the one being written."""
         self._stopped = True
         if self._work is not None:
             await asyncio.wait([self._work])
+        async with self._turns.hold():
+            # What was written has been noted by now.
+            return
 
     def _plan(self, applied_offset: int) -> SnapshotPlan | None:
         log = self._log

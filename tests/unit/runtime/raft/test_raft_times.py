@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from raft_world import VirtualLoop
 
-from penstock.core.raft.events import Effects, QuorumTimes
+from penstock.core.raft.events import Effects, Event, FetchNext, QuorumTimes
 from penstock.core.raft.messages import FetchRequest, LogEnd, VoteRequest
 from penstock.runtime.peer import PeerLost
 from penstock.runtime.raft.follower import Follower
@@ -95,7 +95,14 @@ def test_a_lost_fetch_is_sent_again_after_the_retry_backoff(loop: VirtualLoop, r
     def read_reply(answer: asyncio.Future[Any], _: Any) -> None:
         answer.result()
 
-    quorum = SimpleNamespace(high_watermark=0, fetch_again=lambda: Effects(send=((2, FETCH),)))
+    def step(event: Event) -> asyncio.Future[Effects]:
+        if isinstance(event, FetchNext):
+            follower.fetch(2, FETCH)
+        handled: asyncio.Future[Effects] = loop.create_future()
+        handled.set_result(Effects())
+        return handled
+
+    quorum = SimpleNamespace(high_watermark=0)
     transport = SimpleNamespace(fetch=fetch, read_reply=read_reply)
     unused: Any = None
     follower = Follower(
@@ -106,7 +113,8 @@ def test_a_lost_fetch_is_sent_again_after_the_retry_backoff(loop: VirtualLoop, r
         transport,  # type: ignore[arg-type]
         QuorumTimes(retry_ms=retry_ms),
         unused,
-        lambda _: Effects(),
+        unused,
+        step,
         unused,
         unused,
         unused,

@@ -13,6 +13,7 @@ from penstock.runtime.logs.sync import LogSync
 from penstock.runtime.raft.applied_image import AppliedImage
 from penstock.runtime.raft.metadata_log import MetadataLog
 from penstock.runtime.raft.snapshots import SnapshotTaker
+from penstock.runtime.raft.turns import Turns
 from penstock.storage.files import StorageError
 from penstock.storage.settings import LogSettings
 from penstock.wire.messages.metadata_records import TopicRecord
@@ -28,7 +29,7 @@ class World:
         self.log.open()
         self.applied = AppliedImage()
         self.failures: list[StorageError] = []
-        self.taker = SnapshotTaker(env, self.log, self.applied, INTERVAL_BYTES, 0, self.failures.append)
+        self.taker = SnapshotTaker(env, self.log, self.applied, Turns(), INTERVAL_BYTES, 0, self.failures.append)
         self.sync = LogSync(env, self.log.log, self.failures.append)
         self.count = 0
 
