@@ -83,6 +83,7 @@ class Effects:
 
     def merge(self, other: Effects) -> None:
         """Append another event's effects after our own."""
+        assert other is not self
         assert self.producer is None or not other.records, "records of a transaction are not mixed with others"
         assert other.producer is None or not self.records, "records of a transaction are not mixed with others"
         self.producer = self.producer or other.producer

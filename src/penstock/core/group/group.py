@@ -77,6 +77,8 @@ def random_uuid(random: Random) -> str:
     bits = bits & ~(0xF << 76) | (0x4 << 76)
     bits = bits & ~(0x3 << 62) | (0x2 << 62)
     digits = f"{bits:032x}"
+    assert len(digits) == 32
+    assert digits[12] == "4", "its version"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 

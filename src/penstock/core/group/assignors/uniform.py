@@ -73,6 +73,8 @@ def balanced_quotas(ordered: list[str], sizes: Mapping[str, int], total: int) ->
     quotas = dict.fromkeys(ordered, quota)
     for member_id in favoured:
         quotas[member_id] += 1
+    assert sum(quotas.values()) == total, "quotas add up to the number of partitions"
+    assert max(quotas.values()) - min(quotas.values()) <= 1, "quotas are as equal as they can be"
     return quotas
 
 
@@ -84,6 +86,7 @@ def _give_up(group: GroupSpec, member_id: str, owned: list[Partition], quota: in
     if rack:
         owned.sort(key=lambda partition: (rack not in group.racks(*partition), partition))
     excess = owned[quota:]
+    assert len(excess) == len(owned) - quota
     del owned[quota:]
     return excess
 
@@ -112,6 +115,8 @@ def _assign_by_rack(
         vacancies[member_id] -= 1
         if not vacancies[member_id]:
             in_rack[rack].pop()
+    assert len(left) <= len(unassigned)
+    assert all(vacancy >= 0 for vacancy in vacancies.values()), "no member gets more than its quota"
     return sorted(left)
 
 

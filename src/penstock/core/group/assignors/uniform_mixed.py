@@ -180,6 +180,8 @@ class _Plan:
         chosen = max(partitions)
         if rack:
             chosen = max(partitions, key=lambda p: (rack not in self.group.racks(topic_id, p), p))
+        assert giver != taker, "a move is between two members"
+        assert self.loads[giver] > 0
         partitions.remove(chosen)
         if not partitions:
             del self.owned[topic_id][giver]

@@ -201,6 +201,7 @@ class ClassicGroup:
         if member_id in self.pending_members:
             del self.pending_members[member_id]
             self._pending_bytes -= len(member_id)
+            assert self._pending_bytes >= 0
 
     def transition(self, state: ClassicState, now_ms: int) -> None:
         """Go on to another state."""
@@ -285,6 +286,7 @@ class ClassicGroup:
         assert member.join_token is None
         member.join_token = token
         self._awaiting_join += 1
+        assert self._awaiting_join <= len(self.members), "a member has one request parked"
 
     def unpark_join(self, member: ClassicMember) -> Token | None:
         """The member's parked JoinGroup, to be answered now."""
@@ -292,6 +294,7 @@ class ClassicGroup:
         if token is not None:
             member.join_token = None
             self._awaiting_join -= 1
+            assert self._awaiting_join >= 0
         return token
 
     def elect_joined_leader(self) -> bool:
@@ -301,6 +304,7 @@ class ClassicGroup:
         joined = next((member for member in self.members.values() if member.join_token is not None), None)
         if joined is None:
             return False
+        assert joined.member_id in self.members
         self.leader = joined.member_id
         return True
 
@@ -330,6 +334,7 @@ class ClassicGroup:
         size = len(self.members)
         candidates = {name for name, count in self._protocol_support.items() if count == size}
         votes = Counter(member.vote(candidates) for member in self.members.values())
+        assert votes.total() == size, "each member has one vote"
         return max(votes, key=votes.__getitem__)
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
@@ -449,6 +454,7 @@ class ClassicGroup:
     def _drop_support(self, member: ClassicMember) -> None:
         for name in member.protocol_names:
             self._protocol_support[name] -= 1
+            assert self._protocol_support[name] >= 0, "what is dropped was counted"
             if not self._protocol_support[name]:
                 del self._protocol_support[name]
 

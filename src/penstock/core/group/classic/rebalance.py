@@ -160,11 +160,13 @@ class ClassicRebalance:
             # Only static members are left, and none of them has rejoined yet.
             effects.timers.append(Timer((JOIN_TIMER, group.group_id), now_ms + group.rebalance_timeout_ms))
             return
+        assert all(one.join_token is not None or one.instance_id is not None for one in group.members.values())
         group.start_generation(now_ms)
         if group.is_empty:
             effects.records.append(group.record())
             return
         for member in group.members.values():
+            assert group.state is ClassicState.COMPLETING_REBALANCE
             self.answer_join(group, member, joined(group, member.member_id), effects)
             self.keep_session(group, member, effects, now_ms)
             member.is_new = False

@@ -161,6 +161,8 @@ class ClassicRequests:
             return
         former_leader = group.leader
         self._fence(group, group.members[old_id], effects)
+        assert old_id in group.members, "a static instance is one of the members"
+        assert not group.members[old_id].has_parked_request, "its requests are answered before it is replaced"
         member = group.replace_static(instance_id, new_id)
         self._rebalance.keep_session(group, member, effects, now_ms)
         group.update(member, request.protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
@@ -233,6 +235,7 @@ class ClassicRequests:
 
     def _assign(self, group: ClassicGroup, request: SyncGroupRequest, effects: Effects, now_ms: int) -> None:
         """Record the leader's assignment and answer the waiting members; the record makes the group stable."""
+        assert group.leader == request.member_id, "only the leader assigns"
         assignments = {given.member_id: bytes(given.assignment) for given in request.assignments}
         effects.records.append(group.record(assignments))
         for member in group.members.values():

@@ -48,6 +48,7 @@ def update_member(
     updated = reconcile_member(group, updated, target_epoch, target, owned, effects, now_ms)
     # Soft state comes last, when no error is possible any more.
     group.metadata_is_current = True
+    assert epoch >= group.epoch, "a group's epoch never decreases"
     group.regex_version = resolved.version
     return updated
 
@@ -67,6 +68,8 @@ def reconcile_member(
     updated = reconcile(member, target_epoch, target, owned, group.is_owned)
     if updated == member:
         return member
+    assert updated.member_id == member.member_id
+    assert updated.previous_member_epoch == member.member_epoch, "a step remembers the epoch before it"
     effects.records.append(assignment_record(group.group_id, updated))
     if updated.classic is None:
         if updated.state is MemberState.UNREVOKED_PARTITIONS:

@@ -35,6 +35,7 @@ class RecordKeys(NamedTuple, Generic[Member]):
     def group_tombstones(self, group_id: str, member_ids: Iterable[str], others: Iterable[object] = ()) -> list[Record]:
         """Everything about a group with these members; `others` are its keys that no other kind of group has."""
         member_ids = list(member_ids)
+        assert len(set(member_ids)) == len(member_ids), "a member is deleted once"
         keys = [
             *(self.assignment(group_id, member_id) for member_id in member_ids),
             *(self.target(group_id, member_id) for member_id in member_ids),

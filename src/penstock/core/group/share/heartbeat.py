@@ -193,6 +193,7 @@ def _update_target(
         if target != group.targets.get(member_id):
             records.append(target_record(group.group_id, member_id, target))
     records.append(target_epoch_record(group.group_id, epoch))
+    assert targets.keys() == specs.keys(), "every member has a target, if an empty one"
     return targets[changed.member_id]
 
 

@@ -99,6 +99,7 @@ def union(first: Partitions, second: Partitions) -> Partitions:
 def difference(first: Partitions, second: Partitions) -> Partitions:
     """The partitions of the first that are not in the second."""
     left = {topic_id: numbers - second.get(topic_id, frozenset()) for topic_id, numbers in first.items()}
+    assert left.keys() == first.keys()
     return {topic_id: numbers for topic_id, numbers in left.items() if numbers}
 
 

@@ -256,6 +256,7 @@ def _reconciled(
     updated = reconcile(member, target_epoch, target, owned, holders_of(group.members.values()))
     if updated == member:
         return member
+    assert updated.member_id == member.member_id
     effects.records.append(assignment_record(group.group_id, updated))
     must_revoke = updated.state is MemberState.UNREVOKED_TASKS
     deadline_ms = now_ms + updated.rebalance_timeout_ms if must_revoke else None

@@ -38,6 +38,7 @@ def update_target(
     if configured.is_ready and configured.subtopologies is not None:
         replicas = int(configs.get(STANDBY_REPLICAS_CONFIG, 0))
         targets = assign_sticky(specs, configured.subtopologies, replicas)
+    assert targets.keys() == specs.keys(), "every member has a target, if an empty one"
     for member_id, target in targets.items():
         if target != group.targets.get(member_id):
             records.append(target_record(group.group_id, member_id, target))
