@@ -326,6 +326,24 @@ def batches_of(machine: Machine, name: str, end_offset: int) -> dict[int, bytes]
     return found
 
 
+def rot_is_found(world: World) -> bool:
+    """Whether no replica has a batch any more in which a bit flipped: it is replicated anew where others have it."""
+    return all(_is_intact(machine, name) for machine in world.machines.values() for name in machine.rotten)
+
+
+def _is_intact(machine: Machine, name: str) -> bool:
+    directory = _directory(machine, name)
+    if directory is None:
+        return True
+    for file_name, inode in directory.entries.items():
+        if file_name.endswith(".log") and isinstance(inode, Inode):
+            content = bytes(inode.data)
+            scan = scan_batches(content, 0, len(content), check_crc=True)
+            if scan.problem is not None or content[scan.position :].strip(b"\0"):
+                return False
+    return True
+
+
 def _directory(machine: Machine, name: str) -> Directory | None:
     """A partition's directory on a machine's disk; after a move the old one may still be there, and the node knows."""
     found: dict[str, Directory] = {}

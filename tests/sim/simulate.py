@@ -9,7 +9,7 @@ from time import perf_counter
 
 from sim import tier_checks
 from sim.faults import Faults
-from sim.invariants import Watch, compare_decisions, compare_deletions, compare_logs
+from sim.invariants import Watch, compare_decisions, compare_deletions, compare_logs, rot_is_found
 from sim.loop_work import counted_headers
 from sim.schedule import LOST_EVERYWHERE, READ_BEFORE_SYNCED, Plan
 from sim.world import World, without_collector
@@ -18,6 +18,7 @@ from support.history_checks import check
 
 START_S = 15.0
 SETTLE_S = 40.0
+SCRUB_S = 300.0
 # A segment at a time, and some are tiny.
 READ_S = 60.0
 # A follower whose leader lost power and came back at once waits out replica.socket.timeout.ms for an old answer.
@@ -129,6 +130,8 @@ def _live(world: World, plan: Plan, watch: Watch) -> list[Anomaly]:
             return [*world.history.noticed, Anomaly("unavailable", f"{what} {limit_s} s later: {world.states()}")]
     if world.office is not None and not world.call(world.office.read_letters(), READ_S):
         return [Anomaly("unavailable", f"the dead letters could not be read {READ_S} s later: {world.states()}")]
+    # A slow scrubber may not have come by what has rotted; it is found at last.
+    watch.run(SCRUB_S, lambda: rot_is_found(world))
     watch.run(1.0)
     watch.look_at_sessions()
     return [
