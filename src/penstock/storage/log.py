@@ -520,6 +520,8 @@ class Log:
         self.epochs.clear()
         self._set_end(offset)
         self.start_offset = start_offset
+        # It may start before where it did: the epochs from there on are needed.
+        self.durable_start_offset = min(self.durable_start_offset, start_offset)
         self._epochs_changed |= history.assign_epochs(self.epochs, start_offset, offset)
         self._history.adopt(offset, history.producers, now_ms, self.settings.producer_id_expiration_ms)
         yield offset

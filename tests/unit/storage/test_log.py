@@ -274,3 +274,18 @@ def test_epochs_that_a_log_takes_from_the_tier_survive_a_crash(logs: LogMaker) -
     known = log.epochs.entries
     assert [entry.epoch for entry in known] == [1, 4]
     assert logs.open().epochs.entries == known
+
+
+def test_epochs_of_a_log_that_starts_earlier_in_the_tier_than_it_did_stay(logs: LogMaker) -> None:
+    logs.settings = LogSettings(tiered=True)
+    log = logs.open()
+    for _ in range(5):
+        append(log, b"record")
+    log.advance_start_offset(4)
+    log.note_durable_start(4)
+    history = TierHistory((EpochEntry(1, 0), EpochEntry(4, 30)), ())
+    log.start_from_tier(50, 2, history, NOW_MS)
+    log.note_durable_start(2)
+    assert log.durable_start_offset == 2
+    assert [entry.epoch for entry in log.epochs.entries] == [1, 4]
+    assert log.epochs.entries[0].start_offset <= 2
