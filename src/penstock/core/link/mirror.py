@@ -99,12 +99,12 @@ class MirrorPartition:
     def compare(self, own: SourceBatch, theirs: SourceBatch | None, *, is_compacted: bool) -> None:
         """The last batch here, and what the source has there: None if it has nothing there any more.
 
-        Compaction removes records from batches, on either side, which changes their checksums.
+        Compaction removes batches, and records from batches, on either side, which changes their bounds and checksums.
         """
         self.is_verified = True
-        if theirs is None or (theirs.base_offset, theirs.last_offset) != (own.base_offset, own.last_offset):
+        if theirs is None:
             return
-        if theirs.crc == own.crc:
+        if theirs._replace(leader_epoch=own.leader_epoch) == own:
             self.last_epoch = theirs.leader_epoch
         elif not is_compacted:
             self.fail(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.core.link.mirror import BACKOFF_MAX_MS, Action, MirrorPartition, MirrorPhase, SourceBatch
 
 LAST = SourceBatch(90, 99, 1234, 3)
@@ -17,13 +19,30 @@ def test_a_mirror_continues_where_its_last_batch_is_the_sources() -> None:
     assert mirror.phase(is_paused=True, is_promoting=True) is MirrorPhase.PROMOTING
 
 
-def test_another_batch_at_the_source_ends_mirroring() -> None:
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        LAST._replace(crc=1),
+        LAST._replace(base_offset=95),
+        LAST._replace(base_offset=89),
+        LAST._replace(last_offset=109),
+        SourceBatch(100, 104, 1234, 3),
+    ],
+)
+def test_another_batch_at_the_source_ends_mirroring(theirs: SourceBatch) -> None:
     mirror = MirrorPartition()
-    mirror.compare(LAST, LAST._replace(crc=1), is_compacted=False)
+    mirror.compare(LAST, theirs, is_compacted=False)
+    assert mirror.last_epoch == -1
     assert mirror.phase(is_paused=False, is_promoting=True) is MirrorPhase.FAILED
     first = mirror.failure
     mirror.fail("something else")
     assert mirror.failure == first
+
+
+def test_a_source_that_deleted_the_last_batch_is_followed() -> None:
+    mirror = MirrorPartition()
+    mirror.compare(LAST, None, is_compacted=False)
+    assert (mirror.is_verified, mirror.failure, mirror.last_epoch) == (True, "", -1)
 
 
 def test_compaction_on_either_side_proves_nothing() -> None:
