@@ -18,6 +18,7 @@ from penstock.storage.compaction.swap import CleanedSegment, SegmentSwap
 from penstock.storage.damage import SegmentToCheck
 from penstock.storage.files import Filesystem, StorageError
 from penstock.storage.flush import FlushTicket
+from penstock.storage.indexes import RELATIVE_OFFSET_MAX
 from penstock.storage.names import LEADER_EPOCH_CHECKPOINT, TEMPORARY_SUFFIX, deletion_directory_name
 from penstock.storage.producers.history import ProducerHistory
 from penstock.storage.producers.replay import read_end_markers
@@ -200,7 +201,8 @@ class Log:
     def append(self, headers: Sequence[BatchHeader], data: Buffer, now_ms: int) -> None:
         """Append batches that carry their final offsets and leader epochs; `headers` describe all of `data`.
 
-        Either all of it is appended or StorageError is raised and the log is as before.
+        Either all of it is appended or StorageError is raised and the log is as before. Raises ValueError for batches
+        that do not continue the log, are not what `headers` describe, or are too far apart for one segment.
         """
         if self._failure is not None:
             raise StorageError(self._failure)
@@ -214,6 +216,8 @@ class Log:
             max_timestamp = last[8]
             described = last[1] + 12
         else:
+            if last_offset - first_offset > RELATIVE_OFFSET_MAX:
+                raise ValueError(f"offsets {first_offset} to {last_offset} do not fit into one segment")
             max_timestamp = max(header[8] for header in headers)
             described = sum(header[1] + 12 for header in headers)
         if described != size:

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.replica.follower import FollowerState, beginning_of_batch, truncation_offset, whole_batches
+from penstock.core.replica.follower import (
+    APPENDED_OFFSETS_MAX,
+    FollowerState,
+    beginning_of_batch,
+    truncation_offset,
+    whole_batches,
+)
 from penstock.core.replica.leader import LeaderState
 from penstock.core.replica.replica_selector import choose_replica
 from penstock.core.replica.throttle import UNLIMITED, Throttle, is_throttled
@@ -53,6 +59,17 @@ def test_batches_are_taken_whole_and_from_the_logs_end_on() -> None:
     assert whole_batches(data, 11)[0] == []
     assert whole_batches(b"", 3) == ([], 0, 0)
     assert whole_batches(first[:40], 4) == ([], 0, 0)
+
+
+def test_batches_too_far_apart_for_one_segment_are_left_for_the_next_fetch() -> None:
+    sent = [batch(4), batch(4 + APPENDED_OFFSETS_MAX), batch(5 + APPENDED_OFFSETS_MAX), batch(2**40)]
+    data = b"".join(sent)
+    taken = []
+    expected = 0
+    while found := whole_batches(data, expected)[0]:
+        taken.append([header.base_offset for header in found])
+        expected = found[-1].next_offset
+    assert taken == [[4, 4 + APPENDED_OFFSETS_MAX], [5 + APPENDED_OFFSETS_MAX], [2**40]]
 
 
 def test_an_empty_log_may_begin_within_a_batch() -> None:

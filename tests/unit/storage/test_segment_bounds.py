@@ -7,7 +7,7 @@ from shutil import rmtree
 from unittest.mock import Mock
 
 import pytest
-from log_support import NOW_MS, LogMaker, append, make_batch
+from log_support import NOW_MS, LogMaker, append, headers_of, make_batch, read_all
 
 from penstock.storage.files import CorruptLogError, OsFilesystem, StorageError
 from penstock.storage.partition_files import PartitionFiles
@@ -27,6 +27,23 @@ def test_an_empty_segment_takes_a_batch_that_is_larger_than_segments_are(logs: L
     append(log, b"y")
     assert (log.segment_count, log.end_offset) == (2, 52)
     log.close()
+
+
+def test_batches_too_far_apart_for_one_segment_change_nothing(logs: LogMaker) -> None:
+    logs.settings = LogSettings(index_interval_bytes=0)
+    log = logs.open()
+    append(log, b"first")
+    size = log.size_bytes
+    data = b"".join(make_batch(offset, [b"x" * 100]) for offset in (2**40, 2**40 + 10, 2**40 + 2**33))
+    with pytest.raises(ValueError, match="one segment"):
+        log.append(headers_of(data), data, NOW_MS)
+    assert (log.segment_count, log.end_offset, log.size_bytes) == (1, 1, size)
+    append(log, b"second")
+    assert [one.value for one in read_all(log)] == [b"first", b"second"]
+    log.close()
+    again = logs.open()
+    assert again.end_offset == 2
+    again.close()
 
 
 def test_readers_at_many_places_leave_a_bounded_number_of_hints(logs: LogMaker) -> None:

@@ -11,6 +11,8 @@ _LENGTH = Struct(">i")
 _LENGTH_AT = 8
 
 UNDEFINED = -1
+# A segment's indexes have offsets relative to its first one, in four bytes.
+APPENDED_OFFSETS_MAX = 2**31 - 1
 
 
 class FollowerState:
@@ -65,8 +67,9 @@ def beginning_of_batch(data: Buffer, offset: int) -> int:
 def whole_batches(data: Buffer, end_offset: int) -> tuple[list[BatchHeader], int, int]:
     """The batches of a leader's response that continue a log, and where in `data` they begin and end.
 
-    A batch that is cut short at the end is left for the next fetch, one that the log already has is skipped. Raises
-    CorruptBatch when one is damaged or does not continue the one before it.
+    A batch that is cut short at the end is left for the next fetch, as is one so far from the first that one segment
+    cannot have both; one that the log already has is skipped. Raises CorruptBatch when one is damaged or does not
+    continue the one before it.
     """
     headers: list[BatchHeader] = []
     position = first = 0
@@ -77,6 +80,8 @@ def whole_batches(data: Buffer, end_offset: int) -> tuple[list[BatchHeader], int
             break
         header = read_header(data, position)
         check_crc(data, position, header)
+        if headers and header.next_offset - 1 - headers[0].base_offset > APPENDED_OFFSETS_MAX:
+            break
         position += size
         if not headers and header.next_offset <= expected:
             first = position

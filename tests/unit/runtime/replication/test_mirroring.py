@@ -118,6 +118,23 @@ def test_what_the_source_repeats_or_damages_changes_nothing(tmp_path: Path) -> N
     in_cluster(tmp_path, story)
 
 
+def test_batches_with_huge_gaps_are_appended_one_segment_after_the_other(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2))
+        large = "x" * 5_000  # Each batch gets an entry of the index.
+        offsets = (0, 2**40, 2**40 + 2**33)
+        data = b"".join(batch(offset, large, sequence=number) for number, offset in enumerate(offsets))
+        for offset in offsets:
+            assert mirror(one, data, 2**62) == 1
+            assert one.partition.log.end_offset == offset + 1
+        assert (await one.send(b"more")).error_code == 0
+        await until(lambda: two.partition.log.end_offset == one.partition.log.end_offset)
+        assert len(two.values()) == 4
+
+    in_cluster(tmp_path, story)
+
+
 def test_a_former_leader_mirrors_nothing(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await cluster.start(1), await cluster.start(2)
