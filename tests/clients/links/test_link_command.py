@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from link_pair import PATIENCE_S, batches, describe, end_of, partitions, produce, wait_until_equal
+from confluent_kafka.admin import AdminClient
+from link_pair import PATIENCE_S, batches, describe, end_of, link, partitions, produce, wait_until_equal
 
+from penstock.cli.link import cluster
 from penstock.cli.main import penstock
 from penstock.testing import Cluster
 from support.processes import eventually
@@ -86,6 +88,28 @@ def test_a_promotion_that_is_not_possible_is_canceled(source: Cluster, destinati
     produce(source, topic, ["more"])
     wait_until_equal(source, destination, topic)
     assert {row.state for row in partitions(destination, topic).values()} <= {"mirroring", "initializing"}
+
+
+def test_a_canceled_promotion_reports_which_topics_are_promoted(
+    source: Cluster, destination: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, lost = source.create_topic("canceled.ready"), source.create_topic("canceled.lost")
+    link(source, destination, "canceled.*")
+    for topic in (ready, lost):
+        wait_until_equal(source, destination, topic)
+    admin = AdminClient({"bootstrap.servers": source.bootstrap_servers})
+    admin.delete_topics([lost])[lost].result(PATIENCE_S)
+    assert eventually(lambda: "has no topic" in partitions(destination, lost)[0].reason, PATIENCE_S)
+
+    def until_one_is_ready(*_: object) -> None:
+        assert eventually(lambda: partitions(destination, ready)[0].state == "stopped", PATIENCE_S)
+
+    monkeypatch.setattr(cluster, "wait_until_stopped", until_one_is_ready)
+    result = run(destination, "promote", "eu")
+    assert result.exit_code == 1
+    assert f"mirrored on: {lost}" in result.output
+    assert f"writable: {ready}" in result.output
+    assert eventually(lambda: partitions(destination, lost)[0].state not in ("promoting", "stopped"), PATIENCE_S)
 
 
 def test_a_failover_reports_what_is_missing(source: Cluster, destination: Cluster) -> None:

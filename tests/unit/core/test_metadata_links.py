@@ -155,6 +155,21 @@ def test_a_canceled_promotion_mirrors_on_and_the_next_one_has_another_id() -> No
     assert world.image.links.mirrors[ORDERS.topic_id].promotion_id == 78
 
 
+def test_a_canceled_promotion_skips_topics_that_are_promoted_already() -> None:
+    world = world_with_link()
+    late = SourceTopic("late", b"t" * 16, 1, {})
+    update(world, ORDERS, late)
+    world.carry_out(link_decisions.begin_promotion(world.image, "eu", None, 77))
+    world.apply(link_decisions.stop_mirror(world.image, ORDERS.topic_id))
+    canceled = world.carry_out(link_decisions.cancel_promotion(world.image, "eu", ["late", "orders", "deleted"]))
+    assert [mirror.topic_id for mirror in canceled] == [late.topic_id]
+    assert world.image.links.mirrors[late.topic_id].state == MirrorState.MIRRORING
+    assert world.image.links.mirrors[ORDERS.topic_id].state == MirrorState.STOPPED
+    assert link_decisions.cancel_promotion(world.image, "eu", ["orders"]).records == []
+    with refuses(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        link_decisions.cancel_promotion(world.image, "eu", ["deleted"])
+
+
 def test_links_that_cannot_be_are_refused() -> None:
     world = world_with_link()
     image = world.image

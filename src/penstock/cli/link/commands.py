@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -208,6 +209,10 @@ def delete(name: str, yes: bool, connection: Connection) -> None:
     click.echo(f"deleted link {name}")
 
 
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 @command.command()
 @click.argument("name")
 @_some_topics
@@ -217,8 +222,8 @@ def promote(name: str, topics: tuple[str, ...], timeout_s: float, connection: Co
     """Make mirrors writable once they have everything that the source has.
 
     Stop the writers at the source first: what is written there afterwards is not mirrored any more. Every leader reads
-    the source's end anew and confirms that nothing is missing. If that takes too long the promotion is canceled, and
-    the topics are mirrored as before.
+    the source's end anew and confirms that nothing is missing. What takes too long is canceled, topic by topic, and
+    mirrored as before.
     """
     from penstock.cli.link import cluster
 
@@ -233,13 +238,21 @@ def promote(name: str, topics: tuple[str, ...], timeout_s: float, connection: Co
         )
         pause_s = time.monotonic() - started
         if rows is None:
-            cluster.change(client, cluster.CANCEL, name, "the promotion cannot be canceled", named)
-            late = [row for row in last if row.state != cluster.STOPPED]
+            canceled = cluster.change(client, cluster.CANCEL, name, "the promotion cannot be canceled", named)
+            promoted = sorted({*named} - {*canceled})
+            late = [row for row in last if row.state != cluster.STOPPED or row.open_transactions]
             shown = ", ".join(f"{row.topic}-{row.partition} ({row.reason or f'lag {row.lag}'})" for row in late[:5])
             raise CommandFailure(
-                f"not all mirrors of link {name} were promoted within {timeout_s:.0f} s; the others are mirrored on",
-                f"not ready: {shown}",
-                "stop the writers at the source, or use `penstock link failover` if the source is lost",
+                f"not all mirrors of link {name} were promoted within {timeout_s:.0f} s; "
+                + (
+                    f"canceled, and mirrored on: {_some(canceled)}"
+                    if canceled
+                    else "all are writable, but not all of their leaders have reported yet"
+                ),
+                (f"promoted, and writable: {_some(promoted)}; " if promoted else "") + f"not ready: {shown}",
+                "stop the writers at the source, or use `penstock link failover` if the source is lost"
+                if canceled
+                else f"`penstock link describe {name}` shows the offsets as they come",
             )
     if as_json:
         print_json({"link": name, "write_pause_s": round(pause_s, 3), "partitions": [_row_json(row) for row in rows]})

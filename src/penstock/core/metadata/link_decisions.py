@@ -175,8 +175,16 @@ def begin_promotion(image: Image, name: str, topics: Sequence[str] | None, promo
 
 
 def cancel_promotion(image: Image, name: str, topics: Sequence[str] | None) -> Result[list[MirrorTopicRecord]]:
-    """Mirror on; returns what was being promoted."""
-    chosen = [one for one in chosen_mirrors(image, name, topics) if one.state == MirrorState.PROMOTING]
+    """Mirror on; returns what was being promoted. Topics that are promoted already stay so.
+
+    Raises ApiError if none of the named topics was ever a mirror of this link.
+    """
+    link = find_link(image, name)
+    wanted = None if topics is None else frozenset(topics)
+    named = [one for one in image.links.mirrors_of(link.link_id) if wanted is None or _name(image, one) in wanted]
+    if wanted and not named:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"none of these topics is a mirror of link {name}")
+    chosen = [one for one in named if one.state == MirrorState.PROMOTING]
     return Result([one._replace(state=MirrorState.MIRRORING, promotion_id=0) for one in chosen], chosen)
 
 
