@@ -205,8 +205,9 @@ def test_producer_ids_of_both_clusters_stay_apart() -> None:
     world.apply(link_decisions.raise_producer_ids(world.image, first + 5))
     assert world.image.next_producer_id == first + 6
     assert link_decisions.raise_producer_ids(world.image, first) == []
-    # What a broken source sends exhausts nothing.
-    assert link_decisions.raise_producer_ids(world.image, 2**63 - 1) == []
+    # Ids of another cluster's region are its own to give out, and what a broken source sends exhausts nothing.
+    for foreign in (first + (1 << 40), first + (1 << 40) + 5, (first | ((1 << 40) - 1)), 2**62, 2**63 - 1):
+        assert link_decisions.raise_producer_ids(world.image, foreign) == []
 
 
 def test_a_snapshot_has_links_and_mirrors_and_a_newer_one_removes_them() -> None:

@@ -41,7 +41,6 @@ LINKS_MAX = 100
 # Where a cluster with links allocates its producer ids: far from those of other clusters, which come with the records.
 _REGION_BITS = 40
 _REGIONS = 1 << 20
-PRODUCER_ID_MAX = 1 << 62
 
 
 class SourceTopic(NamedTuple):
@@ -202,9 +201,19 @@ def stop_mirror(image: Image, topic_id: Uuid) -> list[object]:
     return [stopped, *changes]
 
 
+def is_next_producer_id(image: Image, producer_id: int) -> bool:
+    """Whether an id that came with mirrored records is one that this cluster would still give out.
+
+    Ids of another region never are. To continue behind one would move this cluster into that region, where the cluster
+    that it belongs to gives out the same ids.
+    """
+    after = producer_id + 1
+    return image.next_producer_id < after and after >> _REGION_BITS == image.next_producer_id >> _REGION_BITS
+
+
 def raise_producer_ids(image: Image, highest: int) -> list[object]:
     """Allocate no id again that came with mirrored records."""
-    if not image.next_producer_id <= highest < PRODUCER_ID_MAX:
+    if not is_next_producer_id(image, highest):
         return []
     return [ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=highest + 1)]
 

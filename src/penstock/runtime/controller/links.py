@@ -110,7 +110,7 @@ class LinkDecisions:
     async def update(self, request: UpdateMirrorsRequest) -> list[MirrorOutcome]:
         """Take over what a broker found at the source, and the claims of a leader. Raises ApiError."""
         check_broker_epoch(self._quorum.image, request.broker_id, request.broker_epoch)
-        if request.highest_producer_id >= self._quorum.image.next_producer_id:
+        if link_decisions.is_next_producer_id(self._quorum.image, request.highest_producer_id):
             await self._decide(lambda image: link_decisions.raise_producer_ids(image, request.highest_producer_id))
         outcomes: list[MirrorOutcome] = []
         if request.topics:

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.config.link import shown
 from penstock.core.link.mirror import UNKNOWN, MirrorPhase
 from penstock.core.metadata.image import Image
+from penstock.core.metadata.link_decisions import is_next_producer_id
 from penstock.core.metadata.links import MirrorState, configs_of
 from penstock.model.errors import ApiError, error_code
 from penstock.model.ids import Uuid
@@ -127,8 +128,9 @@ class Links:
                 self._settled[key] = partition.leader_epoch
 
     async def _settle_partition(self, partition: Partition, stopped_epoch: int) -> None:
-        highest = max((entry.producer_id for entry in partition.log.producers.entries), default=-1)
-        if highest >= self._image.next_producer_id:
+        mirrored = (entry.producer_id for entry in partition.log.producers.entries)
+        highest = max((one for one in mirrored if is_next_producer_id(self._image, one)), default=-1)
+        if highest >= 0:
             request = UpdateMirrorsRequest(self._node_id, self._broker_epoch(), highest_producer_id=highest)
             response = await self._ask_controller(request)
             if response.error_code:

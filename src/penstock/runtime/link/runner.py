@@ -29,6 +29,7 @@ from penstock.config.link import (
 from penstock.core.link.mirror import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
 from penstock.core.link.selection import GroupSelection, TopicSelection
 from penstock.core.metadata.image import Image
+from penstock.core.metadata.link_decisions import is_next_producer_id
 from penstock.core.metadata.links import MirrorState, configs_of
 from penstock.model.errors import ApiError
 from penstock.model.ids import TopicPartition, Uuid
@@ -332,7 +333,7 @@ class LinkRunner:
 
     async def _report_producer_ids(self) -> None:
         """Have this cluster never give out an id that came with mirrored records."""
-        if self.counters.highest_producer_id >= self._image.next_producer_id:
+        if is_next_producer_id(self._image, self.counters.highest_producer_id):
             await self._update(highest_producer_id=self.counters.highest_producer_id)
 
     async def _promote(self, source: Source, mirrors: Iterable[MirrorTopicRecord]) -> None:
