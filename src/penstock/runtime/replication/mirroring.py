@@ -16,7 +16,7 @@ from penstock.core.replica.producer_state import NO_OFFSET, EndMarker, ProducerE
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import StorageError
-from penstock.wire.records import CorruptBatch, patch, read_header
+from penstock.wire.records import BatchHeader, CorruptBatch, patch, read_header
 
 PRODUCER_EPOCH_MAX = 2**15 - 1
 
@@ -39,7 +39,8 @@ def append_mirrored(partition: Partition, data: memoryview, source_end: int, now
     """Append the source's batches, which continue the log; one that is cut short at the end is left out.
 
     `data` may be patched in place. Raises BatchError, and appends nothing, when a batch is damaged, does not continue
-    the log, or is past the end that the source reported; and NOT_LEADER_OR_FOLLOWER.
+    the log, or is past the end that the source reported; NOT_LEADER_OR_FOLLOWER; and POLICY_VIOLATION when the first
+    batch is of one producer more than the partition may have. Later ones of such producers are left out.
     """
     leading, log = partition.leading, partition.log
     if leading is None or partition.is_truncating:
@@ -49,7 +50,9 @@ def append_mirrored(partition: Partition, data: memoryview, source_end: int, now
         return NOTHING
     if found[-1].next_offset > source_end:
         raise CorruptBatch(f"a batch ends at {found[-1].next_offset}, and the source at {source_end}")
-    data = data[first:end]
+    admitted = _admitted(partition, found)
+    end -= sum(header.size_bytes for header in found[len(admitted) :])
+    found, data = admitted, data[first:end]
     if data.readonly:
         data = memoryview(bytearray(data))
     headers = []
@@ -78,6 +81,29 @@ def append_mirrored(partition: Partition, data: memoryview, source_end: int, now
         found[-1].partition_leader_epoch,
         max(header.producer_id for header in found),
     )
+
+
+def _admitted(partition: Partition, found: list[BatchHeader]) -> list[BatchHeader]:
+    """Of the batches those before the first of a producer for which there is no room.
+
+    Forgetting another producer instead would have the partition store repeated batches once it is promoted.
+    """
+    producers, producer_ids_max = partition.log.producers, partition.producer_ids_max
+    new: set[int] = set()
+    for number, header in enumerate(found):
+        if header.producer_id < 0 or header.producer_id in new or producers.get(header.producer_id) is not None:
+            continue
+        new.add(header.producer_id)
+        if len(producers) + len(new) <= producer_ids_max:
+            continue
+        if number:
+            return found[:number]
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition.name} has had {len(producers)} idempotent producers within producer.id.expiration.ms, as many "
+            "as it may have (penstock.partition.producer.ids.max): raise that, or wait until some have expired",
+        )
+    return found
 
 
 def last_batch(partition: Partition) -> SourceBatch | None:

@@ -135,6 +135,29 @@ def test_batches_with_huge_gaps_are_appended_one_segment_after_the_other(tmp_pat
     in_cluster(tmp_path, story)
 
 
+def test_batches_of_more_producers_than_a_partition_may_have_wait_until_there_is_room(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        partition = one.partition
+        partition.producer_ids_max = 2
+        sent = [batch(number, str(number), producer_id=100 + number) for number in range(3)]
+        known = batch(3, "known", producer_id=100, sequence=1)
+        assert mirror(one, b"".join([*sent, known])) == 2
+        assert (partition.log.end_offset, len(partition.log.producers)) == (2, 2)
+        for _ in range(2):
+            with pytest.raises(ApiError, match=r"penstock\.partition\.producer\.ids\.max") as refused:
+                mirror(one, sent[2])
+            assert refused.value.code == ErrorCode.POLICY_VIOLATION
+        assert (partition.log.end_offset, len(partition.log.producers)) == (2, 2)
+        # Neither known producers nor batches without one are refused.
+        assert mirror(one, batch(2, "known", producer_id=101, sequence=1) + batch(3, "plain", producer_id=-1)) == 2
+        partition.producer_ids_max = 3
+        assert mirror(one, batch(4, "new", producer_id=102)) == 1
+
+    in_cluster(tmp_path, story)
+
+
 def test_a_former_leader_mirrors_nothing(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await cluster.start(1), await cluster.start(2)
