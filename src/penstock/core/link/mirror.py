@@ -17,6 +17,8 @@ from penstock.model.errors import ErrorCode
 
 BACKOFF_FIRST_MS = 100
 BACKOFF_MAX_MS = 10_000
+# For so long a source that has committed less than the mirror has is put down to a change of its leader.
+BEHIND_MAX_MS = 60_000
 UNKNOWN = -1
 
 
@@ -62,6 +64,8 @@ class MirrorPartition:
     source_end: int = UNKNOWN
     # The source's leader epoch of the last batch.
     last_epoch: int = UNKNOWN
+    # Since when every answer of the source has had an end before the mirror's.
+    behind_since_ms: int = UNKNOWN
     # The promotion for which the source's end was read, and that end.
     promotion_id: int = UNKNOWN
     promotion_end: int = UNKNOWN
@@ -87,13 +91,13 @@ class MirrorPartition:
 
     def retry(self, reason: str, now_ms: int) -> None:
         """An attempt failed."""
-        self.problem = reason
+        self.problem, self.behind_since_ms = reason, UNKNOWN
         self.failures += 1
         self.retry_ms = now_ms + min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS << min(self.failures - 1, 10))
 
     def succeeded(self, source_start: int, source_end: int) -> None:
         """The source answered with its offsets."""
-        self.problem, self.failures, self.retry_ms = "", 0, 0
+        self.problem, self.failures, self.retry_ms, self.behind_since_ms = "", 0, 0, UNKNOWN
         self.source_start, self.source_end = source_start, source_end
 
     def compare(self, own: SourceBatch, theirs: SourceBatch | None, *, is_compacted: bool) -> None:
@@ -112,8 +116,23 @@ class MirrorPartition:
                 "cluster. Fail over to keep what is here, or delete the topic here to mirror it anew"
             )
 
+    def behind(self, source_start: int, source_end: int, end_offset: int, now_ms: int) -> None:
+        """The source has committed less than was mirrored.
+
+        A leader that was just elected does not know its high watermark until its followers have fetched.
+        """
+        since_ms = now_ms if self.behind_since_ms < 0 else self.behind_since_ms
+        if now_ms - since_ms >= BEHIND_MAX_MS:
+            self.out_of_range(source_start, source_end, end_offset)
+            return
+        self.retry(f"the source has committed up to {source_end}, and the mirror ends at {end_offset}", now_ms)
+        self.behind_since_ms = since_ms
+
     def out_of_range(self, source_start: int, source_end: int, end_offset: int) -> Action:
-        """The source does not have the offset at which the mirror ends."""
+        """The source does not have the offset at which the mirror ends.
+
+        If it should, its leader may have refused the epoch of the last batch: that is compared again.
+        """
         self.source_start, self.source_end = source_start, source_end
         if source_start > end_offset:
             return Action.RESTART
@@ -123,6 +142,8 @@ class MirrorPartition:
                 "over to keep what is here, or delete the topic here to mirror it anew"
             )
             return Action.FAIL
+        # The last batch can only be compared where the source has it.
+        self.is_verified, self.last_epoch = source_start == end_offset, UNKNOWN
         return Action.CONTINUE
 
     def diverged(self, offset: int) -> None:

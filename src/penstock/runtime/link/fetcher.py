@@ -37,8 +37,6 @@ PARTITION_BYTES_MAX = 1024 * 1024
 # After so many bytes other work of the broker gets its turn.
 BYTES_PER_TURN = 1024 * 1024
 READ_UNCOMMITTED = 0
-# So many answers of a source that has less than the mirror are put down to a change of its leader.
-BEHIND_MAX = 5
 _MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -266,7 +264,8 @@ class SourceFetcher:
         if len(data):
             self._partitions.home(partition).check_writable()
             mirrored = append_mirrored(partition, data, row.high_watermark, self._env.now_ms())
-            if mirrored.records:
+            if mirrored.size_bytes:
+                # Also where compaction has left batches without records.
                 state.last_epoch = mirrored.last_epoch
                 # Last in the next request.
                 self._mirrors[partition.name] = self._mirrors.pop(partition.name)
@@ -281,12 +280,7 @@ class SourceFetcher:
         partition, state = mirror.partition, mirror.state
         end = partition.log.end_offset
         if row.high_watermark < end:
-            # A source whose leader has just changed may not know its own high watermark yet.
-            state.problem = f"the source has committed up to {row.high_watermark}, and the mirror ends at {end}"
-            if state.failures > BEHIND_MAX:
-                state.out_of_range(row.log_start_offset, row.high_watermark, end)
-            else:
-                state.retry(state.problem, self._env.monotonic_ms())
+            state.behind(row.log_start_offset, row.high_watermark, end, self._env.monotonic_ms())
             return False
         own = last_batch(partition)
         theirs = first_batch(data)
@@ -314,5 +308,4 @@ class SourceFetcher:
             await self._partitions.carry_out(partition, steps, lambda: restarted(partition), source_start)
             state.is_verified, state.last_epoch = True, -1
         elif action is Action.CONTINUE:
-            state.is_verified = state.is_verified or source_start >= end
             state.retry(f"the source has {source_start} to {source_end}", self._env.monotonic_ms())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.link.mirror import BACKOFF_MAX_MS, Action, MirrorPartition, MirrorPhase, SourceBatch
+from penstock.core.link.mirror import BACKOFF_MAX_MS, BEHIND_MAX_MS, Action, MirrorPartition, MirrorPhase, SourceBatch
 
 LAST = SourceBatch(90, 99, 1234, 3)
 
@@ -68,6 +68,31 @@ def test_a_source_whose_offsets_fit_by_now_is_asked_again() -> None:
     mirror = MirrorPartition()
     assert mirror.out_of_range(100, 100, 100) is Action.CONTINUE
     assert mirror.lag(100) == 0
+
+
+def test_a_source_that_refuses_what_it_has_gets_the_last_batch_compared_again() -> None:
+    mirror = MirrorPartition(is_verified=True, last_epoch=5)
+    assert mirror.out_of_range(0, 120, 100) is Action.CONTINUE
+    assert (mirror.is_verified, mirror.last_epoch) == (False, -1)
+    # The source no longer has that batch.
+    assert mirror.out_of_range(100, 120, 100) is Action.CONTINUE
+    assert (mirror.is_verified, mirror.last_epoch) == (True, -1)
+
+
+def test_a_source_may_be_behind_for_a_minute_after_a_change_of_its_leader() -> None:
+    mirror = MirrorPartition()
+    for _ in range(20):
+        mirror.retry("no answer", 0)
+    for now_ms in range(1_000_000, 1_000_000 + BEHIND_MAX_MS, 10_000):
+        mirror.behind(0, 90, 100, now_ms)
+        assert mirror.retry_ms > now_ms
+    assert (mirror.failure, "committed up to 90" in mirror.problem) == ("", True)
+    # What interrupts that starts the minute again.
+    mirror.retry("no answer", now_ms)
+    mirror.behind(0, 90, 100, now_ms + BEHIND_MAX_MS)
+    assert not mirror.failure
+    mirror.behind(0, 90, 100, now_ms + 2 * BEHIND_MAX_MS)
+    assert "ends at 90" in mirror.failure
 
 
 def test_attempts_are_delayed_more_and_more() -> None:
