@@ -168,7 +168,8 @@ class Links:
             f"offsets of group {name}: {why}" if name else f"offsets of groups: {why}"
             for name, why in sorted(runner.refused_groups.items())[:10]
         ]
-        return "; ".join([*([runner.problem] if runner.problem else ()), *refused])
+        delayed = [f"{what}: {why}" for what, why in sorted(runner.delayed.items())]
+        return "; ".join([*([runner.problem] if runner.problem else ()), *delayed, *refused])
 
     def _describe_topic(self, link: LinkRecord, mirror: MirrorTopicRecord) -> DescribedMirrorTopic:
         topic = self._image.topics_by_id[mirror.topic_id]

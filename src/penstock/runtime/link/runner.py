@@ -31,12 +31,12 @@ from penstock.core.link.selection import GroupSelection, TopicSelection
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.link_decisions import is_next_producer_id
 from penstock.core.metadata.links import MirrorState, configs_of
-from penstock.model.errors import ApiError
+from penstock.model.errors import ApiError, error_code
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.link.fetcher import LinkCounters, Mirror, SourceFetcher
 from penstock.runtime.link.groups import GroupSync
-from penstock.runtime.link.source import LATEST, Source, check
+from penstock.runtime.link.source import LATEST, Source
 from penstock.runtime.replication.partitions import Partitions
 from penstock.wire.messages.metadata_records import LinkRecord, MirrorTopicRecord
 from penstock.wire.messages.update_mirrors import (
@@ -59,6 +59,8 @@ ENDS_AT_ONCE = 50
 # A promotion waits no longer than this for the offsets of groups.
 GROUPS_S = 15.0
 TOPICS_PER_UPDATE = 200
+# What a link does besides mirroring.
+NEW_TOPICS, PRODUCER_IDS, PROMOTIONS = "new topics", "producer ids", "promotions"
 
 logger = logging.getLogger("penstock.links")
 
@@ -94,8 +96,10 @@ class LinkRunner:
         self.counters = LinkCounters()
         # Why the link as a whole does not work; empty while it does.
         self.problem = ""
-        # By topic: why the controller creates no mirror of it.
+        # By topic: why there is no mirror of it, or of all its partitions.
         self.refused: dict[str, str] = {}
+        # What is tried again while mirroring continues, and why.
+        self.delayed: dict[str, str] = {}
         self.mirrors: dict[TopicPartition, Mirror] = {}
         self._source: Source | None = None
         self._configs: dict[str, str] = {}
@@ -166,23 +170,37 @@ class LinkRunner:
         if link.is_paused and not is_promoting:
             self._assign(source, {}, configs)
             return TICK_S
-        now_ms = self._env.monotonic_ms()
-        age_ms = now_ms - self._refreshed_ms
-        if self._refreshed_ms < 0 or age_ms >= (
+        age_ms = self._env.monotonic_ms() - self._refreshed_ms
+        is_due = self._refreshed_ms < 0 or age_ms >= (
             REFRESH_PAUSE_MS if self._must_refresh else number(configs, REFRESH_MS)
-        ):
+        )
+        if is_due:
             self._must_refresh = False
             await source.refresh()
             self._refreshed_ms = self._env.monotonic_ms()
-            if self._is_coordinator() and not link.is_paused:
-                await self._discover(link, source, configs)
         self._assign(source, self._led(mirrors, source), configs)
-        await self._report_producer_ids()
+        if not self._is_coordinator():
+            self.refused = {}
+            self.delayed.pop(NEW_TOPICS, None)
+        elif is_due and not link.is_paused:
+            await self._attempt(NEW_TOPICS, self._discover(link, source, configs))
+        await self._attempt(PRODUCER_IDS, self._report_producer_ids())
         if self._is_coordinator():
             await self._sync_groups(source, mirrors, configs)
         if is_promoting:
-            await self._promote(source, mirrors)
+            await self._attempt(PROMOTIONS, self._promote(source, mirrors))
+        else:
+            self.delayed.pop(PROMOTIONS, None)
         return PROMOTING_TICK_S if is_promoting else TICK_S
+
+    async def _attempt(self, what: str, work: Awaitable[None]) -> None:
+        """Do what is done again later if it fails, and stops no mirror; the link shows why."""
+        try:
+            await work
+        except (NoAnswer, ApiError, TryAgain, TimeoutError) as error:
+            self.delayed[what] = str(error) or type(error).__name__
+        else:
+            self.delayed.pop(what, None)
 
     async def _connect(self, link: LinkRecord, configs: Mapping[str, str]) -> None:
         self._disconnect()
@@ -283,9 +301,8 @@ class LinkRunner:
                     grown.append(name)
             elif mirror.state != MirrorState.STOPPED and len(theirs.leaders) > len(here.partitions):
                 grown.append(name)
-        described = await source.topic_configs(new, copied_configs(configs)) if new else {}
-        self.refused = {}
-        names = new + grown
+        described, self.refused = await source.topic_configs(new, copied_configs(configs))
+        names = [name for name in new if name not in self.refused] + grown
         for first in range(0, len(names), TOPICS_PER_UPDATE):
             some = [
                 SourceTopic(
@@ -328,7 +345,11 @@ class LinkRunner:
     async def _update(self, **fields: Any) -> UpdateMirrorsResponse:
         request = UpdateMirrorsRequest(self._node_id, self._broker_epoch(), self.link_id, **fields)
         response: UpdateMirrorsResponse = await self._ask_controller(request)
-        check(response.error_code, f"an update of mirrors ({response.error_message})")
+        if response.error_code:
+            raise ApiError(
+                error_code(response.error_code),
+                f"the controller refused an update of mirrors: {response.error_message}",
+            )
         return response
 
     async def _report_producer_ids(self) -> None:
@@ -357,13 +378,19 @@ class LinkRunner:
         now_ms = self._env.monotonic_ms()
         if claims == self._claimed and now_ms - self._claimed_ms < CLAIM_EVERY_MS:
             return
-        self._claimed, self._claimed_ms = claims, now_ms
+        former, self._claimed, self._claimed_ms = self._claimed, claims, now_ms
         rows = [
             PromotionClaim(self.mirrors[name].partition.topic_id, name.partition, *claim)
             for name, claim in claims.items()
         ]
-        if rows:
+        if not rows:
+            return
+        try:
             await self._update(claims=rows)
+        except BaseException:
+            # It may have arrived or not, so what was withdrawn has to be withdrawn again.
+            self._claimed = {name: former.get(name, claim) if claim[2] < 0 else claim for name, claim in claims.items()}
+            raise
 
     async def _read_end(self, source: Source, mirror: Mirror, promotion_id: int) -> None:
         try:

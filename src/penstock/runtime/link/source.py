@@ -160,9 +160,12 @@ class Source:
         found = topic.leaders.get(partition.partition) if topic is not None else None
         return found if found is not None and found[0] in self.brokers else None
 
-    async def topic_configs(self, topics: Sequence[str], wanted: frozenset[str]) -> dict[str, dict[str, str]]:
-        """The settings that were made for these topics themselves."""
+    async def topic_configs(
+        self, topics: Sequence[str], wanted: frozenset[str]
+    ) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        """The settings that were made for these topics themselves, and why those of others may not be described."""
         found: dict[str, dict[str, str]] = {}
+        refused: dict[str, str] = {}
         for first in range(0, len(topics), DESCRIBED_AT_ONCE):
             rows = [
                 DescribeConfigsResource(TOPIC_RESOURCE, topic, sorted(wanted))
@@ -170,7 +173,11 @@ class Source:
             ]
             response = await self.ask(DescribeConfigsRequest(rows))
             for row in response.results:
-                check(row.error_code, f"the settings of topic {row.resource_name}")
+                try:
+                    check(row.error_code, f"the settings of topic {row.resource_name}")
+                except ApiError as error:
+                    refused[row.resource_name] = error.message
+                    continue
                 found[row.resource_name] = {
                     config.name: config.value
                     for config in row.configs
@@ -178,7 +185,7 @@ class Source:
                     and config.value is not None
                     and config.name in wanted
                 }
-        return found
+        return found, refused
 
     async def list_offset(self, partition: TopicPartition, timestamp: int, lane: str) -> int:
         """The first (EARLIEST) or next (LATEST) offset of a partition at its leader."""

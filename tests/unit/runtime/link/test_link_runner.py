@@ -20,7 +20,19 @@ from penstock.node.metrics.links import LinkCollector
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.link.links import Links
 from penstock.runtime.link.probe import probe
-from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from penstock.runtime.link.runner import LinkRunner
+from penstock.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from penstock.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from penstock.wire.messages.metadata_records import LinkRecord, RemoveLinkRecord
 from penstock.wire.messages.table import ApiKey
 from penstock.wire.messages.update_mirrors import UpdateMirrorsResponse
@@ -36,13 +48,14 @@ class World:
         self.env = SystemEnv()
         self.image = Image()
         self.asked: list[Any] = []
+        self.answer = UpdateMirrorsResponse(error_message=None)
         partitions: Any = SimpleNamespace(get=lambda *_: None)
         self.links = Links(self.env, 1, self.image, partitions, self._ask, lambda: 1)
         self.links.start()
 
     async def _ask(self, request: Any) -> UpdateMirrorsResponse:
         self.asked.append(request)
-        return UpdateMirrorsResponse(error_message=None)
+        return self.answer
 
     def commit(self, *records: Any) -> None:
         for record in records:
@@ -79,6 +92,82 @@ def metadata(broker: ScriptedBroker, cluster_id: str = "theirs") -> Callable[[An
     return lambda _: MetadataResponse(
         brokers=[MetadataResponseBroker(1, "127.0.0.1", broker.port)], cluster_id=cluster_id
     )
+
+
+def metadata_of(broker: ScriptedBroker, **partitions: int) -> Callable[[Any], MetadataResponse]:
+    """Topics of the source, by their names, and how many partitions they have."""
+    topics = [
+        MetadataResponseTopic(
+            name=name,
+            topic_id=name.encode().ljust(16, b"."),
+            partitions=[MetadataResponsePartition(partition_index=index, leader_id=1) for index in range(count)],
+        )
+        for name, count in partitions.items()
+    ]
+    return lambda _: metadata(broker)(_)._replace(topics=topics)
+
+
+def configs_without(*hidden: str) -> Callable[[DescribeConfigsRequest], DescribeConfigsResponse]:
+    """No topic has settings of its own, and those of some may not be described."""
+    return lambda request: DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED if row.resource_name in hidden else 0,
+                resource_type=row.resource_type,
+                resource_name=row.resource_name,
+            )
+            for row in request.resources
+        ]
+    )
+
+
+@pytest.fixture
+def coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LinkRunner, "_is_coordinator", lambda _: True)
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_a_topic_whose_settings_may_not_be_described_stops_nothing_else() -> None:
+    async def story(world: World) -> None:
+        with ScriptedBroker() as source:
+            source.answers[ApiKey.METADATA] = metadata_of(source, hidden=1, open=2)
+            source.answers[ApiKey.DESCRIBE_CONFIGS] = configs_without("hidden")
+            world.record(bootstrap_servers=source.address)
+            await world.until(lambda: bool(world.asked))
+            assert [row.name for row in world.asked[0].topics] == ["open"]
+            (described,) = world.links.describe(None)
+            assert "topic hidden is not mirrored" in described.problem
+            assert "TOPIC_AUTHORIZATION_FAILED" in described.problem
+            assert not world.problem
+
+    run(story)
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_a_controller_that_refuses_updates_stops_no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    assigned: list[int] = []
+    assign = LinkRunner._assign
+
+    def counted(runner: LinkRunner, *arguments: Any) -> None:
+        assigned.append(len(runner._image.topics))
+        assign(runner, *arguments)
+
+    monkeypatch.setattr(LinkRunner, "_assign", counted)
+
+    async def story(world: World) -> None:
+        with ScriptedBroker() as source:
+            world.answer = UpdateMirrorsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, error_message="an old broker")
+            source.answers[ApiKey.METADATA] = metadata_of(source, open=1)
+            source.answers[ApiKey.DESCRIBE_CONFIGS] = configs_without()
+            world.record(bootstrap_servers=source.address)
+            await world.until(lambda: "an old broker" in world.links.describe(None)[0].problem)
+            assert assigned
+            assert not world.problem
+            world.answer = UpdateMirrorsResponse(error_message=None)
+            world.record(bootstrap_servers=source.address, client_id="another")
+            await world.until(lambda: not world.links.describe(None)[0].problem)
+
+    run(story)
 
 
 @pytest.mark.parametrize(
