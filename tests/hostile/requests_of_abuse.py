@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from penstock.wire import schema
 from penstock.wire.apis import APIS, request_class
-from penstock.wire.codec import definition_of, encode, request_decoder
+from penstock.wire.codec import bounded_decoder, definition_of, encode
 from penstock.wire.primitives import TooManyEntries
 
 # As long as Kafka allows.
@@ -144,7 +144,7 @@ def array_paths(struct: schema.Struct, version: int, path: tuple[str, ...] = ())
 
 def entries_of(cls: type[Any], version: int, data: bytes) -> int:
     """How many elements a request has, as a broker counts them."""
-    read, entries = request_decoder(cls, version), 0
+    read, entries = bounded_decoder(cls, version), 0
     while True:
         try:
             read(data, 0, entries)

@@ -35,7 +35,7 @@ from penstock.runtime.replication.fetch_rows import is_follower
 from penstock.runtime.security.audit import AuditTrail
 from penstock.runtime.security.client_quotas import ClientQuotas
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class, response_header_version
-from penstock.wire.codec import Steps, encoder, request_decoder, stepwise_decoder, stepwise_encoder
+from penstock.wire.codec import Steps, bounded_decoder, encoder, stepwise_decoder, stepwise_encoder
 from penstock.wire.decoding import ENTRIES_UNLIMITED
 from penstock.wire.frame import decode_request_header, encode_response
 from penstock.wire.primitives import Buffer, MalformedMessage, TooManyEntries
@@ -464,7 +464,7 @@ class Dispatcher:
             handle = _audited(self._audit, api_key, handle)
         route = Route(
             api_key,
-            request_decoder(request_class(api_key), version),
+            bounded_decoder(request_class(api_key), version),
             handle,
             response,
             encoder(response, version),

@@ -25,6 +25,7 @@ from penstock.client.tls import reason_of
 from penstock.client.tokens import bearer_token
 from penstock.core.backoff import Backoff
 from penstock.wire.apis import Request
+from penstock.wire.decoding import ENTRIES_UNLIMITED
 from penstock.wire.primitives import MalformedMessage
 
 BACKOFF_FIRST_MS = 50
@@ -69,6 +70,7 @@ class Peer:
         credentials: Credentials | None = None,
         versions_max: Mapping[int, int] | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        entries_max: int = ENTRIES_UNLIMITED,
     ) -> None:
         self.on_lost: Callable[[], None] | None = None
         self._address = address
@@ -78,6 +80,7 @@ class Peer:
         self._spawn = spawn
         self._credentials = credentials
         self._frame_bytes_max = frame_bytes_max
+        self._entries_max = entries_max
         self._loop = asyncio.get_running_loop()
         self._versions_max = versions_max
         self._protocol = Protocol("a peer without an address", client_id)
@@ -138,7 +141,7 @@ class Peer:
             self._opening = None
             self._disconnect("its address is unknown")
             return
-        self._protocol = Protocol(str(Address(*address)), self._client_id, self._versions_max)
+        self._protocol = Protocol(str(Address(*address)), self._client_id, self._versions_max, self._entries_max)
         stream = FrameStream(self._received, self._disconnect, self._frame_bytes_max)
         try:
             credentials = await self._with_token()

@@ -15,7 +15,8 @@ from penstock.client.failures import AuthenticationFailed, CredentialsRejected, 
 from penstock.client.settings import Credentials
 from penstock.model.errors import error_name
 from penstock.wire.apis import APIS, ApiKey, Request, response_header_version
-from penstock.wire.codec import decoder, encoder
+from penstock.wire.codec import bounded_decoder, encoder
+from penstock.wire.decoding import ENTRIES_UNLIMITED
 from penstock.wire.frame import RequestHeader, decode_response_header, encode_request
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from penstock.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -61,11 +62,19 @@ class Call:
 class Protocol:
     """The client's side of one connection; `name` is the broker's name in errors.
 
-    `versions_max` limits some APIs to lower versions than both sides support.
+    `versions_max` limits some APIs to lower versions than both sides support. `entries_max` is how many elements all
+    arrays of a response may have together.
     """
 
-    def __init__(self, name: str, client_id: str, versions_max: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        client_id: str,
+        versions_max: Mapping[int, int] | None = None,
+        entries_max: int = ENTRIES_UNLIMITED,
+    ) -> None:
         self.name = name
+        self._entries_max = entries_max
         self._client_id = client_id
         self._versions_max = versions_max or {}
         self._versions = _VERSIONS_AT_FIRST
@@ -100,7 +109,8 @@ class Protocol:
         correlation_id, position = decode_response_header(frame, header_version)
         if correlation_id != call.correlation_id:
             raise MalformedMessage(f"answer {correlation_id} came where {call.correlation_id} was expected")
-        response, _ = decoder(call.message.response_class(), call.version)(frame, position)
+        decode = bounded_decoder(call.message.response_class(), call.version)
+        response, _ = decode(frame, position, self._entries_max)
         return response
 
     def introduction(self, credentials: Credentials | None) -> Introduction:

@@ -40,8 +40,8 @@ def decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int], tuple[
     return found
 
 
-def request_decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int, int], tuple[MessageT, int]]:
-    """As `decoder`, for a request: the function's third argument is how many elements its arrays may have in all.
+def bounded_decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int, int], tuple[MessageT, int]]:
+    """As `decoder`; the function's third argument is how many elements the message's arrays may have in all.
 
     Tagged fields count like elements. With more it raises TooManyEntries, before it reads them.
     """
@@ -63,7 +63,7 @@ def encoder(cls: type[MessageT], version: int) -> Callable[[MessageT, list[Buffe
 
 
 def stepwise_decoder(cls: type[MessageT], version: int) -> Callable[[Buffer, int, int], Steps[tuple[MessageT, int]]]:
-    """As `request_decoder`, for a large request: a generator that yields every fraction of a millisecond."""
+    """As `bounded_decoder`, for a large request: a generator that yields every fraction of a millisecond."""
     found = _stepwise_decoders.get((cls, version))
     if found is None:
         found = compile_decoder(_message(cls, version), version, _classes(cls), in_steps=True)

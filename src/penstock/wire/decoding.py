@@ -22,8 +22,9 @@ def compile_decoder(
 ) -> Callable[..., Any]:
     """A function that reads the message at a position, and returns it with the position behind it.
 
-    A request's takes a third argument: how many elements all its arrays may have together, tagged fields included. With
-    `in_steps` the function is a generator that yields after every `STEP_ELEMENTS` of them, and returns the same.
+    That of a request or response takes a third argument: how many elements all its arrays may have together, tagged
+    fields included. With `in_steps` the function is a generator that yields after every `STEP_ELEMENTS` of them, and
+    returns the same.
     """
     return _DecoderWriter(message, version, classes, in_steps=in_steps).write(message.struct)
 
@@ -36,7 +37,7 @@ class _DecoderWriter(FunctionWriter):
         self._run: list[tuple[str, str]] = []
         # What is stored was checked when it was written, and must stay readable.
         self._limits_strings = message.kind not in STORED_KINDS
-        self._limits_entries = message.kind in ("request", "header")
+        self._limits_entries = message.kind in ("request", "response", "header")
 
     def write(self, root: Struct) -> Callable[..., object]:
         with self.block(f"def decode(data, at=0, left={ENTRIES_UNLIMITED}):"):

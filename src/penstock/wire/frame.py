@@ -11,7 +11,7 @@ import struct
 from typing import Any, NamedTuple
 
 from penstock.wire.apis import APIS, CoordinatorRecord, coordinator_record, metadata_record
-from penstock.wire.codec import decode, decoder, definition_of, encode, encoder, request_decoder
+from penstock.wire.codec import bounded_decoder, decode, decoder, definition_of, encode, encoder
 from penstock.wire.messages import headers
 from penstock.wire.primitives import Buffer, MalformedMessage, read_unsigned_varint, unsigned_varint
 
@@ -57,7 +57,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     if position < len(frame) and frame[position] == 0:
         # No tagged fields, as ever so far.
         return RequestHeader(api_key, api_version, correlation_id, client_id), position + 1
-    header, position = request_decoder(headers.RequestHeader, 2)(frame, 0, HEADER_TAGGED_FIELDS_MAX)
+    header, position = bounded_decoder(headers.RequestHeader, 2)(frame, 0, HEADER_TAGGED_FIELDS_MAX)
     return RequestHeader(*header), position
 
 

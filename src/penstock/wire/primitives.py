@@ -24,7 +24,7 @@ class MalformedMessage(ProtocolError):
 
 
 class TooManyEntries(MalformedMessage):
-    """A request with more elements of arrays and tagged fields than the reader accepts."""
+    """A request or response with more elements of arrays and tagged fields than the reader accepts."""
 
     def __init__(self, label: str) -> None:
         super().__init__(f"{label}: it has too many elements")

@@ -14,7 +14,7 @@ from penstock.api.dispatch import SMALL_ENTRIES_MAX, Dispatcher, RequestLimits
 from penstock.api.pieces import PIECES, ROWS_READ_MAX, ROWS_WRITTEN_MAX, in_pieces
 from penstock.model.errors import ProtocolError, Throttled
 from penstock.wire.apis import APIS, ApiKey, request_class, response_class
-from penstock.wire.codec import decode, encode, request_decoder, stepwise_decoder
+from penstock.wire.codec import bounded_decoder, decode, encode, stepwise_decoder
 from penstock.wire.compiler import STEP_ELEMENTS
 from penstock.wire.frame import RequestHeader, encode_request
 from penstock.wire.messages.describe_configs import (
@@ -43,6 +43,7 @@ from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
+    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -132,16 +133,25 @@ def test_what_nodes_send_each_other_is_small_when_a_client_sends_it() -> None:
 def test_elements_are_counted_over_all_arrays_before_they_are_read() -> None:
     request = fetch_of(50)._replace(topics=[*fetch_of(49).topics, *fetch_of(49).topics])
     data = encode(request, 12)
-    read = request_decoder(FetchRequest, 12)
+    read = bounded_decoder(FetchRequest, 12)
     assert read(data, 0, 100)[0] == decode(FetchRequest, 12, data)
     with pytest.raises(TooManyEntries):
         read(data, 0, 99)
 
 
+def test_elements_of_a_response_are_counted() -> None:
+    topics = [MetadataResponseTopic(partitions=[MetadataResponsePartition(replica_nodes=[1, 2, 3])] * 5)] * 2
+    data = encode(MetadataResponse(topics=topics), 12)
+    read = bounded_decoder(MetadataResponse, 12)
+    assert read(data, 0, 2 + 2 * 5 * (1 + 3))[0] == decode(MetadataResponse, 12, data)
+    with pytest.raises(TooManyEntries):
+        read(data, 0, 2 + 2 * 5 * (1 + 3) - 1)
+
+
 def test_tagged_fields_count_as_elements() -> None:
     data = encode(metadata_of(["x"]), 12)
     assert data.endswith(b"\0")
-    read = request_decoder(MetadataRequest, 12)
+    read = bounded_decoder(MetadataRequest, 12)
     tagged = data[:-1] + bytes([99]) + b"\x63\x00" * 99
     assert read(tagged, 0, 100)[0] == decode(MetadataRequest, 12, data)
     with pytest.raises(TooManyEntries):

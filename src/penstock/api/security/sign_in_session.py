@@ -24,7 +24,7 @@ from penstock.core.security.sasl import Exchange, Identity, SignInRefused
 from penstock.model.errors import ClosingReply, ErrorCode, ProtocolError
 from penstock.runtime.security.sign_in import SignIn
 from penstock.wire.apis import ApiKey, request_class, response_class, response_header_version
-from penstock.wire.codec import encoder, request_decoder
+from penstock.wire.codec import bounded_decoder, encoder
 from penstock.wire.frame import RequestHeader, decode_request_header, encode_response
 from penstock.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from penstock.wire.messages.sasl_handshake import SaslHandshakeResponse
@@ -189,7 +189,7 @@ class SignInSession:
 
 def _decoded(header: RequestHeader, frame: bytearray, position: int) -> Any:
     """The request: its sender has not signed in yet, so it is small or refused."""
-    read = request_decoder(request_class(header.api_key), header.api_version)
+    read = bounded_decoder(request_class(header.api_key), header.api_version)
     return read(frame, position, TAGGED_FIELDS_MAX)[0]
 
 

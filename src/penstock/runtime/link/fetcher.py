@@ -18,7 +18,7 @@ from penstock.core.link.mirror import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, Action, 
 from penstock.model.errors import ApiError, ErrorCode, error_name
 from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
-from penstock.runtime.link.source import EARLIEST, LATEST, Source
+from penstock.runtime.link.source import EARLIEST, FETCH_LANE, LATEST, Source
 from penstock.runtime.replication.mirroring import (
     append_mirrored,
     first_batch,
@@ -166,7 +166,7 @@ class SourceFetcher:
         if address is None:
             raise NoAnswer(f"the source no longer lists broker {self._broker_id}")
         response: FetchResponse = await self._source.ask_at(
-            address, self._request(ready), self._source.timeout_ms + WAIT_MS, lane="fetch"
+            address, self._request(ready), self._source.timeout_ms + WAIT_MS, lane=FETCH_LANE
         )
         if response.error_code:
             raise NoAnswer(f"broker {self._broker_id} refused a fetch: {error_name(response.error_code)}")
@@ -297,8 +297,8 @@ class SourceFetcher:
     async def _reset(self, mirror: Mirror) -> None:
         """The source does not have the offset that comes next."""
         partition, state = mirror.partition, mirror.state
-        source_start = await self._source.list_offset(partition.name, EARLIEST, lane="fetch")
-        source_end = await self._source.list_offset(partition.name, LATEST, lane="fetch")
+        source_start = await self._source.list_offset(partition.name, EARLIEST, lane=FETCH_LANE)
+        source_end = await self._source.list_offset(partition.name, LATEST, lane=FETCH_LANE)
         end = partition.log.end_offset
         if not mirror.is_led or mirror.asked_offset != end or not self._may_append(partition.topic_id):
             return

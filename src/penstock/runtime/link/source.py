@@ -1,7 +1,7 @@
 """The source cluster of a link: its brokers, topics and leaders, over connections of this broker.
 
-What a source returns is not trusted with memory: no answer is larger than a few times what was requested. Connections
-to brokers that the source no longer lists are closed.
+What a source returns is not trusted with memory or time: no answer is larger than what may have been requested, or has
+more elements than are decoded in about a second. Connections to brokers that the source no longer lists are closed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 # A batch may be larger than what was requested: it comes whole if it is the first.
 BATCH_BYTES_MAX = 128 * 1024 * 1024
-# Answers about topics and settings.
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
+# Answers about topics, settings and groups.
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+# Elements of all arrays of an answer. Metadata has about ten for each partition.
+ANSWER_ENTRIES_MAX = 1_000_000
+BROKERS_MAX = 1_000
+# The connection for requests that may return records.
+FETCH_LANE = "fetch"
 LATEST, EARLIEST = -1, -2
 # Later versions have ids of topics, which groups' offsets are not asked for by.
 VERSIONS_MAX: Mapping[int, int] = {ApiKey.OFFSET_FETCH: 9}
@@ -55,7 +60,7 @@ class Source:
     def __init__(self, env: Env, configs: Mapping[str, str]) -> None:
         self._env = env
         self._settings: ConnectionSettings = read_settings(configs)
-        self._frame_bytes_max = max(ANSWER_BYTES_MAX, number(configs, FETCH_MAX_BYTES)) + BATCH_BYTES_MAX
+        self._fetch_bytes_max = number(configs, FETCH_MAX_BYTES) + BATCH_BYTES_MAX
         self.timeout_ms = int(self._settings.request_timeout_s * 1000)
         self._peers: dict[tuple[Address, str], Peer] = {}
         self._tls: ssl.SSLContext | None = None
@@ -90,7 +95,7 @@ class Source:
         """One broker's answer; a `lane` has a connection of its own."""
         peer = self._peers.get((address, lane))
         if peer is None:
-            peer = self._peers[address, lane] = self._peer(address)
+            peer = self._peers[address, lane] = self._peer(address, lane)
         return await peer.send(request, timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms)
 
     async def run(
@@ -119,6 +124,7 @@ class Source:
         if isinstance(step, ToAny):
             response = await self.ask(step.request)
             cluster.learn(response)
+            check_brokers(len(cluster.brokers))
             return response
         if isinstance(step, ToBroker):
             return await self.ask_at(step.address, step.request)
@@ -133,6 +139,7 @@ class Source:
     async def refresh(self) -> None:
         """Learn the brokers, the topics and their leaders anew."""
         response: MetadataResponse = await self.ask(MetadataRequest(None, allow_auto_topic_creation=False))
+        check_brokers(len(response.brokers))
         cluster_id = response.cluster_id or ""
         if self.cluster_id and cluster_id != self.cluster_id:
             raise ApiError(
@@ -201,7 +208,7 @@ class Source:
                 return int(found.offset)
         raise NoAnswer(f"the source returned no offset of {partition}")
 
-    def _peer(self, address: Address) -> Peer:
+    def _peer(self, address: Address, lane: str) -> Peer:
         return Peer(
             lambda: address,
             self._settings.client_id,
@@ -210,7 +217,8 @@ class Source:
             self._env.spawn,
             self._settings.credentials,
             VERSIONS_MAX,
-            self._frame_bytes_max,
+            self._fetch_bytes_max if lane == FETCH_LANE else ANSWER_BYTES_MAX,
+            ANSWER_ENTRIES_MAX,
         )
 
     async def _connect(self, host: str, port: int, make_protocol: Callable[[], asyncio.BaseProtocol]) -> Any:
@@ -221,6 +229,12 @@ class Source:
         except ValueError as error:
             # The name comes from the source, and may be none at all.
             raise OSError(f"{host!r} is no host: {error}") from None
+
+
+def check_brokers(count: int) -> None:
+    """Raises NoAnswer for a source with more brokers than this broker connects to."""
+    if count > BROKERS_MAX:
+        raise NoAnswer(f"the source lists {count} brokers, and no more than {BROKERS_MAX} are accepted")
 
 
 def check(code: int, subject: str) -> None:

@@ -12,15 +12,19 @@ from typing import Any
 
 import pytest
 
+from penstock.client.address import Address
+from penstock.client.failures import NoAnswer
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.link_decisions import config_rows
 from penstock.core.metrics.sheet import Sheet
 from penstock.model.errors import ApiError, ErrorCode
 from penstock.node.metrics.links import LinkCollector
 from penstock.runtime.env import SystemEnv
+from penstock.runtime.link import source as link_source
 from penstock.runtime.link.links import Links
 from penstock.runtime.link.probe import probe
 from penstock.runtime.link.runner import LinkRunner
+from penstock.runtime.link.source import ANSWER_BYTES_MAX, BROKERS_MAX, FETCH_LANE, Source
 from penstock.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -274,6 +278,46 @@ def test_a_source_that_announces_a_huge_answer_or_sends_garbage_is_refused() -> 
             with pytest.raises(ApiError) as refused:
                 asyncio.run(story())
             assert refused.value.code == ErrorCode.NETWORK_EXCEPTION
+
+
+@pytest.mark.parametrize(("lane", "reason"), [("", "announced an answer"), (FETCH_LANE, "it closed the connection")])
+def test_only_a_fetch_may_have_a_large_answer(lane: str, reason: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(struct.pack(">i", ANSWER_BYTES_MAX + 1))
+
+        threading.Thread(target=serve, daemon=True).start()
+
+        async def story(port: int = server.getsockname()[1]) -> None:
+            env = SystemEnv()
+            source = Source(env, {"bootstrap.servers": f"127.0.0.1:{port}"})
+            try:
+                with pytest.raises(NoAnswer, match=reason):
+                    await source.ask_at(Address("127.0.0.1", port), MetadataRequest(None), 20_000, lane)
+            finally:
+                source.close()
+                await env.close()
+
+        asyncio.run(story())
+
+
+def test_a_source_with_too_many_brokers_or_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        with ScriptedBroker() as source:
+            many = [MetadataResponseBroker(number, f"host{number}", 1) for number in range(BROKERS_MAX + 1)]
+            source.answers[ApiKey.METADATA] = lambda _: MetadataResponse(brokers=many, cluster_id="theirs")
+            world.record(bootstrap_servers=source.address)
+            await world.until(lambda: f"lists {BROKERS_MAX + 1} brokers" in world.problem)
+            monkeypatch.setattr(link_source, "ANSWER_ENTRIES_MAX", BROKERS_MAX)
+            await world.until(lambda: "too many elements" in world.problem)
+            source.answers[ApiKey.METADATA] = metadata(source)
+            await world.until(lambda: not world.problem)
+
+    run(story)
 
 
 def test_a_wrong_password_is_refused_with_advice() -> None:
