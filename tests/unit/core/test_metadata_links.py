@@ -140,8 +140,11 @@ def test_a_promoted_topic_is_writable_in_a_new_leader_epoch_only() -> None:
     assert world.image.links.stopped_epoch(ORDERS.topic_id, 0) == epochs[0] + 1
     with refuses(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
         link_decisions.chosen_mirrors(world.image, "eu", ["orders"])
-    # A topic that was promoted is no mirror any more, whatever the source has.
-    assert update(world, ORDERS._replace(partitions=9)) == [MirrorOutcome("orders")]
+    # A topic that was promoted is no mirror any more: what the source has besides is reported.
+    (late,) = update(world, ORDERS._replace(partitions=9))
+    assert (late.error, "9 partitions" in (late.message or "")) == (ErrorCode.POLICY_VIOLATION, True)
+    assert update(world, ORDERS._replace(partitions=9, topic_id=b"x" * 16)) == [MirrorOutcome("orders")]
+    assert update(world, ORDERS) == [MirrorOutcome("orders")]
     assert len(world.image.topics["orders"].partitions) == 2
 
 

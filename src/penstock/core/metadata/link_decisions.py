@@ -309,7 +309,15 @@ def _grow(
             ErrorCode.TOPIC_ALREADY_EXISTS,
             f"this cluster has a topic {topic.name} that link {link.name} does not mirror: delete or exclude it",
         )
+    partitions = image.topics_by_id[topic_id].partitions
+    count = topic.partitions - len(partitions)
     if mirror.state == MirrorState.STOPPED:
+        if count > 0 and mirror.source_topic_id == topic.topic_id:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"it was promoted, and the source has {topic.partitions} partitions where {len(partitions)} are here: "
+                "what is in the others there is not here; exclude the topic if that is as it should be",
+            )
         return []
     if mirror.source_topic_id != topic.topic_id:
         raise ApiError(
@@ -317,8 +325,6 @@ def _grow(
             f"topic {topic.name} was deleted at the source and created anew: fail over to keep what is here, or delete "
             "it here to mirror the new one",
         )
-    partitions = image.topics_by_id[topic_id].partitions
-    count = topic.partitions - len(partitions)
     if count <= 0:
         return []
     room.take(topic.name, count, is_new=False)

@@ -206,7 +206,7 @@ class Links:
             return DescribedMirrorPartition(index, phase.value, problem, UNKNOWN, UNKNOWN, end)
         state = found.state
         phase = state.phase(is_paused=link.is_paused, is_promoting=is_promoting)
-        reason = state.failure or state.problem
+        reason = state.failure or runner.withheld.get(mirror.topic_id) or state.problem
         if runner.problem:
             phase, reason = MirrorPhase.FAILED, runner.problem
         return DescribedMirrorPartition(index, phase.value, reason, state.lag(end), state.source_end, end)

@@ -26,7 +26,7 @@ from penstock.config.link import (
     group_patterns,
     number,
 )
-from penstock.core.link.mirror import BACKOFF_FIRST_MS, BACKOFF_MAX_MS
+from penstock.core.link.mirror import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, UNKNOWN
 from penstock.core.link.selection import GroupSelection, TopicSelection
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.link_decisions import is_next_producer_id
@@ -100,11 +100,15 @@ class LinkRunner:
         self.refused: dict[str, str] = {}
         # What is tried again while mirroring continues, and why.
         self.delayed: dict[str, str] = {}
+        # By topic: why it is not promoted yet, whatever its partitions have.
+        self.withheld: dict[Uuid, str] = {}
         self.mirrors: dict[TopicPartition, Mirror] = {}
         self._source: Source | None = None
         self._configs: dict[str, str] = {}
         self._fetchers: dict[int, SourceFetcher] = {}
         self._refreshed_ms = -1
+        # The last promotion that was requested before the source's metadata was read.
+        self._refreshed_for = -1
         self._must_refresh = False
         self._claimed: dict[TopicPartition, tuple[int, int, int]] = {}
         self._claimed_ms = 0
@@ -166,23 +170,28 @@ class LinkRunner:
         source = self._source
         assert source is not None
         mirrors = self._image.links.mirrors_of(self.link_id)
-        is_promoting = any(mirror.state == MirrorState.PROMOTING for mirror in mirrors)
+        promotion_id = max((one.promotion_id for one in mirrors if one.state == MirrorState.PROMOTING), default=-1)
+        is_promoting = promotion_id >= 0
         if link.is_paused and not is_promoting:
             self._assign(source, {}, configs)
+            self.withheld = {}
             return TICK_S
         age_ms = self._env.monotonic_ms() - self._refreshed_ms
         is_due = self._refreshed_ms < 0 or age_ms >= (
             REFRESH_PAUSE_MS if self._must_refresh else number(configs, REFRESH_MS)
         )
+        # What was known before a promotion was requested may lack partitions.
+        is_due = is_due or promotion_id > self._refreshed_for
         if is_due:
             self._must_refresh = False
             await source.refresh()
             self._refreshed_ms = self._env.monotonic_ms()
+            self._refreshed_for = max(self._refreshed_for, promotion_id)
         self._assign(source, self._led(mirrors, source), configs)
         if not self._is_coordinator():
             self.refused = {}
             self.delayed.pop(NEW_TOPICS, None)
-        elif is_due and not link.is_paused:
+        elif is_due:
             await self._attempt(NEW_TOPICS, self._discover(link, source, configs))
         await self._attempt(PRODUCER_IDS, self._report_producer_ids())
         if self._is_coordinator():
@@ -191,6 +200,7 @@ class LinkRunner:
             await self._attempt(PROMOTIONS, self._promote(source, mirrors))
         else:
             self.delayed.pop(PROMOTIONS, None)
+            self.withheld = {}
         return PROMOTING_TICK_S if is_promoting else TICK_S
 
     async def _attempt(self, what: str, work: Awaitable[None]) -> None:
@@ -284,22 +294,30 @@ class LinkRunner:
         self._wake.set()
 
     async def _discover(self, link: LinkRecord, source: Source, configs: Mapping[str, str]) -> None:
-        """Have the controller create what is missing here of the source's topics."""
+        """Have the controller create what is missing here of the source's topics.
+
+        A paused link only gets the partitions that were added to topics which are being promoted.
+        """
         selection = TopicSelection(link.topics, link.exclude)
         topics = self._image.topics
         new: list[str] = []
         grown: list[str] = []
         for name, theirs in source.topics.items():
             here = topics.get(name)
+            mirror = self._image.links.mirrors.get(here.topic_id) if here is not None else None
+            if link.is_paused and (mirror is None or mirror.state != MirrorState.PROMOTING):
+                continue
             if here is None:
                 if not theirs.is_internal and theirs.leaders and selection.matches(name):
                     new.append(name)
-                continue
-            mirror = self._image.links.mirrors.get(here.topic_id)
-            if mirror is None or mirror.link_id != link.link_id:
+            elif mirror is None or mirror.link_id != link.link_id:
                 if selection.matches(name) and not theirs.is_internal:
                     grown.append(name)
-            elif mirror.state != MirrorState.STOPPED and len(theirs.leaders) > len(here.partitions):
+            elif len(theirs.leaders) > len(here.partitions) and (
+                # The controller refuses it for a topic that was promoted, which is shown unless it is excluded.
+                mirror.state != MirrorState.STOPPED
+                or (mirror.source_topic_id == theirs.topic_id and selection.matches(name))
+            ):
                 grown.append(name)
         described, self.refused = await source.topic_configs(new, copied_configs(configs))
         names = [name for name in new if name not in self.refused] + grown
@@ -360,6 +378,17 @@ class LinkRunner:
     async def _promote(self, source: Source, mirrors: Iterable[MirrorTopicRecord]) -> None:
         """Read the source's ends for what is being promoted, and claim or withdraw."""
         promoting = {one.topic_id: one.promotion_id for one in mirrors if one.state == MirrorState.PROMOTING}
+        assert max(promoting.values()) <= self._refreshed_for, "the source's partitions are known since the request"
+        self.withheld = {}
+        for topic_id in promoting:
+            topic = self._image.topics_by_id.get(topic_id)
+            theirs = source.topics.get(topic.name) if topic is not None else None
+            if topic is not None and theirs is not None and len(theirs.leaders) != len(topic.partitions):
+                self.withheld[topic_id] = (
+                    f"the source has {len(theirs.leaders)} partitions of {topic.name}, and this cluster "
+                    f"{len(topic.partitions)}: it is promoted once there are as many here, or fail over"
+                )
+                self._must_refresh = True
         due = [mirror for mirror in self.mirrors.values() if mirror.partition.topic_id in promoting]
         for first in range(0, len(due), ENDS_AT_ONCE):
             some = due[first : first + ENDS_AT_ONCE]
@@ -373,6 +402,8 @@ class LinkRunner:
                 continue
             promotion_id = promoting[partition.topic_id]
             end = mirror.state.claimed_end(promotion_id, partition.log.end_offset, partition.high_watermark)
+            if partition.topic_id in self.withheld:
+                end = UNKNOWN
             if end >= 0 or self._claimed.get(partition.name, (0, 0, -1))[2] >= 0:
                 claims[partition.name] = (promotion_id, mirror.leader_epoch, end)
         now_ms = self._env.monotonic_ms()

@@ -16,8 +16,10 @@ from penstock.client.address import Address
 from penstock.client.failures import NoAnswer
 from penstock.core.metadata.image import Image
 from penstock.core.metadata.link_decisions import config_rows
+from penstock.core.metadata.links import MirrorState
 from penstock.core.metrics.sheet import Sheet
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.model.ids import TopicPartition
 from penstock.node.metrics.links import LinkCollector
 from penstock.runtime.env import SystemEnv
 from penstock.runtime.link import source as link_source
@@ -30,6 +32,12 @@ from penstock.wire.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from penstock.wire.messages.fetch import FetchResponse
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -37,7 +45,13 @@ from penstock.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from penstock.wire.messages.metadata_records import LinkRecord, RemoveLinkRecord
+from penstock.wire.messages.metadata_records import (
+    LinkRecord,
+    MirrorTopicRecord,
+    PartitionRecord,
+    RemoveLinkRecord,
+    TopicRecord,
+)
 from penstock.wire.messages.table import ApiKey
 from penstock.wire.messages.update_mirrors import UpdateMirrorsResponse
 from support.scripted_broker import ScriptedBroker
@@ -53,7 +67,8 @@ class World:
         self.image = Image()
         self.asked: list[Any] = []
         self.answer = UpdateMirrorsResponse(error_message=None)
-        partitions: Any = SimpleNamespace(get=lambda *_: None)
+        self.led: dict[tuple[str, int], Any] = {}
+        partitions: Any = SimpleNamespace(get=lambda *name: self.led.get(name))
         self.links = Links(self.env, 1, self.image, partitions, self._ask, lambda: 1)
         self.links.start()
 
@@ -170,6 +185,61 @@ def test_a_controller_that_refuses_updates_stops_no_mirror(monkeypatch: pytest.M
             world.answer = UpdateMirrorsResponse(error_message=None)
             world.record(bootstrap_servers=source.address, client_id="another")
             await world.until(lambda: not world.links.describe(None)[0].problem)
+
+    run(story)
+
+
+def mirror_of_one_empty_partition(world: World) -> MirrorTopicRecord:
+    """Topic orders, which is led here; returns its record."""
+    topic_id = b"orders".ljust(16, b".")
+    world.led["orders", 0] = SimpleNamespace(
+        name=TopicPartition("orders", 0),
+        topic_id=topic_id,
+        leading=object(),
+        leader_epoch=0,
+        high_watermark=0,
+        is_truncating=False,
+        log=SimpleNamespace(start_offset=0, local_start_offset=0, end_offset=0),
+    )
+    mirror = MirrorTopicRecord(topic_id=topic_id, link_id=LINK.link_id, link_name="eu", source_topic_id=topic_id)
+    partition = PartitionRecord(0, topic_id, replicas=[1], isr=[1], leader=1, leader_epoch=0, partition_epoch=0)
+    world.commit(TopicRecord(name="orders", topic_id=topic_id), partition, mirror)
+    return mirror
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.usefixtures("coordinator")
+def test_a_promotion_waits_for_partitions_that_were_added_at_the_source(is_paused: bool) -> None:
+    async def story(world: World) -> None:
+        with ScriptedBroker() as source:
+            source.answers[ApiKey.METADATA] = metadata_of(source, orders=1)
+            source.answers[ApiKey.DESCRIBE_CONFIGS] = configs_without()
+            source.answers[ApiKey.FETCH] = lambda _: FetchResponse(throttle_time_ms=50)
+            source.answers[ApiKey.LIST_OFFSETS] = lambda request: ListOffsetsResponse(
+                topics=[
+                    ListOffsetsTopicResponse(row.name, [ListOffsetsPartitionResponse(offset=0)])
+                    for row in request.topics
+                ]
+            )
+            mirror = mirror_of_one_empty_partition(world)
+            # What was read before the promotion is not read again for an hour, if nothing else has it read.
+            world.record(bootstrap_servers=source.address, link_metadata_refresh_ms="3600000")
+            runner = world.links.runners[LINK.link_id]
+            await world.until(lambda: bool(runner.mirrors))
+            world.commit(world.image.links.links[LINK.link_id]._replace(is_paused=is_paused))
+            source.answers[ApiKey.METADATA] = metadata_of(source, orders=2, another=1)
+            world.commit(mirror._replace(state=MirrorState.PROMOTING, promotion_id=7))
+            await world.until(lambda: any(request.topics for request in world.asked))
+            grown = {row.name: row.partitions for request in world.asked for row in request.topics}
+            assert grown["orders"] == 2
+            assert ("another" in grown) is (not is_paused)
+            await world.until(lambda: bool(runner.withheld))
+            assert "the source has 2 partitions" in world.links.describe(None)[0].mirrors[0].partitions[0].reason
+            assert not any(request.claims for request in world.asked)
+            source.answers[ApiKey.METADATA] = metadata_of(source, orders=1)
+            await world.until(lambda: any(request.claims for request in world.asked))
+            assert not runner.withheld
+            assert not world.problem
 
     run(story)
 
