@@ -15,6 +15,7 @@ FETCH_MAX_BYTES = "link.fetch.max.bytes"
 REFRESH_MS = "link.metadata.refresh.ms"
 TOPIC_CONFIGS = "link.topic.configs"
 REPLICATION_FACTOR = "link.replication.factor"
+PARTITIONS_MAX = "link.partitions.max"
 GROUPS = "link.groups"
 GROUPS_SYNC_MS = "link.groups.sync.ms"
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
@@ -29,6 +30,7 @@ NUMBERS: Mapping[str, tuple[int, int, int]] = {
     REFRESH_MS: (100, 3_600_000, 5_000),
     GROUPS_SYNC_MS: (100, 3_600_000, 5_000),
     REPLICATION_FACTOR: (-1, 32_767, -1),
+    PARTITIONS_MAX: (1, 1_000_000, 10_000),
     "request.timeout.ms": (100, 600_000, 30_000),
     "socket.connection.setup.timeout.ms": (100, 600_000, 10_000),
 }

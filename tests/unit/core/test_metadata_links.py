@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from metadata_world import ClusterWorld
@@ -46,16 +46,23 @@ def world_with_link(brokers: int = 2) -> ClusterWorld:
     return world
 
 
-def update(world: ClusterWorld, *found: SourceTopic) -> list[MirrorOutcome]:
+def update(
+    world: ClusterWorld,
+    *found: SourceTopic,
+    partitions_max: int = 100,
+    check_growth: Callable[[str, int], None] = lambda *_: None,
+) -> list[MirrorOutcome]:
     outcomes: list[MirrorOutcome] = world.carry_out(
         link_decisions.update_mirrors(
             world.image,
             LINK.link_id,
             found,
             2,
+            partitions_max,
             lambda partitions, factor: [tuple(range(1, factor + 1))] * partitions,
             lambda _: None,
             lambda *_: None,
+            check_growth,
             lambda: b"n" * 16,
             world.offset,
         )
@@ -93,6 +100,35 @@ def test_partitions_that_are_added_at_the_source_follow() -> None:
     assert len(world.image.topics["orders"].partitions) == 5
     update(world, ORDERS._replace(partitions=3))
     assert len(world.image.topics["orders"].partitions) == 5
+
+
+def test_a_link_mirrors_a_bounded_number_of_partitions() -> None:
+    world = world_with_link()
+    more = [SourceTopic(name, name.encode() * 16, 2, {}) for name in "abc"]
+    outcomes = update(world, *more, ORDERS._replace(partitions=1), partitions_max=5)
+    assert [one.error for one in outcomes] == [0, 0, ErrorCode.POLICY_VIOLATION, 0]
+    assert "link.partitions.max" in (outcomes[2].message or "")
+    grown = more[0]._replace(partitions=3)
+    assert [one.error for one in update(world, grown, partitions_max=5)] == [ErrorCode.POLICY_VIOLATION]
+    assert len(world.image.topics["a"].partitions) == 2
+    # What is promoted is not mirrored any more.
+    world.apply(link_decisions.stop_mirror(world.image, ORDERS.topic_id))
+    assert update(world, grown, partitions_max=5) == [MirrorOutcome("a")]
+    assert len(world.image.topics["a"].partitions) == 3
+
+
+def test_mirrors_grow_by_the_rules_for_topics() -> None:
+    world = world_with_link()
+    update(world, ORDERS)
+
+    def at_most_three(_: str, partitions: int) -> None:
+        if partitions > 3:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "more than three")
+
+    (refused,) = update(world, ORDERS._replace(partitions=4), check_growth=at_most_three)
+    assert refused == MirrorOutcome("orders", ErrorCode.POLICY_VIOLATION, "more than three")
+    assert len(world.image.topics["orders"].partitions) == 2
+    assert update(world, ORDERS._replace(partitions=3), check_growth=at_most_three) == [MirrorOutcome("orders")]
 
 
 def test_a_topic_of_an_id_that_was_deleted_begins_in_a_higher_epoch() -> None:

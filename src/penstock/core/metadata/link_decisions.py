@@ -223,13 +223,18 @@ def update_mirrors(
     link_id: Uuid,
     found: Sequence[SourceTopic],
     replication_factor: int,
+    partitions_max: int,
     place: PlaceReplicas,
     check_configs: Callable[[Mapping[str, str]], None],
     admit: Admit,
+    check_growth: Callable[[str, int], None],
     new_id: Callable[[], Uuid],
     first_epoch: int,
 ) -> Result[list[MirrorOutcome]]:
     """Create mirrors of the source's topics that are missing here, and partitions that were added there.
+
+    The link mirrors at most `partitions_max` partitions. Topics that would exceed that are refused, as are those that
+    `admit` or, for a topic that grows, `check_growth` refuses; it gets the name and the new number of partitions.
 
     Partitions begin in leader epoch `first_epoch`, which is higher than any that an earlier topic of the same id had:
     a replica that missed its deletion keeps nothing of it.
@@ -242,6 +247,20 @@ def update_mirrors(
     added: dict[str, str] = {}
     taken: set[Uuid] = set()
     room = TenantRoom(image)
+    mirrored = sum(
+        len(image.topics_by_id[one.topic_id].partitions)
+        for one in image.links.mirrors_of(link_id)
+        if one.state != MirrorState.STOPPED
+    )
+
+    def check_total(count: int) -> None:
+        if mirrored + count > partitions_max:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"link {link.name} mirrors {mirrored} partitions and may mirror {partitions_max} "
+                f"(link.partitions.max), so {count} more cannot be created: exclude topics, or raise the limit",
+            )
+
     for topic in found:
         try:
             if topic.name in added.values():
@@ -250,11 +269,17 @@ def update_mirrors(
                 raise ApiError(ErrorCode.POLICY_VIOLATION, "it has more partitions than one change may create")
             present = image.topics.get(topic.name)
             if present is not None:
-                records += _grow(image, link, present.topic_id, topic, place, room, first_epoch)
+                count = _growth(image, link, present.topic_id, topic)
+                if count:
+                    check_growth(topic.name, topic.partitions)
+                    check_total(count)
+                    records += _grow(image, present.topic_id, topic.name, count, place, room, first_epoch)
+                    mirrored += count
                 outcomes.append(MirrorOutcome(topic.name))
                 continue
             if topic.name in OWN_TOPICS:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is kept by this cluster itself")
+            check_total(topic.partitions)
             configs = check_new_topic(image, added, NewTopic(topic.name, configs=topic.configs))
             check_configs(configs)
             replicas = place(topic.partitions, replication_factor)
@@ -271,6 +296,7 @@ def update_mirrors(
             continue
         records += [*created, _mirror_of(link, topic_id, topic.topic_id)]
         outcomes.append(MirrorOutcome(topic.name))
+        mirrored += topic.partitions
         added[folded(topic.name) or topic.name] = topic.name
         taken.add(topic_id)
     return Result(records, outcomes)
@@ -294,15 +320,8 @@ def _mirror_of(link: LinkRecord, topic_id: Uuid, source_topic_id: Uuid) -> Mirro
     )
 
 
-def _grow(
-    image: Image,
-    link: LinkRecord,
-    topic_id: Uuid,
-    topic: SourceTopic,
-    place: PlaceReplicas,
-    room: TenantRoom,
-    first_epoch: int,
-) -> list[object]:
+def _growth(image: Image, link: LinkRecord, topic_id: Uuid, topic: SourceTopic) -> int:
+    """How many partitions the source has that are missing here; raises ApiError if they are not to be mirrored."""
     mirror = image.links.mirrors.get(topic_id)
     if mirror is None or mirror.link_id != link.link_id:
         raise ApiError(
@@ -318,18 +337,23 @@ def _grow(
                 f"it was promoted, and the source has {topic.partitions} partitions where {len(partitions)} are here: "
                 "what is in the others there is not here; exclude the topic if that is as it should be",
             )
-        return []
+        return 0
     if mirror.source_topic_id != topic.topic_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_TOPIC_ID,
             f"topic {topic.name} was deleted at the source and created anew: fail over to keep what is here, or delete "
             "it here to mirror the new one",
         )
-    if count <= 0:
-        return []
-    room.take(topic.name, count, is_new=False)
+    return max(0, count)
+
+
+def _grow(
+    image: Image, topic_id: Uuid, name: str, count: int, place: PlaceReplicas, room: TenantRoom, first_epoch: int
+) -> list[PartitionRecord]:
+    partitions = image.topics_by_id[topic_id].partitions
+    room.take(name, count, is_new=False)
     replicas = place(count, len(partitions[0].replicas))
-    return [*_partitions(image, topic_id, len(partitions), replicas, first_epoch)]
+    return _partitions(image, topic_id, len(partitions), replicas, first_epoch)
 
 
 def _name(image: Image, mirror: MirrorTopicRecord) -> str:

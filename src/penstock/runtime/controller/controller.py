@@ -102,6 +102,7 @@ class Controller:
             self._placer,
             self._check_topic_configs,
             self._check_new_topic,
+            lambda name, partitions: self._policy().check_growth(name, partitions),
             self._new_topic_id,
             lambda image: features.enable_links(image, self._supported_features, self._voters()),
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
 from penstock.client.settings import read_settings
-from penstock.config.link import REPLICATION_FACTOR, altered, number
+from penstock.config.link import PARTITIONS_MAX, REPLICATION_FACTOR, altered, number
 from penstock.core.link.promotion import Claim, Claims
 from penstock.core.link.selection import TopicSelection
 from penstock.core.metadata import link_decisions
@@ -57,6 +57,7 @@ class LinkDecisions:
         placer: Callable[[Image], PlaceReplicas],
         check_topic_configs: Callable[[Mapping[str, str]], None],
         admit: Admit,
+        check_growth: Callable[[str, int], None],
         new_topic_id: Callable[[], Uuid],
         enable: Callable[[Image], Sequence[object]],
     ) -> None:
@@ -68,6 +69,7 @@ class LinkDecisions:
         self._placer = placer
         self._check_topic_configs = check_topic_configs
         self._admit = admit
+        self._check_growth = check_growth
         self._new_topic_id = new_topic_id
         self._enable = enable
         self._claims = Claims()
@@ -191,9 +193,11 @@ class LinkDecisions:
             request.link_id,
             found,
             number(configs_of(link), REPLICATION_FACTOR),
+            number(configs_of(link), PARTITIONS_MAX),
             self._placer(image),
             self._check_topic_configs,
             self._admit,
+            self._check_growth,
             self._new_topic_id,
             # Epochs grow by one with a record, so none that was ever given out is as high as the log's end.
             min(self._next_offset(), EPOCH_MAX),
