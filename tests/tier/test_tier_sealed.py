@@ -58,6 +58,7 @@ def test_encrypted_segments_are_read_while_keys_rotate(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "penstock", "tier"]
         arguments = ["-b", servers, "--url", f"file://{bucket}", "-o", "json"]
         verified = subprocess.run([*command, "verify", *arguments], capture_output=True, text=True, timeout=60)
+        assert verified.stdout, verified.stderr
         assert json.loads(verified.stdout)["problems"] == [], verified.stderr
         # The plan reads what lies beside the last segment.
         planned = [*command, "restore", *arguments, "--dry-run"]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from penstock.api.context import Client
 from penstock.api.groups.streams_group_heartbeat import streams_group_heartbeat
 from penstock.api.groups.streams_internal_topics import StreamsInternalTopics
 from penstock.core.group.streams.heartbeat import HeartbeatResult
@@ -31,7 +32,7 @@ TOPICS = [InternalTopic("app-c", 2, 0, {"cleanup.policy": "compact"}), InternalT
 
 
 class Context(NamedTuple):
-    client: Any = None
+    client: Any = Client(("127.0.0.1", 1), "")
     client_id: str = "app"
     api_version: int = 0
 

@@ -113,19 +113,21 @@ def verify(
     Ends with code 1 if something is missing or damaged.
     """
     from penstock.cli.tier.metadata import expected_segments, read_metadata, read_topic_ids
-    from penstock.cli.wire_client import ask_cluster
+    from penstock.cli.wire_client import command_client
     from penstock.storage.tier.inventory import check_segment, compare, take_inventory
     from penstock.wire.messages.describe_cluster import DescribeClusterRequest
 
     store = _open(config, url, options)
-    cluster_id = ask_cluster(connection, DescribeClusterRequest()).cluster_id
+    # Requested in this thread: the others do not know the running command.
+    client = command_client(connection)
+    cluster_id = client.ask(DescribeClusterRequest()).cluster_id
 
     async def look() -> tuple[Inventory, list[Problem], list[Orphan], int]:
         inventory = await take_inventory(store, cluster_id)
         _, partitions = await asyncio.to_thread(read_metadata, connection)
         expected = expected_segments(cluster_id, partitions)
         # Asked for last: a topic's document is only written when the topic is there.
-        topic_ids = await asyncio.to_thread(read_topic_ids, connection)
+        topic_ids = await asyncio.to_thread(read_topic_ids, client)
         problems, orphans = compare(inventory, expected, topic_ids | {key.topic_id for key in partitions})
         flawed = {problem.path.removesuffix(".log") for problem in problems}
         for segment_id, one in expected.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.cli.failures import CommandFailure
 from penstock.cli.options import Connection
-from penstock.cli.wire_client import WireClient, ask_cluster, check_error
+from penstock.cli.wire_client import WireClient, check_error
 from penstock.core.tier.metadata_records import METADATA_TOPIC, RemotePartitions, decode_record
 from penstock.model.ids import Uuid, format_uuid
 from penstock.storage.tier.inventory import Expected
@@ -61,9 +61,9 @@ def read_metadata(connection: Connection) -> tuple[str, RemotePartitions]:
     return response.cluster_id, found
 
 
-def read_topic_ids(connection: Connection) -> set[Uuid]:
+def read_topic_ids(client: WireClient) -> set[Uuid]:
     """The ids of the cluster's topics; raises CommandFailure."""
-    return {topic.topic_id for topic in ask_cluster(connection, MetadataRequest(None, False)).topics}
+    return {topic.topic_id for topic in client.ask(MetadataRequest(None, False)).topics}
 
 
 def expected_segments(cluster_id: str, partitions: RemotePartitions) -> dict[Uuid, Expected]:
