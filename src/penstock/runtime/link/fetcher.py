@@ -20,12 +20,17 @@ from penstock.model.ids import TopicPartition, Uuid
 from penstock.runtime.env import Env
 from penstock.runtime.link.source import EARLIEST, FETCH_LANE, LATEST, Source
 from penstock.runtime.replication.mirroring import (
+    NOTHING,
+    Mirrored,
     append_mirrored,
+    append_within,
     first_batch,
     follow_start,
     last_batch,
     restarted,
     restarting_at,
+    restarting_before,
+    start_within_batch,
 )
 from penstock.runtime.replication.partition import Partition
 from penstock.runtime.replication.partitions import Partitions
@@ -246,7 +251,7 @@ class SourceFetcher:
             elif row.diverging_epoch.epoch >= 0 or row.diverging_epoch.end_offset >= 0:
                 state.diverged(row.diverging_epoch.end_offset)
             else:
-                self._append(mirror, row)
+                await self._append(mirror, row)
         except NoAnswer:
             raise
         except Exception as error:
@@ -256,14 +261,14 @@ class SourceFetcher:
         if state.failure:
             logger.error("%s is no longer mirrored: %s", partition.name, state.failure)
 
-    def _append(self, mirror: Mirror, row: PartitionData) -> None:
+    async def _append(self, mirror: Mirror, row: PartitionData) -> None:
         partition, state = mirror.partition, mirror.state
         data = memoryview(row.records) if row.records else memoryview(b"")  # type: ignore[arg-type]
         if not state.is_verified and not self._verify(mirror, row, data):
             return
         if len(data):
             self._partitions.home(partition).check_writable()
-            mirrored = append_mirrored(partition, data, row.high_watermark, self._env.now_ms())
+            mirrored = await self._append_batches(partition, data, row.high_watermark)
             if mirrored.size_bytes:
                 # Also where compaction has left batches without records.
                 state.last_epoch = mirrored.last_epoch
@@ -274,6 +279,21 @@ class SourceFetcher:
             self._counters.highest_producer_id = max(self._counters.highest_producer_id, mirrored.highest_producer_id)
         state.succeeded(row.log_start_offset, row.high_watermark)
         follow_start(partition, row.log_start_offset)
+
+    async def _append_batches(self, partition: Partition, data: memoryview, source_end: int) -> Mirrored:
+        now_ms = self._env.now_ms()
+        begins_at = start_within_batch(partition, data, source_end)
+        if begins_at is None:
+            return append_mirrored(partition, data, source_end, now_ms)
+        start_offset, mirrored = partition.log.start_offset, NOTHING
+
+        def append() -> None:
+            nonlocal mirrored
+            mirrored = append_within(partition, data, source_end, now_ms, start_offset)
+
+        steps = restarting_before(partition, begins_at, now_ms)
+        await self._partitions.carry_out(partition, steps, append, start_offset)
+        return mirrored
 
     def _verify(self, mirror: Mirror, row: PartitionData, data: memoryview) -> bool:
         """Compare the last batch; returns whether to go on with this answer."""

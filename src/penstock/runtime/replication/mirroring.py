@@ -14,6 +14,7 @@ from penstock.core.link.mirror import SourceBatch
 from penstock.core.replica.follower import whole_batches
 from penstock.core.replica.producer_state import NO_OFFSET, EndMarker, ProducerEntry
 from penstock.model.errors import ApiError, ErrorCode
+from penstock.runtime.replication.following import batch_before_start
 from penstock.runtime.replication.partition import Partition
 from penstock.storage.files import StorageError
 from penstock.wire.records import BatchHeader, CorruptBatch, patch, read_header
@@ -42,14 +43,59 @@ def append_mirrored(partition: Partition, data: memoryview, source_end: int, now
     the log, or is past the end that the source reported; NOT_LEADER_OR_FOLLOWER; and POLICY_VIOLATION when the first
     batch is of one producer more than the partition may have. Later ones of such producers are left out.
     """
+    if partition.is_truncating:
+        raise _not_led(partition)
+    return _append(partition, data, source_end, now_ms, partition.log.start_offset)
+
+
+def start_within_batch(partition: Partition, data: memoryview, source_end: int) -> int | None:
+    """Where the source's first batch begins, if that is before this log, which has no batch; otherwise None.
+
+    The source starts within that batch since records were deleted. Raises what `append_mirrored` does.
+    """
+    if partition.log.size_bytes:
+        return None
+    offset = batch_before_start(partition, data)
+    if offset is None or offset < 0:
+        return None
+    if partition.leading is None or partition.is_truncating:
+        raise _not_led(partition)
+    _check_end(whole_batches(data, offset)[0], source_end)
+    return offset
+
+
+def restarting_before(partition: Partition, offset: int, now_ms: int) -> Iterator[int]:
+    """The steps that have the empty log begin at `offset`, for `append_within` to be called with the same data.
+
+    For the leader's state the log stays as it was, empty: there is nothing in it to commit.
+    """
+    epoch = partition.leader_epoch
+    for step in partition.log.restart(offset, now_ms):
+        # A tiered log would keep its former start.
+        partition.log.advance_start_offset(offset)
+        partition.log.assign_epoch(epoch, offset)
+        yield step
+
+
+def append_within(partition: Partition, data: memoryview, source_end: int, now_ms: int, start_offset: int) -> Mirrored:
+    """Append batches of which the first begins before `start_offset`, where the log started and starts again."""
+    if partition.leading is None:
+        raise _not_led(partition)
+    # Of what is before it no replica can lack anything.
+    partition.leading.high_watermark = start_offset
+    mirrored = _append(partition, data, source_end, now_ms, start_offset)
+    restarted(partition)
+    return mirrored
+
+
+def _append(partition: Partition, data: memoryview, source_end: int, now_ms: int, start_offset: int) -> Mirrored:
     leading, log = partition.leading, partition.log
-    if leading is None or partition.is_truncating:
-        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is not led here now")
+    if leading is None:
+        raise _not_led(partition)
     found, first, end = whole_batches(data, log.end_offset)
     if not found:
         return NOTHING
-    if found[-1].next_offset > source_end:
-        raise CorruptBatch(f"a batch ends at {found[-1].next_offset}, and the source at {source_end}")
+    _check_end(found, source_end)
     admitted = _admitted(partition, found)
     end -= sum(header.size_bytes for header in found[len(admitted) :])
     found, data = admitted, data[first:end]
@@ -67,6 +113,7 @@ def append_mirrored(partition: Partition, data: memoryview, source_end: int, now
         if not error.is_passing:
             partition.on_failure(error)
         raise
+    log.advance_start_offset(start_offset)
     size = len(data)
     partition.appended_bytes += size
     if log.has_unsynced_segment or leading.is_sole_replica:
@@ -81,6 +128,15 @@ def append_mirrored(partition: Partition, data: memoryview, source_end: int, now
         found[-1].partition_leader_epoch,
         max(header.producer_id for header in found),
     )
+
+
+def _not_led(partition: Partition) -> ApiError:
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.name} is not led here now")
+
+
+def _check_end(found: list[BatchHeader], source_end: int) -> None:
+    if found[-1].next_offset > source_end:
+        raise CorruptBatch(f"a batch ends at {found[-1].next_offset}, and the source at {source_end}")
 
 
 def _admitted(partition: Partition, found: list[BatchHeader]) -> list[BatchHeader]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from struct import pack_into
 from typing import Any
 
+import pytest
 from replication_world import TOPIC, Broker, Cluster, in_cluster, until
 
 from penstock.client.address import Address
@@ -16,6 +17,8 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.runtime.link.fetcher import LinkCounters, Mirror, SourceFetcher
 from penstock.runtime.link.source import EARLIEST
+from penstock.runtime.replication.mirroring import restarted, restarting_at, restarting_before
+from penstock.storage.files import StorageError
 from penstock.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -121,5 +124,82 @@ def test_a_mirror_whose_epoch_the_source_refuses_compares_its_last_batch_again(t
         assert mirror.state.phase(is_paused=False, is_promoting=False) is MirrorPhase.MIRRORING
         asked = [(row.fetch_offset, row.last_fetched_epoch) for row in source.requests]
         assert asked == [(0, -1), (2, 3), (1, -1), (3, 6)]
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_source_that_starts_within_a_batch_is_mirrored_from_there_on(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1), await cluster.start(2)
+        cluster.create((1, 2))
+        data = batch(0, "a", "b", "c", "d", "e") + batch(5, "f")
+        source = ScriptedSource(
+            refused(ErrorCode.OFFSET_OUT_OF_RANGE), records(data, 6, 3), records(batch(6, "g"), 7, 4), start=3, end=6
+        )
+        mirror = await mirrored(one, source)
+        assert [row.fetch_offset for row in source.requests] == [0, 3, 6, 7]
+        assert mirror.state.problem == ""
+        await until(lambda: one.partition.high_watermark == 7, 20)
+        await until(lambda: two.partition.log.end_offset == 7 and two.partition.log.start_offset >= 3, 20)
+        for broker in (one, two):
+            assert broker.partition.log.read(3, 1 << 20).read()[:8] == bytes(8)
+            assert broker.values() == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_mirror_that_stood_still_within_a_batch_continues_after_a_restart(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        partition = one.partition
+        steps = restarting_at(partition, 3, one.env.now_ms())
+        await one.partitions.carry_out(partition, steps, lambda: restarted(partition), 3)
+        await one.crash()
+        one = await cluster.start(1)
+        assert (one.partition.log.start_offset, one.partition.log.end_offset) == (3, 3)
+        damaged = bytearray(batch(0, "a", "b", "c", "d", "e"))
+        damaged[-1] ^= 1
+        whole = batch(0, "a", "b", "c", "d", "e")
+        negative = batch(-2, "a", "b", "c", "d", "e", "f")
+        # Neither a damaged batch nor one past the source's end has the log start again.
+        refused_ones = [records(bytes(damaged), 5, 3), records(whole, 4, 3), records(negative, 5, 3)]
+        source = ScriptedSource(*refused_ones, records(whole, 5, 3))
+        mirror = await mirrored(one, source)
+        assert [row.fetch_offset for row in source.requests] == [3, 3, 3, 3, 5]
+        assert mirror.state.last_epoch == 3
+        log = one.partition.log
+        assert (log.start_offset, log.end_offset, one.partition.high_watermark) == (3, 5, 5)
+        assert one.partition.leading is not None
+        assert one.partition.leading.acknowledged_offset == 5
+        one.partition.log.flush()
+        await one.crash()
+        again = await cluster.start(1)
+        assert again.partition.log.end_offset == 5
+        assert (await again.send(b"own")).base_offset == 5
+
+    in_cluster(tmp_path, story)
+
+
+def test_a_crash_while_a_log_starts_again_before_its_start_leaves_it_as_it_was(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        one = await cluster.start(1)
+        cluster.create((1,))
+        partition = one.partition
+        steps = restarting_at(partition, 3, one.env.now_ms())
+        await one.partitions.carry_out(partition, steps, lambda: restarted(partition), 3)
+
+        def crash() -> None:
+            raise StorageError("the power fails")
+
+        steps = restarting_before(partition, 0, one.env.now_ms())
+        with pytest.raises(StorageError):
+            await one.partitions.carry_out(partition, steps, crash, 3)
+        await one.crash()
+        for _ in range(2):
+            one = await cluster.start(1)
+            assert (one.partition.log.start_offset, one.partition.log.end_offset) == (3, 3)
+            assert one.partition.high_watermark == 3
+            await one.crash()
 
     in_cluster(tmp_path, story)
