@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 from link_pair import PATIENCE_S, batches, describe, end_of, link, partitions, produce, wait_until_equal
 
 from penstock.cli.link import cluster
@@ -110,6 +110,25 @@ def test_a_canceled_promotion_reports_which_topics_are_promoted(
     assert f"mirrored on: {lost}" in result.output
     assert f"writable: {ready}" in result.output
     assert eventually(lambda: partitions(destination, lost)[0].state not in ("promoting", "stopped"), PATIENCE_S)
+
+
+def test_a_promotion_takes_partitions_along_that_were_just_added(source: Cluster, destination: Cluster) -> None:
+    topic = source.create_topic()
+    produce(source, topic, ["value"])
+    create(source, destination, topic)
+    # From now on the link does not look for new partitions by itself.
+    assert run(destination, "alter", "eu", "--config", "link.metadata.refresh.ms=3600000").exit_code == 0
+    assert run(destination, "pause", "eu").exit_code == 0
+    assert eventually(lambda: partitions(destination, topic)[0].state == "paused", PATIENCE_S)
+    admin = AdminClient({"bootstrap.servers": source.bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(PATIENCE_S)
+    produce(source, topic, [str(n) for n in range(100)], partitioner="murmur2_random")
+    promoted = run_json(destination, "promote", "eu")
+    assert [(row["partition"], row["state"]) for row in promoted["partitions"]] == [
+        (number, "stopped") for number in range(3)
+    ]
+    for number in range(3):
+        assert batches(source, topic, number) == batches(destination, topic, number)
 
 
 def test_a_failover_reports_what_is_missing(source: Cluster, destination: Cluster) -> None:
