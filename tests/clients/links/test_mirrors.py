@@ -175,6 +175,25 @@ def test_deleted_records_and_new_partitions_follow_the_source(source: Cluster, d
         wait_until_equal(source, destination, topic, partition)
 
 
+def test_a_source_that_starts_within_a_batch_is_mirrored(source: Cluster, destination: Cluster) -> None:
+    topic = source.create_topic()
+    produce(source, topic, [str(n) for n in range(10)], **{"linger.ms": "1000"})
+    assert [(one.base_offset, one.last_offset) for one in batches(source, topic)] == [(0, 9)]
+    admin = AdminClient({"bootstrap.servers": source.bootstrap_servers})
+    some = TopicPartition(topic, 0, 3)
+    admin.delete_records([some])[some].result(20)
+    link(source, destination, topic)
+    assert eventually(lambda: batches_or_none(destination, topic, 0) is not None, PATIENCE_S)
+    wait_until_equal(source, destination, topic)
+    reader = Consumer({"bootstrap.servers": destination.bootstrap_servers, "group.id": "reader"})
+    try:
+        assert reader.get_watermark_offsets(TopicPartition(topic, 0), 20) == (3, 10)
+    finally:
+        reader.close()
+    produce(source, topic, ["next"])
+    wait_until_equal(source, destination, topic)
+
+
 def test_a_destination_that_is_killed_continues_at_its_own_end(source: Cluster, destination: Cluster) -> None:
     topic = source.create_topic()
     produce(source, topic, [str(n) for n in range(100)])
