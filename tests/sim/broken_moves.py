@@ -7,15 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from penstock.core.metadata import brokers, directories
-from penstock.core.metadata.image import Broker, Image
-from penstock.model.errors import ErrorCode
-from penstock.model.ids import Uuid
+from penstock.core.metadata import brokers
 from penstock.node import directories as node_directories
 from penstock.runtime.replication.directory_moves import DirectoryMoves, Move
 from penstock.runtime.replication.fetcher import ReplicaFetcher
 from penstock.storage.metadata_files import BootMarker
-from penstock.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequestPartitionData as Row
 
 
 @contextmanager
@@ -44,18 +40,6 @@ def follow_what_is_gone() -> Iterator[None]:
 
 
 @contextmanager
-def distrust_who_stayed() -> Iterator[None]:
-    """Take a replica that did not move into the directory that failed for one that begins anew."""
-    right = directories._assign
-
-    def assign(image: Image, broker: Broker, directory: Uuid, topic_id: Uuid, row: Row, *more: Any) -> ErrorCode:
-        return right(image, broker, directory, topic_id, row._replace(kept_records=False), *more)
-
-    with patch.object(directories, "_assign", assign):
-        yield
-
-
-@contextmanager
 def trust_a_disk_that_failed() -> Iterator[None]:
     """Come back with a directory that failed as if it had kept everything, because the machine stayed up."""
     right = node_directories.read_boot_marker
@@ -75,5 +59,5 @@ def distrust_intact_disks() -> Iterator[None]:
         yield
 
 
-MOVING_VARIANTS = (swap_before_the_rest, follow_what_is_gone, distrust_who_stayed, distrust_intact_disks)
+MOVING_VARIANTS = (swap_before_the_rest, follow_what_is_gone, distrust_intact_disks)
 FAILING_VARIANTS = (trust_a_disk_that_failed,)

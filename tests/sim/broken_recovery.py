@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,9 @@ from penstock.runtime.logs.checkpoints import CheckpointWriter
 from penstock.runtime.replication.isr import IsrManager, Proposal
 from penstock.storage.files import StorageError
 from penstock.storage.log import Log
+from penstock.storage.names import SEGMENT_SUFFIXES
 from penstock.storage.producers import recall
+from penstock.storage.segment import Segment
 from penstock.storage.segments import Segments
 
 
@@ -77,9 +79,17 @@ def load_coordinators_once() -> Iterator[None]:
 @contextmanager
 def truncate_oldest_first() -> Iterator[None]:
     """Remove the segments of a truncated log from the oldest on."""
-    right = Segments.cut_off
 
-    with patch.object(Segments, "cut_off", lambda segments, gone: right(segments, gone[::-1])):
+    def cut_off(segments: Segments, gone: Sequence[Segment]) -> None:
+        for segment in list(gone):
+            for suffix in SEGMENT_SUFFIXES:
+                segments._home.unlink(segment.file_name(suffix))
+            segment.release()
+            segments._aborted.forget(segment.base_offset)
+            segments.remove(segment)
+            segments.forget_opened(segment)
+
+    with patch.object(Segments, "cut_off", cut_off):
         yield
 
 

@@ -49,7 +49,6 @@ FIRST_SEEDS = {
     "answer_before_durable": 3,
     "take_a_stale_copy": 25,
     "follow_what_is_gone": 700017,
-    "distrust_who_stayed": 208,
     "distrust_intact_disks": 712055,
     "fail_directories_without_descriptors": 1,
     "drop_refused_logs_from_checkpoints": 2,
@@ -84,7 +83,6 @@ PROMISING: dict[str, Callable[[Plan], bool]] = {
     "grant_what_a_snapshot_revoked": lambda plan: plan.shape.guarded and plan.shape.snapshot_bytes in (300, 1000),
     "mark_before_decision": lambda plan: kinds(plan).count("strike_coordinator") >= 3,
     "follow_what_is_gone": lambda plan: "fail_directory" in kinds(plan),
-    "distrust_who_stayed": lambda plan: {"fail_directory", "power"} <= set(kinds(plan)),
     "distrust_intact_disks": lambda plan: {"fail_directory", "power"} <= set(kinds(plan)),
     "name_a_key_that_did_not_seal": lambda plan: "rotate_key" in kinds(plan),
 }
