@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Concatenate, ParamSpec, TypeVar
 
 from penstock.client.address import Address
@@ -23,6 +23,22 @@ PATIENCE_S = 15.0
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+async def carried_out(steps: Operation[T], perform: Callable[[Step], Awaitable[object]]) -> T:
+    """The result of an operation whose steps `perform` carries out; those without an answer raise NoAnswer in it."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = await perform(step)
+            except NoAnswer as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as done:
+        found: T = done.value
+        return found
 
 
 class Peers:
@@ -45,19 +61,9 @@ class Peers:
     ) -> T:
         """Perform an operation. Raises what it raises, and TimeoutError when it was retried for too long."""
         deadline = time.monotonic() + self._patience_s
-        steps = operation(self.cluster, *arguments, **named)
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    result = await self._perform(step, deadline)
-                except NoAnswer as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as done:
-            found: T = done.value
-            return found
+        return await carried_out(
+            operation(self.cluster, *arguments, **named), lambda step: self._perform(step, deadline)
+        )
 
     async def _perform(self, step: Step, deadline: float) -> object:
         if isinstance(step, Pause):

@@ -15,6 +15,7 @@ from penstock.client.address import Address
 from penstock.client.failures import NoAnswer, NotServed, all_failed
 from penstock.client.operations.routing import Cluster, Operation, Pause, Step, ToAny, ToBroker
 from penstock.client.peer import Peer
+from penstock.client.peers import carried_out
 from penstock.client.settings import ConnectionSettings, read_settings
 from penstock.client.tls import tls_context
 from penstock.config.link import FETCH_MAX_BYTES, number
@@ -104,19 +105,7 @@ class Source:
         """Perform an operation once: where it would be retried its problem is raised, as TryAgain or NoAnswer."""
         cluster = Cluster()
         cluster.brokers = dict(self.brokers)
-        steps = operation(cluster, *arguments, **named)
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    result = await self._perform(cluster, step)
-                except NoAnswer as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as done:
-            found: T = done.value
-            return found
+        return await carried_out(operation(cluster, *arguments, **named), lambda step: self._perform(cluster, step))
 
     async def _perform(self, cluster: Cluster, step: Step) -> Any:
         if isinstance(step, Pause):
